@@ -1,0 +1,1 @@
+//! Authenticated, ordered, framed connections between our own processes.

@@ -1,0 +1,1 @@
+//! How bytes reach a landing arena: one trait, one conformance suite, shared memory.

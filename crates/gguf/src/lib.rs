@@ -1,0 +1,1 @@
+//! GGUF reader: metadata, tensors, dequantization.

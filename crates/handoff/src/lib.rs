@@ -1,0 +1,1 @@
+//! The handoff as three sans-IO state machines: gateway request, prefill, decode.

@@ -1,0 +1,1 @@
+//! SIMD kernels: quantized matrix products and attention primitives, with run-time dispatch.

@@ -1,0 +1,1 @@
+//! Llama-architecture transformer on verified pages, and sampling.

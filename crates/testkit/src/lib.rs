@@ -1,0 +1,1 @@
+//! Test helpers: a small random GGUF with the real tokenizer, real processes.

@@ -1,0 +1,1 @@
+//! Tokenizer and chat template of a GGUF; incremental detokenization and stop strings.

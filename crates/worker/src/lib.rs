@@ -1,0 +1,1 @@
+//! Prefill and decode workers: scheduler, control connections, sampling loop.
