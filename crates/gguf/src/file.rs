@@ -1,0 +1,244 @@
+use std::collections::BTreeMap;
+use std::fmt;
+use std::io::{BufReader, Read};
+use std::ops::{Deref, Range};
+use std::path::{Path, PathBuf};
+
+use crate::metadata::{self, Header};
+use crate::source::Source;
+use crate::{DIMS_MAX, DType, Error, Metadata, Tensor};
+
+/// A GGUF file in memory. It is also its [`Metadata`] (by `Deref`): `file.u32("…")` reads a key,
+/// and a `&File` goes where a `&Metadata` is wanted.
+pub struct File {
+    metadata: Metadata,
+    tensors: BTreeMap<String, Description>,
+    data: Vec<u8>,
+}
+
+/// Where a tensor lies; `range` is within `File::data`.
+struct Description {
+    dims: Vec<usize>,
+    dtype: DType,
+    range: Range<usize>,
+}
+
+impl File {
+    /// Reads the file at `path` into memory and checks everything but the numbers themselves.
+    pub fn open(path: &Path) -> Result<File, Error> {
+        let (file, len) = metadata::open(path)?;
+        File::read(Source::new(BufReader::new(file), path.to_owned(), len))
+    }
+
+    /// The same for a file that is in memory already.
+    pub fn from_bytes(bytes: &[u8]) -> Result<File, Error> {
+        File::read(Source::new(
+            bytes,
+            PathBuf::from("<memory>"),
+            bytes.len() as u64,
+        ))
+    }
+
+    /// The tensor of this name.
+    pub fn tensor(&self, name: &str) -> Result<Tensor<'_>, Error> {
+        let found = self
+            .tensors
+            .get_key_value(name)
+            .map(|(name, about)| self.view(name, about));
+        found.ok_or_else(|| Error::MissingTensor {
+            name: name.to_owned(),
+        })
+    }
+
+    /// All tensors, in the order of their names.
+    pub fn tensors(&self) -> impl Iterator<Item = Tensor<'_>> {
+        self.tensors
+            .iter()
+            .map(|(name, about)| self.view(name, about))
+    }
+
+    fn view<'f>(&'f self, name: &'f str, about: &'f Description) -> Tensor<'f> {
+        let bytes = &self.data[about.range.clone()];
+        Tensor {
+            name,
+            dims: &about.dims,
+            dtype: about.dtype,
+            bytes,
+        }
+    }
+
+    fn read<R: Read>(mut source: Source<R>) -> Result<File, Error> {
+        let header = Header::read(&mut source)?;
+        let alignment = alignment(&header.metadata)?;
+        let mut claims = Vec::new();
+        for index in 0..header.tensor_count {
+            claims.push(Claim::read(&mut source, index)?);
+        }
+        let padding = source.position().next_multiple_of(alignment) - source.position();
+        if !claims.is_empty() {
+            source.bytes(padding, || "the padding before the tensors".into())?;
+        }
+        let data_len = source.left();
+        for claim in &claims {
+            claim.check(alignment, data_len)?;
+        }
+        let tensors = describe(claims)?;
+        let data = source.bytes(data_len, || "the tensors".into())?;
+        Ok(File {
+            metadata: header.metadata,
+            tensors,
+            data,
+        })
+    }
+}
+
+impl Deref for File {
+    type Target = Metadata;
+
+    fn deref(&self) -> &Metadata {
+        &self.metadata
+    }
+}
+
+impl fmt::Debug for File {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (keys, tensors) = (self.metadata.iter().count(), self.tensors.len());
+        write!(
+            f,
+            "GGUF file of {keys} keys, {tensors} tensors, {} bytes",
+            self.data.len()
+        )
+    }
+}
+
+fn alignment(metadata: &Metadata) -> Result<u64, Error> {
+    let key = "general.alignment";
+    let found = metadata.find_u32(key)?.unwrap_or(32);
+    if !found.is_power_of_two() || !(8..=1 << 16).contains(&found) {
+        let problem = format!("is {found}, expected a power of two from 8 to 65536");
+        return Err(Error::Key {
+            key: key.to_owned(),
+            problem,
+        });
+    }
+    Ok(found.into())
+}
+
+/// What the file says about a tensor, not yet believed.
+struct Claim {
+    name: String,
+    dims: Vec<usize>,
+    dtype: DType,
+    offset: u64,
+    bytes: u64,
+}
+
+impl Claim {
+    fn read<R: Read>(source: &mut Source<R>, index: u64) -> Result<Claim, Error> {
+        let name = source.name(|| format!("tensor {index}"))?;
+        let what = || format!("the description of tensor `{name}`");
+        let dim_count = source.u32(what)?;
+        if !(1..=DIMS_MAX).contains(&dim_count) {
+            let problem = format!("has {dim_count} dimensions, expected 1 to {DIMS_MAX}");
+            return Err(Error::Tensor { name, problem });
+        }
+        let mut dims = Vec::new();
+        for _ in 0..dim_count {
+            dims.push(source.u64(what)?);
+        }
+        let id = source.u32(what)?;
+        let offset = source.u64(what)?;
+        let Some(dtype) = DType::from_id(id) else {
+            let supported = DType::ALL.map(|dtype| dtype.to_string()).join(", ");
+            let problem = format!("type {id} is not supported: expected one of {supported}");
+            return Err(Error::Tensor { name, problem });
+        };
+        let Some(bytes) = stored_bytes(&dims, dtype) else {
+            let problem = format!(
+                "dimensions {dims:?} are not possible for {dtype}: none may be 0, the first must \
+                 be a multiple of {}, and the product must be addressable",
+                dtype.block_len(),
+            );
+            return Err(Error::Tensor { name, problem });
+        };
+        let dims = dims.into_iter().map(|dim| dim as usize).collect(); // their product fits
+        Ok(Claim {
+            name,
+            dims,
+            dtype,
+            offset,
+            bytes,
+        })
+    }
+
+    fn check(&self, alignment: u64, data_len: u64) -> Result<(), Error> {
+        let name = || self.name.clone();
+        if !self.offset.is_multiple_of(alignment) {
+            let problem = format!("offset {} is not a multiple of {alignment}", self.offset);
+            return Err(Error::Tensor {
+                name: name(),
+                problem,
+            });
+        }
+        let have = data_len.saturating_sub(self.offset);
+        if self.bytes > have {
+            let what = format!("tensor `{}` at offset {}", self.name, self.offset);
+            return Err(Error::Truncated {
+                what,
+                need: self.bytes,
+                have,
+            });
+        }
+        Ok(())
+    }
+
+    fn range(&self) -> Range<usize> {
+        self.offset as usize..(self.offset + self.bytes) as usize
+    }
+}
+
+/// The bytes that such a tensor takes; `None` when there can be no such tensor.
+fn stored_bytes(dims: &[u64], dtype: DType) -> Option<u64> {
+    if !dims[0].is_multiple_of(dtype.block_len() as u64) || dims.contains(&0) {
+        return None;
+    }
+    let elements = dims
+        .iter()
+        .try_fold(1u64, |product, dim| product.checked_mul(*dim))?;
+    let bytes = (elements / dtype.block_len() as u64).checked_mul(dtype.block_bytes() as u64)?;
+    // Four bytes for each element: the dequantized tensor must be addressable as well.
+    isize::try_from(elements.checked_mul(4)?.max(bytes)).ok()?;
+    Some(bytes)
+}
+
+/// Files the tensors by name; refuses two of one name, and two that share bytes.
+fn describe(mut claims: Vec<Claim>) -> Result<BTreeMap<String, Description>, Error> {
+    claims.sort_by_key(|claim| claim.offset);
+    for pair in claims.windows(2) {
+        let [before, after] = pair else {
+            unreachable!("windows of two")
+        };
+        if before.range().end > after.range().start {
+            let problem = format!("overlaps tensor `{}`", before.name);
+            return Err(Error::Tensor {
+                name: after.name.clone(),
+                problem,
+            });
+        }
+    }
+    let mut tensors = BTreeMap::new();
+    for claim in claims {
+        let range = claim.range();
+        let Claim {
+            name, dims, dtype, ..
+        } = claim;
+        if tensors.contains_key(&name) {
+            return Err(Error::Tensor {
+                name,
+                problem: "occurs twice".into(),
+            });
+        }
+        tensors.insert(name, Description { dims, dtype, range });
+    }
+    Ok(tensors)
+}

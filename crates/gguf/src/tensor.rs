@@ -1,0 +1,166 @@
+use std::fmt;
+
+use crate::dequant;
+
+/// How the numbers of a tensor are stored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[allow(non_camel_case_types)] // the names that everybody knows them by
+#[allow(missing_docs)]
+pub enum DType {
+    F32,
+    F16,
+    BF16,
+    Q4_0,
+    Q4_1,
+    Q8_0,
+    Q4_K,
+    Q5_K,
+    Q6_K,
+}
+
+impl DType {
+    pub(crate) const ALL: [DType; 9] = [
+        DType::F32,
+        DType::F16,
+        DType::BF16,
+        DType::Q4_0,
+        DType::Q4_1,
+        DType::Q8_0,
+        DType::Q4_K,
+        DType::Q5_K,
+        DType::Q6_K,
+    ];
+
+    /// The type with this number in the format, if this crate supports it.
+    pub fn from_id(id: u32) -> Option<DType> {
+        DType::ALL.into_iter().find(|dtype| dtype.id() == id)
+    }
+
+    /// Its number in the format.
+    pub fn id(self) -> u32 {
+        match self {
+            DType::F32 => 0,
+            DType::F16 => 1,
+            DType::Q4_0 => 2,
+            DType::Q4_1 => 3,
+            DType::Q8_0 => 8,
+            DType::Q4_K => 12,
+            DType::Q5_K => 13,
+            DType::Q6_K => 14,
+            DType::BF16 => 30,
+        }
+    }
+
+    /// Elements in one block; 1 for the floats.
+    pub fn block_len(self) -> usize {
+        match self {
+            DType::F32 | DType::F16 | DType::BF16 => 1,
+            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => 32,
+            DType::Q4_K | DType::Q5_K | DType::Q6_K => 256,
+        }
+    }
+
+    /// Bytes of one block.
+    pub fn block_bytes(self) -> usize {
+        match self {
+            DType::F32 => 4,
+            DType::F16 | DType::BF16 => 2,
+            DType::Q4_0 => 18,  // scale; 32 x 4 bits
+            DType::Q4_1 => 20,  // scale, minimum; 32 x 4 bits
+            DType::Q8_0 => 34,  // scale; 32 x 8 bits
+            DType::Q4_K => 144, // scale, minimum; 12 bytes of sub-scales; 256 x 4 bits
+            DType::Q5_K => 176, // the same; 256 x 1 bit; 256 x 4 bits
+            DType::Q6_K => 210, // 256 x 4 bits; 256 x 2 bits; 16 sub-scales; scale
+        }
+    }
+}
+
+impl fmt::Display for DType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(self, f)
+    }
+}
+
+/// One tensor of an open file.
+#[derive(Clone, Copy)]
+pub struct Tensor<'f> {
+    pub(crate) name: &'f str,
+    pub(crate) dims: &'f [usize],
+    pub(crate) dtype: DType,
+    pub(crate) bytes: &'f [u8],
+}
+
+impl<'f> Tensor<'f> {
+    /// Its name in the file, such as `blk.0.attn_q.weight`.
+    pub fn name(&self) -> &'f str {
+        self.name
+    }
+
+    /// Its dimensions, 1 to 4, in the file's own order (ggml's `ne`): **the first is the one that
+    /// lies contiguous in memory**. A matrix that maps `n` inputs to `m` outputs has `[n, m]`.
+    pub fn dims(&self) -> &'f [usize] {
+        self.dims
+    }
+
+    /// How its numbers are stored.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The stored bytes: the rows one after the other, each [`Tensor::row_bytes`] long. They start
+    /// at a multiple of the file's alignment counted from the first tensor; nothing is promised
+    /// about their address in memory.
+    pub fn bytes(&self) -> &'f [u8] {
+        self.bytes
+    }
+
+    /// Elements in all.
+    pub fn len(&self) -> usize {
+        self.dims.iter().product()
+    }
+
+    /// Never: a file with an empty tensor is refused.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Elements of a row: the first dimension.
+    pub fn row_len(&self) -> usize {
+        self.dims[0]
+    }
+
+    /// Rows in all: the product of the other dimensions.
+    pub fn rows(&self) -> usize {
+        self.dims[1..].iter().product()
+    }
+
+    /// Bytes of a row.
+    pub fn row_bytes(&self) -> usize {
+        self.row_len() / self.dtype.block_len() * self.dtype.block_bytes()
+    }
+
+    /// The stored bytes of row `index`. Panics when there is no such row.
+    pub fn row(&self, index: usize) -> &'f [u8] {
+        &self.bytes[index * self.row_bytes()..][..self.row_bytes()]
+    }
+
+    /// All elements in float32, in the order of [`Tensor::bytes`].
+    pub fn dequantize(&self) -> Vec<f32> {
+        let mut out = vec![0.0; self.len()];
+        dequant::dequantize(self.dtype, self.bytes, &mut out);
+        out
+    }
+
+    /// Row `index` in float32. Panics when there is no such row, or when `out` is not
+    /// [`Tensor::row_len`] long.
+    pub fn dequantize_row(&self, index: usize, out: &mut [f32]) {
+        assert_eq!(out.len(), self.row_len(), "a row of tensor `{}`", self.name);
+        dequant::dequantize(self.dtype, self.row(index), out);
+    }
+}
+
+impl fmt::Debug for Tensor<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tensor `{}` {} {:?}", self.name, self.dtype, self.dims)
+    }
+}
