@@ -1,0 +1,115 @@
+//! The linear handles. Neither can be cloned; each knows its pool.
+
+use crate::{PageId, Tag};
+use std::cmp::Ordering;
+use std::hash::{Hash, Hasher};
+use std::sync::{Arc, Mutex, PoisonError};
+
+/// Where handles report that they were dropped instead of given back. Shared by one pool and its
+/// handles; its address is also the pool's identity.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Bin(Arc<Mutex<Vec<Dropped>>>);
+
+#[derive(Debug)]
+pub(crate) enum Dropped {
+    Grant(PageId, Tag),
+    Share,
+}
+
+impl Bin {
+    fn push(&self, dropped: Dropped) {
+        self.0
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner)
+            .push(dropped);
+    }
+
+    pub(crate) fn take(&self) -> Vec<Dropped> {
+        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn same(&self, other: &Bin) -> bool {
+        Arc::ptr_eq(&self.0, &other.0)
+    }
+}
+
+macro_rules! linear_handle {
+    ($(#[$doc:meta])* $name:ident, $dropped:expr) => {
+        $(#[$doc])*
+        #[derive(Debug)]
+        #[must_use = "dropping it costs the page: give it back to its pool"]
+        pub struct $name {
+            page: PageId,
+            tag: Tag,
+            bin: Option<Bin>,
+        }
+
+        impl $name {
+            pub(crate) fn new(page: PageId, tag: Tag, bin: &Bin) -> Self {
+                Self { page, tag, bin: Some(bin.clone()) }
+            }
+
+            /// The page.
+            pub const fn page(&self) -> PageId {
+                self.page
+            }
+
+            /// The grant's identity.
+            pub const fn tag(&self) -> Tag {
+                self.tag
+            }
+
+            pub(crate) fn belongs_to(&self, bin: &Bin) -> bool {
+                self.bin.as_ref().is_some_and(|own| own.same(bin))
+            }
+
+            /// Ends the handle without a report: the pool has taken it back.
+            pub(crate) fn consume(mut self) {
+                self.bin = None;
+            }
+        }
+
+        impl Drop for $name {
+            fn drop(&mut self) {
+                if let Some(bin) = self.bin.take() {
+                    bin.push($dropped(self.page, self.tag));
+                }
+            }
+        }
+
+        // Compared as data, so that a checker can tell whole worlds apart.
+        impl PartialEq for $name {
+            fn eq(&self, other: &Self) -> bool {
+                self.cmp(other) == Ordering::Equal
+            }
+        }
+        impl Eq for $name {}
+        impl PartialOrd for $name {
+            fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+                Some(self.cmp(other))
+            }
+        }
+        impl Ord for $name {
+            fn cmp(&self, other: &Self) -> Ordering {
+                (self.page, self.tag).cmp(&(other.page, other.tag))
+            }
+        }
+        impl Hash for $name {
+            fn hash<H: Hasher>(&self, state: &mut H) {
+                (self.page, self.tag).hash(state);
+            }
+        }
+    };
+}
+
+linear_handle! {
+    /// Exclusive ownership of a page. Dropped without [`crate::Pool::release`] the page goes to
+    /// quarantine for the rest of the pool's life and is counted.
+    Grant, Dropped::Grant
+}
+
+linear_handle! {
+    /// A reader's reference to a cached page of its own domain. Dropped without
+    /// [`crate::Pool::unshare`] the page can never be evicted, and that is counted.
+    Share, |_page, _tag| Dropped::Share
+}
