@@ -228,6 +228,7 @@ impl Pool {
             self.check_table(table, new, from)?;
             table.checked = Checked {
                 entries: table.entries.len(),
+                tokens: table.tokens,
                 stamp,
             };
             let table: &'p BlockTable = table;
