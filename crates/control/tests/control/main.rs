@@ -1,0 +1,5 @@
+//! Real sockets, real certificates.
+
+mod cluster;
+mod frames;
+mod refusals;
