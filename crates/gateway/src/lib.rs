@@ -1,1 +1,10 @@
-//! OpenAI-compatible gateway.
+//! OpenAI-compatible gateway: who may ask, and what they are told.
+//!
+//! Two halves meet at one trait. [`api`] speaks HTTP: it parses, counts tokens, judges lengths
+//! against the measured limit, turns tokens into text and faults into statuses. [`engine::Engine`]
+//! owns the request machine of the handoff and the connections to prefill and decode. The HTTP
+//! half knows no worker, the engine half knows no HTTP, and either is tested without the other.
+#![forbid(unsafe_code)]
+
+pub mod api;
+pub mod engine;

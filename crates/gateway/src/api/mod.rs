@@ -1,0 +1,3 @@
+//! The HTTP half. See `docs/api.md` for what it speaks and `docs/errors.md` for how it refuses.
+
+pub mod errors;

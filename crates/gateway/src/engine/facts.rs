@@ -1,0 +1,143 @@
+use serde::Serialize;
+
+/// What an engine says about itself. A snapshot: shared, never changed.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct EngineFacts {
+    /// What is served, under which names; the first is the default.
+    pub models: Vec<ModelFacts>,
+    /// The limit on lengths; none until pools have been measured (capacity is measured, not
+    /// declared), and then nothing can be served.
+    pub limit: Option<Limit>,
+    /// Whether a request sent now would be taken.
+    pub readiness: Readiness,
+    /// Every worker that is connected or expected.
+    pub workers: Vec<WorkerFacts>,
+    /// Counters of the engine that belong to no worker.
+    pub counters: Vec<Count>,
+}
+
+/// One name under which a model is served.
+#[derive(Clone, Debug, Serialize)]
+pub struct ModelFacts {
+    /// The name that clients send.
+    pub id: String,
+    /// When serving began, in seconds since 1970.
+    pub created: u64,
+}
+
+/// The limit on lengths, derived from measured pools.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Limit {
+    /// Largest sum of prompt and output, in tokens.
+    pub max_model_len: u32,
+    /// Largest prompt, in tokens; below `max_model_len`, since an answer has at least one token.
+    pub max_prompt_tokens: u32,
+    /// How both came about, one step a line, in an operator's words.
+    pub derivation: Vec<String>,
+}
+
+/// Whether a request sent now would be taken.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(tag = "state", content = "reason", rename_all = "snake_case")]
+pub enum Readiness {
+    /// Yes.
+    Ready,
+    /// Not yet, or not at the moment; the text says what is missing.
+    NotReady(String),
+    /// Not any more: what runs may finish, nothing new is taken.
+    Draining,
+    /// Nothing is known yet.
+    #[default]
+    Unknown,
+}
+
+/// What a worker is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerRole {
+    /// Builds the KV cache of prompts.
+    Prefill,
+    /// Generates.
+    Decode,
+    /// Both in one process (`serve --in-process`).
+    Unified,
+}
+
+impl WorkerRole {
+    /// The word used in metrics and documents.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Prefill => "prefill",
+            Self::Decode => "decode",
+            Self::Unified => "unified",
+        }
+    }
+}
+
+/// What one worker said of itself.
+#[derive(Clone, Debug, Serialize)]
+pub struct WorkerFacts {
+    /// What it is for.
+    pub role: WorkerRole,
+    /// Its name in logs, such as `prefill-0`; unique in its role.
+    pub name: String,
+    /// Its present life, as text; empty while it is not connected.
+    pub epoch: String,
+    /// Whether it takes work.
+    pub readiness: Readiness,
+    /// Measured size of its pool, in tokens.
+    pub pool_tokens: u64,
+    /// Token slots of a page.
+    pub page_size: u32,
+    /// Largest sum of prompt and output it would take, in tokens.
+    pub max_model_len: u32,
+    /// Largest prompt it would take, in tokens.
+    pub max_prompt_tokens: u32,
+    /// Its pages by state.
+    pub pages: PageCounts,
+    /// Its own counters.
+    pub counters: Vec<Count>,
+}
+
+/// Pages of one pool by state; the sum is the pool (H-10).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct PageCounts {
+    /// No writer, no reader.
+    pub free: u64,
+    /// Taken, ticket not yet sent.
+    pub reserved: u64,
+    /// Somebody may write them.
+    pub granted: u64,
+    /// In use by a running sequence.
+    pub sealed: u64,
+    /// Kept for a later prompt with the same beginning.
+    pub cached: u64,
+    /// The owner ended, an access may be pending.
+    pub quarantined: u64,
+}
+
+impl PageCounts {
+    /// Every state with its name, in the order of the specification's table.
+    pub fn by_state(&self) -> [(&'static str, u64); 6] {
+        [
+            ("free", self.free),
+            ("reserved", self.reserved),
+            ("granted", self.granted),
+            ("sealed", self.sealed),
+            ("cached", self.cached),
+            ("quarantined", self.quarantined),
+        ]
+    }
+}
+
+/// A counter since the start of its owner's present life.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Count {
+    /// Snake case, without the product's prefix and without `_total`.
+    pub name: &'static str,
+    /// One sentence for `/metrics`; the same wherever the name is the same.
+    #[serde(skip)]
+    pub help: &'static str,
+    /// How many.
+    pub value: u64,
+}

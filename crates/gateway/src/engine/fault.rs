@@ -1,0 +1,127 @@
+use std::borrow::Cow;
+use std::fmt;
+use std::time::Duration;
+
+/// Declares the codes once: the enum, its list and its spelling cannot drift apart.
+macro_rules! codes {
+    ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
+        /// Stable name of what went wrong; part of the API. What each means to a client (status,
+        /// retry) is said by one table, `api::errors`, which docs/errors.md repeats.
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum Code { $($(#[$doc])* $variant,)* }
+
+        impl Code {
+            /// Every code, in the order of the table.
+            pub const ALL: &'static [Code] = &[$(Code::$variant,)*];
+
+            /// The spelling on the wire.
+            pub fn as_str(self) -> &'static str {
+                match self { $(Code::$variant => $name,)* }
+            }
+        }
+    };
+}
+
+codes! {
+    /// The body is not a JSON object.
+    InvalidJson = "invalid_json",
+    /// A field is missing, of the wrong type, or out of range.
+    InvalidRequest = "invalid_request",
+    /// A field that is known and would change the answer, but is not implemented.
+    UnsupportedParameter = "unsupported_parameter",
+    /// A field that is not known.
+    UnknownParameter = "unknown_parameter",
+    /// The prompt alone is over the limit.
+    ContextLengthExceeded = "context_length_exceeded",
+    /// The prompt fits, prompt plus `max_tokens` does not.
+    MaxTokensOverContext = "max_tokens_over_context",
+    /// No key, or none that is known.
+    InvalidApiKey = "invalid_api_key",
+    /// The model is not served.
+    ModelNotFound = "model_not_found",
+    /// There is no such path.
+    NotFound = "not_found",
+    /// The path exists, the method does not.
+    MethodNotAllowed = "method_not_allowed",
+    /// The body did not arrive in time.
+    RequestTimeout = "request_timeout",
+    /// The body is larger than allowed.
+    PayloadTooLarge = "payload_too_large",
+    /// The body is not declared as JSON.
+    UnsupportedMediaType = "unsupported_media_type",
+    /// The request line and headers are larger than allowed.
+    HeadersTooLarge = "headers_too_large",
+    /// As many requests as allowed are running or queued.
+    QueueFull = "queue_full",
+    /// This tenant has as much running or queued as it may.
+    RateLimited = "rate_limited",
+    /// Workers stayed too busy to take the request within its deadline.
+    OverCapacity = "over_capacity",
+    /// No worker that could answer is connected.
+    Unavailable = "unavailable",
+    /// The server is ending and takes nothing new.
+    Draining = "draining",
+    /// The prefill stage failed.
+    PrefillFailed = "prefill_failed",
+    /// The decode stage failed.
+    DecodeFailed = "decode_failed",
+    /// The KV handed over was not what its writer had certified.
+    IntegrityFault = "integrity_fault",
+    /// The deadline passed while waiting for prefill to begin.
+    QueueTimeout = "queue_timeout",
+    /// The deadline passed while prefill computed.
+    PrefillTimeout = "prefill_timeout",
+    /// The deadline passed while KV was on its way to decode.
+    HandoffTimeout = "handoff_timeout",
+    /// The deadline passed while decode generated.
+    DecodeTimeout = "decode_timeout",
+    /// A fault of the gateway itself.
+    Internal = "internal",
+}
+
+/// Why a request was refused or failed, in a client's words: no address, no path, no prompt text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Fault {
+    /// The stable name.
+    pub code: Code,
+    /// One or two sentences: what was expected, what came, what to do.
+    pub message: String,
+    /// The request field at fault, where one is.
+    pub param: Option<Cow<'static, str>>,
+    /// Overrides the table's Retry-After; rounded up to whole seconds, at least 1.
+    pub retry_after: Option<Duration>,
+}
+
+impl Fault {
+    /// A fault without a field.
+    pub fn new(code: Code, message: impl Into<String>) -> Self {
+        Self {
+            code,
+            message: message.into(),
+            param: None,
+            retry_after: None,
+        }
+    }
+
+    /// The same, blaming a request field.
+    #[must_use]
+    pub fn on(mut self, param: impl Into<Cow<'static, str>>) -> Self {
+        self.param = Some(param.into());
+        self
+    }
+
+    /// The same, with advice when to come back.
+    #[must_use]
+    pub fn retry_after(mut self, wait: Duration) -> Self {
+        self.retry_after = Some(wait);
+        self
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.code.as_str(), self.message)
+    }
+}
+
+impl std::error::Error for Fault {}

@@ -1,0 +1,120 @@
+//! The seam between HTTP and whatever computes answers.
+//!
+//! The HTTP half hands over a [`Job`] whose prompt is already token ids and whose length was
+//! already judged; the engine hands back a stream of [`Event`]s in this order, and in no other:
+//!
+//! ```text
+//! Committed+ (Tokens | Finished{choice})* Done      every choice is Finished exactly once
+//! any prefix of the above, then Failed              nothing follows
+//! ```
+//!
+//! * `Committed` comes when decode has verified and sealed the prompt. It may come again (a retry
+//!   under new ids) as long as no `Tokens` was sent; the last one counts. The HTTP half sends no
+//!   byte of a 200 before it saw `Committed` **and** the first token (handoff.md, H-6).
+//! * A choice that ends at a stop token delivers that token as the last of its `Tokens`: it was
+//!   sampled, so it is counted. Its text is never shown.
+//! * The HTTP half always reads events at once and never waits for its client while doing so, so a
+//!   full channel means a broken gateway, not a slow client.
+//! * A channel that closes without `Done` or `Failed` is answered as an internal fault.
+
+mod facts;
+mod fault;
+mod job;
+
+pub use facts::{
+    Count, EngineFacts, Limit, ModelFacts, PageCounts, Readiness, WorkerFacts, WorkerRole,
+};
+pub use fault::{Code, Fault};
+pub use job::{Job, Sampling, TenantId};
+
+use std::sync::Arc;
+
+use tokio::sync::mpsc;
+
+/// What the HTTP half needs of the machine behind it.
+pub trait Engine: Send + Sync + 'static {
+    /// A snapshot of what is served and how it is doing. Called for every request: must be cheap
+    /// (hand out a shared snapshot, do not ask workers).
+    fn facts(&self) -> Arc<EngineFacts>;
+
+    /// Takes a job or refuses it at once; never blocks. A refusal has held nothing and touched no
+    /// worker. Must be called inside a tokio runtime.
+    ///
+    /// # Errors
+    /// A [`Fault`] whose code says why (queue full, no worker, draining, over a limit).
+    fn submit(&self, job: Job) -> Result<Answer, Fault>;
+}
+
+/// A running request. Dropping it cancels the request: the engine sees its sender closed and the
+/// [`Steering`] dropped, whichever it prefers to watch.
+pub struct Answer {
+    /// The engine's own id of the request, for logs.
+    pub request: String,
+    /// What happens, in the order given at the top of this module. Bounded by the engine.
+    pub events: mpsc::Receiver<Event>,
+    /// The way back.
+    pub steering: Box<dyn Steering>,
+}
+
+/// The way back from the reader of an [`Answer`] to its engine.
+pub trait Steering: Send + Sync {
+    /// No more tokens of this choice are wanted (its text ran into a stop string). Called at most
+    /// once for a choice, never blocks. Events of that choice already under way are ignored.
+    fn stop_choice(&self, choice: u16);
+}
+
+/// One thing that happened to a running request.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Event {
+    /// Decode verified the prompt: an answer may begin.
+    Committed(Provenance),
+    /// Some choice grew.
+    Tokens {
+        /// Index of the choice, from 0.
+        choice: u16,
+        /// The new tokens in order; not empty.
+        tokens: Vec<TokenOut>,
+    },
+    /// Some choice ended.
+    Finished {
+        /// Index of the choice, from 0.
+        choice: u16,
+        /// Why.
+        reason: Finish,
+    },
+    /// Every choice is finished and the request ended well.
+    Done,
+    /// The request ended badly; nothing follows.
+    Failed(Fault),
+}
+
+/// Who computed an answer; for usage figures and the access log.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Provenance {
+    /// Prompt tokens that were not computed again because a prefix was cached.
+    pub cached_tokens: u32,
+    /// Epoch of the prefill worker, as text; empty where there is none.
+    pub prefill_epoch: String,
+    /// Epoch of the decode worker, as text.
+    pub decode_epoch: String,
+}
+
+/// One sampled token.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct TokenOut {
+    /// Token id.
+    pub id: u32,
+    /// Natural logarithm of its probability, where the job asked for log-probabilities.
+    pub logprob: Option<f32>,
+    /// The most likely alternatives, best first, as many as were asked for.
+    pub top: Vec<(u32, f32)>,
+}
+
+/// Why a choice ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finish {
+    /// The model sampled a stop token.
+    Stop,
+    /// `max_new` tokens were delivered.
+    Length,
+}
