@@ -1,0 +1,24 @@
+//! What the bytes mean that the handoff carries without reading.
+//!
+//! The handoff's machines move three kinds of bytes that mean nothing to them: how a request is to
+//! be sampled ([`Ask`], in `Spec::sampling`), what was sampled ([`TokenOut`], in the payload of an
+//! output, and [`encode_first`], in `Closed`), and, beside the core's own messages, what a worker
+//! says about itself ([`Facts`]). Gateway and workers share this crate, and nothing else.
+//!
+//! Parsing is total: any bytes give a value inside its limits or an error, never a panic, and never
+//! an allocation beyond what the bytes themselves justify.
+#![forbid(unsafe_code)]
+
+mod ask;
+mod codec;
+mod facts;
+mod fingerprint;
+mod frame;
+mod token;
+
+pub use ask::{Ask, LOGIT_BIAS_MAX, OutOfRange, STOP_BYTES_MAX, STOPS_MAX, Sampling, TOP_MAX};
+pub use codec::{BYTES_MAX, Malformed, VERSION};
+pub use facts::{Counters, Facts, Pages};
+pub use fingerprint::model_fingerprint;
+pub use frame::{Frame, FrameError};
+pub use token::{CHOICES_MAX, TokenOut, decode_first, encode_first};
