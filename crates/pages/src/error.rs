@@ -58,7 +58,9 @@ pub enum Misuse {
         /// References of other sequences.
         shares: u32,
     },
-    /// No such operation in flight: it ended before, or never began.
+    /// The last reference to a cached page cannot be given back, only evicted.
+    LastShare(PageId),
+    /// No such operation in flight: it ended before, never began, or is another pool's.
     UnknownOp(u64),
     /// No such page in this pool.
     NoSuchPage(PageId),
@@ -101,6 +103,9 @@ impl fmt::Display for Misuse {
                 f,
                 "{page:?} is in use: {reads} reads, {writes} writes, {shares} shares pending (H-3)"
             ),
+            Self::LastShare(page) => {
+                write!(f, "this is the last share of {page:?}: evict it instead")
+            }
             Self::UnknownOp(op) => write!(f, "operation {op} is not in flight"),
             Self::NoSuchPage(page) => write!(f, "{page:?} is not in this pool"),
         }

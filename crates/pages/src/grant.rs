@@ -1,35 +1,59 @@
 //! The linear handles. Neither can be cloned; each knows its pool.
 
+use crate::identity::PoolId;
 use crate::{PageId, Tag};
 use std::cmp::Ordering;
+use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// Where handles report that they were dropped instead of given back. Shared by one pool and its
-/// handles; its address is also the pool's identity.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Bin(Arc<Mutex<Vec<Dropped>>>);
+/// handles. Its address tells forks of a pool apart: no handle acts in another world than its own.
+#[derive(Clone, Debug)]
+pub(crate) struct Bin {
+    reports: Arc<Mutex<Vec<Dropped>>>,
+    pool: PoolId,
+}
 
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) enum Dropped {
     Grant(PageId, Tag),
     Share,
 }
 
 impl Bin {
-    fn push(&self, dropped: Dropped) {
-        self.0
-            .lock()
-            .unwrap_or_else(PoisonError::into_inner)
-            .push(dropped);
+    pub(crate) fn new(pool: PoolId) -> Self {
+        Self {
+            reports: Arc::default(),
+            pool,
+        }
+    }
+
+    pub(crate) const fn pool(&self) -> PoolId {
+        self.pool
     }
 
     pub(crate) fn take(&self) -> Vec<Dropped> {
-        std::mem::take(&mut *self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        std::mem::take(&mut *self.lock())
+    }
+
+    /// Grants that were dropped and that the pool has not yet heard of.
+    pub(crate) fn unheard(&self) -> BTreeSet<(PageId, Tag)> {
+        let reports = self.lock();
+        let grants = reports.iter().filter_map(|dropped| match *dropped {
+            Dropped::Grant(page, tag) => Some((page, tag)),
+            Dropped::Share => None,
+        });
+        grants.collect()
+    }
+
+    /// A thread that panicked while it reported has at worst left its report out, never half in.
+    fn lock(&self) -> MutexGuard<'_, Vec<Dropped>> {
+        self.reports.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn same(&self, other: &Bin) -> bool {
-        Arc::ptr_eq(&self.0, &other.0)
+        Arc::ptr_eq(&self.reports, &other.reports)
     }
 }
 
@@ -59,6 +83,11 @@ macro_rules! linear_handle {
                 self.tag
             }
 
+            /// The pool it came from; `None` only after it was consumed.
+            pub(crate) fn pool(&self) -> Option<PoolId> {
+                self.bin.as_ref().map(Bin::pool)
+            }
+
             pub(crate) fn belongs_to(&self, bin: &Bin) -> bool {
                 self.bin.as_ref().is_some_and(|own| own.same(bin))
             }
@@ -72,7 +101,7 @@ macro_rules! linear_handle {
         impl Drop for $name {
             fn drop(&mut self) {
                 if let Some(bin) = self.bin.take() {
-                    bin.push($dropped(self.page, self.tag));
+                    bin.lock().push($dropped(self.page, self.tag));
                 }
             }
         }
@@ -105,11 +134,23 @@ macro_rules! linear_handle {
 linear_handle! {
     /// Exclusive ownership of a page. Dropped without [`crate::Pool::release`] the page goes to
     /// quarantine for the rest of the pool's life and is counted.
+    ///
+    /// ```compile_fail,E0599
+    /// fn twice(grant: pages::Grant) -> (pages::Grant, pages::Grant) {
+    ///     (grant.clone(), grant)
+    /// }
+    /// ```
     Grant, Dropped::Grant
 }
 
 linear_handle! {
     /// A reader's reference to a cached page of its own domain. Dropped without
     /// [`crate::Pool::unshare`] the page can never be evicted, and that is counted.
+    ///
+    /// ```compile_fail,E0599
+    /// fn twice(share: pages::Share) -> (pages::Share, pages::Share) {
+    ///     (share.clone(), share)
+    /// }
+    /// ```
     Share, |_page, _tag| Dropped::Share
 }

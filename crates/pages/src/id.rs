@@ -1,5 +1,6 @@
 //! Names of things. Each is minted by the owner of the thing named (law: identity is ours).
 
+use crate::identity::PoolId;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 use std::num::NonZeroU64;
@@ -126,12 +127,21 @@ pub struct WriterLife {
 }
 
 /// An operation in flight that reads or writes pages: a step, a copy, a send.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub struct OpId(pub(crate) u64);
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct OpId {
+    pub(crate) counter: u64,
+    pub(crate) pool: PoolId,
+}
 
 impl OpId {
     /// The counter behind it, unique in the pool's life.
     pub const fn value(self) -> u64 {
-        self.0
+        self.counter
+    }
+}
+
+impl fmt::Debug for OpId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "OpId({})", self.counter)
     }
 }

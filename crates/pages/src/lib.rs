@@ -21,13 +21,18 @@
 //! ```
 #![forbid(unsafe_code)]
 
+mod changes;
 mod error;
 mod grant;
 mod id;
+mod identity;
 mod ledger;
 mod pool;
 mod proof;
+mod questions;
+mod sharing;
 mod table;
+mod verify;
 
 pub use error::{Misuse, Shortage, VerifyFault};
 pub use grant::{Grant, Share};
@@ -35,4 +40,5 @@ pub use id::{Domain, Epoch, OpId, Owner, OwnerId, PageId, StatedTag, Tag, Writer
 pub use ledger::{Counts, Holder, Reason, Seal, State};
 pub use pool::{Config, Pool};
 pub use proof::{FenceMint, Scope, WriterGone};
-pub use table::{BlockTable, Step, Verified, VerifiedSequence};
+pub use table::BlockTable;
+pub use verify::{Step, Verified, VerifiedSequence};

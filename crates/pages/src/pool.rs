@@ -1,13 +1,14 @@
 //! The pool: linear handles over the ledger. Every call either does all of what it says or nothing.
 
+use crate::changes::Changes;
 use crate::grant::{Bin, Dropped};
-use crate::ledger::{Ledger, Operation};
+use crate::identity::PoolId;
+use crate::ledger::{Ledger, Operation, Record};
 use crate::{
-    Counts, Domain, FenceMint, Grant, Holder, Misuse, OpId, Owner, OwnerId, PageId, Reason, Scope,
-    Seal, Share, Shortage, State, WriterGone, WriterLife,
+    FenceMint, Grant, Misuse, OpId, Owner, OwnerId, PageId, Reason, Scope, Seal, Shortage, State,
+    WriterGone, WriterLife,
 };
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
 use std::hash::{Hash, Hasher};
 
 /// What a pool is made of. Its size is measured by whoever allocated the memory behind it.
@@ -22,19 +23,14 @@ pub struct Config {
 }
 
 /// All pages of one worker. See the crate's documentation for an example.
+///
+/// Two pools are equal if their ledgers are. A handle that was dropped is part of the ledger only
+/// after the next call that takes the pool as `&mut`; until then no page of it is free either.
 #[derive(Debug)]
 pub struct Pool {
     pub(crate) ledger: Ledger,
-    bin: Bin,
-    pub(crate) stamps: Stamps,
-}
-
-/// What changed since a block table was last checked. Not part of the state proper: a table that
-/// is checked in full is right whatever stands here.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct Stamps {
-    pub clock: u64,
-    pub owners: BTreeMap<OwnerId, u64>,
+    pub(crate) bin: Bin,
+    pub(crate) changes: Changes,
 }
 
 impl Pool {
@@ -44,12 +40,13 @@ impl Pool {
     /// If `page_size` is zero: no token would fit anywhere.
     pub fn new(config: Config) -> (Pool, FenceMint) {
         assert!(config.page_size > 0, "a page has at least one token slot");
+        let id = PoolId::mint();
         let pool = Pool {
             ledger: Ledger::new(config.pages, config.page_size, config.scrub),
-            bin: Bin::default(),
-            stamps: Stamps::default(),
+            bin: Bin::new(id),
+            changes: Changes::default(),
         };
-        (pool, FenceMint::new())
+        (pool, FenceMint::new(id))
     }
 
     /// Takes `n` pages for `owner`, or none. Each comes under a tag never used before.
@@ -62,6 +59,7 @@ impl Pool {
         if n > shortage.free || self.ledger.last_tag.checked_add(n as u64).is_none() {
             return Err(shortage);
         }
+        self.changes.reserved(owner.id, n);
         let taken = (0..n).map_while(|_| self.ledger.take(owner));
         Ok(taken
             .map(|(page, tag)| Grant::new(page, tag, &self.bin))
@@ -73,58 +71,46 @@ impl Pool {
     pub fn expose(&mut self, grant: &Grant, writers: &[WriterLife]) -> Result<(), Misuse> {
         self.own(grant, "Reserved", |state| state == State::Reserved)?;
         self.ledger.set_state(grant.page(), State::Granted);
-        self.ledger.records[grant.page().index()].open = writers.to_vec();
+        self.ledger.open(grant.page(), writers);
         Ok(())
     }
 
     /// An operation that reads and writes pages begins. Until it ends none of them can be freed.
+    /// Naming a page twice is naming it once.
     pub fn begin(&mut self, reads: &[PageId], writes: &[PageId]) -> Result<OpId, Misuse> {
-        for page in reads.iter().chain(writes) {
-            let state = self.ledger.record(*page)?.state;
-            if matches!(state, State::Free | State::Quarantined(_)) {
-                let expected = "a page with an owner";
-                return Err(Misuse::WrongState {
-                    page: *page,
-                    expected,
-                    got: state,
-                });
-            }
+        self.sweep();
+        for page in reads {
+            self.may_touch(*page, "a page with an owner", |state| {
+                !matches!(state, State::Free | State::Quarantined(_))
+            })?;
         }
-        if let Some(page) = writes
-            .iter()
-            .find(|page| self.ledger.records[page.index()].state == State::Cached)
-        {
-            let got = State::Cached;
-            return Err(Misuse::WrongState {
-                page: *page,
-                expected: "a page not shared",
-                got,
-            });
+        for page in writes {
+            self.may_touch(*page, "a page with an owner, not shared", |state| {
+                !matches!(state, State::Free | State::Quarantined(_) | State::Cached)
+            })?;
         }
-        Ok(self.ledger.begin(Operation {
-            reads: reads.to_vec(),
-            writes: writes.to_vec(),
-        }))
+        Ok(OpId {
+            counter: self.ledger.begin(Operation::new(reads, writes)),
+            pool: self.bin.pool(),
+        })
     }
 
     /// It has ended, in whatever way. Pages that only waited for it become free.
     pub fn end(&mut self, op: OpId) -> Result<(), Misuse> {
-        self.ledger.end(op)
+        if !op.pool.is(self.bin.pool()) {
+            return Err(Misuse::UnknownOp(op.counter));
+        }
+        self.ledger.end(op.counter)
     }
 
-    /// The content of the page is what its writer computed: verified, or computed here.
+    /// The content of the page is what its writer computed: verified, or computed here. A page
+    /// that this worker will fill itself is sealed with `filled: 0` first and extended by and by.
     pub fn seal(&mut self, grant: &Grant, seal: Seal) -> Result<(), Misuse> {
         let record = self.own(grant, "Reserved or Granted", |state| {
             matches!(state, State::Reserved | State::Granted)
         })?;
-        let (reads, writes) = (record.reads, record.writes);
-        if writes > 0 || !record.open.is_empty() {
-            return Err(Misuse::Busy {
-                page: grant.page(),
-                reads,
-                writes,
-                shares: 0,
-            });
+        if record.writes > 0 || !record.open.is_empty() {
+            return Err(busy(grant.page(), record));
         }
         self.check_fill(grant.page(), seal.filled, 0)?;
         self.ledger.set_state(grant.page(), State::Sealed);
@@ -154,143 +140,50 @@ impl Pool {
     /// Ends ownership. The page is free at once if nothing is pending, otherwise when the last
     /// operation and the last writer's proof are in.
     pub fn release(&mut self, grant: Grant) -> Result<(), (Grant, Misuse)> {
-        let owned = |state| matches!(state, State::Reserved | State::Granted | State::Sealed);
-        match self.own(&grant, "owned", owned) {
-            Ok(_) => {
-                self.touch(grant.page());
-                self.ledger.end_ownership(grant.page());
-                grant.consume();
-                Ok(())
-            }
-            Err(misuse) => Err((grant, misuse)),
+        if let Err(misuse) = self.own(&grant, "owned", is_owned) {
+            return Err((grant, misuse));
         }
-    }
-
-    /// Consumes the proof that a writer can write no more.
-    pub fn writer_gone(&mut self, proof: WriterGone) {
-        match proof.scope() {
-            Scope::Owner(owner) => self.ledger.strike(proof.writer(), Some(owner)),
-            Scope::Life => self.ledger.strike(proof.writer(), None),
-        }
-    }
-
-    /// Gives up exclusive ownership of a sealed, full page: from now on it is immutable and shared
-    /// inside its domain. The publisher goes on reading it through the share it gets.
-    pub fn publish(&mut self, grant: Grant) -> Result<Share, (Grant, Misuse)> {
-        let checked = self
-            .own(&grant, "Sealed", |state| state == State::Sealed)
-            .and_then(|r| {
-                let (reads, writes) = (r.reads, r.writes);
-                if writes > 0 {
-                    return Err(Misuse::Busy {
-                        page: grant.page(),
-                        reads,
-                        writes,
-                        shares: 0,
-                    });
-                }
-                Ok(())
-            });
-        let filled = self
-            .ledger
-            .seals
-            .get(grant.page().index())
-            .map_or(0, |seal| seal.filled);
-        let page_size = self.ledger.page_size;
-        match checked {
-            Ok(()) if filled == page_size => {}
-            Ok(()) => {
-                let page = grant.page();
-                return Err((
-                    grant,
-                    Misuse::BadFill {
-                        page,
-                        filled,
-                        page_size,
-                    },
-                ));
-            }
-            Err(misuse) => return Err((grant, misuse)),
-        }
-        self.ledger.set_state(grant.page(), State::Cached);
-        self.ledger.records[grant.page().index()].shares = 1;
-        let share = Share::new(grant.page(), grant.tag(), &self.bin);
+        self.give_up(grant.page(), grant.tag());
+        self.ledger.end_ownership(grant.page());
         grant.consume();
-        Ok(share)
+        Ok(())
     }
 
-    /// One more reader of a cached page, of the same domain (H-13).
-    pub fn share(&mut self, of: &Share, domain: Domain) -> Result<Share, Misuse> {
-        if !of.belongs_to(&self.bin) {
-            return Err(Misuse::ForeignHandle(of.page()));
+    /// Consumes the proof that a writer can write no more. One that was made for another pool
+    /// proves nothing here: it is refused and counted ([`Pool::refused_proofs`]).
+    pub fn writer_gone(&mut self, proof: WriterGone) {
+        if !self.recognises(&proof) {
+            self.ledger.refused_proofs += 1;
+            return;
         }
-        let record = self.ledger.tagged(of.page(), of.tag())?;
-        match record.owner {
-            Some(owner) if owner.domain == domain => {}
-            owner => {
-                let owner = owner.map_or(domain, |owner| owner.domain);
-                return Err(Misuse::ForeignDomain {
-                    page: of.page(),
-                    owner,
-                    asked: domain,
-                });
+        match proof.scope() {
+            Scope::Owner(owner) => self.ledger.close(proof.writer(), owner),
+            Scope::Life => self.ledger.fence(proof.writer()),
+        }
+    }
+
+    /// Whether this proof speaks about this pool's memory.
+    pub fn recognises(&self, proof: &WriterGone) -> bool {
+        proof.pool().is(self.bin.pool())
+    }
+
+    /// An integrity fault voids this writer's certificate for `owner`: it counts as a writer of
+    /// those pages again, as far as they are not free yet, until it is fenced or certifies anew.
+    /// Says how many pages that concerns. Only a certificate can be voided, never a fence.
+    pub fn reopen(&mut self, owner: OwnerId, writer: WriterLife) -> usize {
+        let reopened = self.ledger.reopen(writer, owner);
+        for page in &reopened {
+            let Some(tag) = self.ledger.tags[page.index()] else {
+                continue;
+            };
+            let record = &self.ledger.records[page.index()];
+            let ordinal = self.ledger.seals[page.index()].ordinal;
+            match (record.state, record.owner) {
+                (State::Cached, Some(by)) => self.changes.cache_disturbed(by.domain, tag, ordinal),
+                _ => self.changes.disturbed(owner, tag, ordinal),
             }
         }
-        if record.state != State::Cached {
-            let (page, got) = (of.page(), record.state);
-            return Err(Misuse::WrongState {
-                page,
-                expected: "Cached",
-                got,
-            });
-        }
-        self.ledger.records[of.page().index()].shares += 1;
-        Ok(Share::new(of.page(), of.tag(), &self.bin))
-    }
-
-    /// Gives a reference back. The page stays cached until the last share is evicted.
-    pub fn unshare(&mut self, share: Share) -> Result<(), (Share, Misuse)> {
-        if !share.belongs_to(&self.bin) {
-            let misuse = Misuse::ForeignHandle(share.page());
-            return Err((share, misuse));
-        }
-        self.ledger.records[share.page().index()].shares -= 1;
-        share.consume();
-        Ok(())
-    }
-
-    /// Gives back the last reference and frees the page; refused while anybody else reads it.
-    pub fn evict(&mut self, share: Share) -> Result<(), (Share, Misuse)> {
-        if !share.belongs_to(&self.bin) {
-            let misuse = Misuse::ForeignHandle(share.page());
-            return Err((share, misuse));
-        }
-        let record = &self.ledger.records[share.page().index()];
-        let (reads, writes, shares) = (record.reads, record.writes, record.shares);
-        if reads > 0 || shares > 1 {
-            let page = share.page();
-            return Err((
-                share,
-                Misuse::Busy {
-                    page,
-                    reads,
-                    writes,
-                    shares: shares - 1,
-                },
-            ));
-        }
-        self.touch(share.page());
-        self.ledger.records[share.page().index()].shares = 0;
-        self.ledger.end_ownership(share.page());
-        share.consume();
-        Ok(())
-    }
-
-    /// Whether nobody but the holder of this share uses the page.
-    pub fn evictable(&self, share: &Share) -> bool {
-        self.ledger
-            .tagged(share.page(), share.tag())
-            .is_ok_and(|record| record.shares == 1 && record.reads == 0)
+        reopened.len()
     }
 
     /// Pages whose payload must be zeroed before they are free (`scrub`).
@@ -300,38 +193,62 @@ impl Pool {
 
     /// The payload of this page has been zeroed.
     pub fn scrubbed(&mut self, page: PageId) -> Result<(), Misuse> {
-        let state = self.ledger.record(page)?.state;
+        let got = self.ledger.record(page)?.state;
         if !self.ledger.to_scrub.remove(&page) {
             let expected = "Quarantined(Scrub)";
             return Err(Misuse::WrongState {
                 page,
                 expected,
-                got: state,
+                got,
             });
         }
         self.ledger.end_ownership(page);
         Ok(())
     }
+}
 
-    fn own(
+/// What the calls have in common.
+impl Pool {
+    /// The record behind a grant: of this pool, of its present tag, in a fitting state.
+    pub(crate) fn own(
         &self,
         grant: &Grant,
         expected: &'static str,
         fits: impl Fn(State) -> bool,
-    ) -> Result<&crate::ledger::Record, Misuse> {
+    ) -> Result<&Record, Misuse> {
         if !grant.belongs_to(&self.bin) {
             return Err(Misuse::ForeignHandle(grant.page()));
         }
         let record = self.ledger.tagged(grant.page(), grant.tag())?;
         if fits(record.state) {
-            Ok(record)
-        } else {
-            Err(Misuse::WrongState {
-                page: grant.page(),
+            return Ok(record);
+        }
+        Err(Misuse::WrongState {
+            page: grant.page(),
+            expected,
+            got: record.state,
+        })
+    }
+
+    fn may_touch(
+        &self,
+        page: PageId,
+        expected: &'static str,
+        fits: impl Fn(State) -> bool,
+    ) -> Result<(), Misuse> {
+        let record = self.ledger.record(page)?;
+        if !fits(record.state) {
+            return Err(Misuse::WrongState {
+                page,
                 expected,
                 got: record.state,
-            })
+            });
         }
+        // Counters never wrap: a wrapped one would free a page that is in use.
+        if record.reads == u32::MAX || record.writes == u32::MAX {
+            return Err(busy(page, record));
+        }
+        Ok(())
     }
 
     fn check_fill(&self, page: PageId, filled: u16, at_least: u16) -> Result<(), Misuse> {
@@ -346,111 +263,45 @@ impl Pool {
         Ok(())
     }
 
-    /// Remembers that the tables of this page's owner have to be checked in full again.
-    fn touch(&mut self, page: PageId) {
+    /// The page's owner holds it no more: its tables have to look at that entry again.
+    pub(crate) fn give_up(&mut self, page: PageId, tag: crate::Tag) {
         if let Some(owner) = self.ledger.records[page.index()].owner {
-            self.stamps.clock += 1;
-            self.stamps.owners.insert(owner.id, self.stamps.clock);
+            let ordinal = self.ledger.seals[page.index()].ordinal;
+            self.changes.given_up(owner.id, tag, ordinal);
         }
     }
 
     /// Handles that were dropped since the last look cost their pages.
-    fn sweep(&mut self) {
+    pub(crate) fn sweep(&mut self) {
         for dropped in self.bin.take() {
             match dropped {
-                Dropped::Grant(page, tag) if self.ledger.tagged(page, tag).is_ok() => {
-                    self.touch(page);
-                    self.ledger.dropped_grants += 1;
-                    self.ledger
-                        .set_state(page, State::Quarantined(Reason::Dropped));
-                }
-                Dropped::Grant(..) => {}
+                Dropped::Grant(page, tag) => self.lose(page, tag),
                 Dropped::Share => self.ledger.dropped_shares += 1,
             }
         }
     }
-}
 
-/// Questions.
-impl Pool {
-    /// Token slots a page.
-    pub fn page_size(&self) -> u16 {
-        self.ledger.page_size
-    }
-
-    /// Pages in the pool.
-    pub fn size(&self) -> usize {
-        self.ledger.records.len()
-    }
-
-    /// Pages in every state (H-10).
-    pub fn counts(&mut self) -> Counts {
-        self.sweep();
-        self.ledger.counts
-    }
-
-    /// Grants and shares that were dropped instead of given back, since the start.
-    pub fn dropped(&mut self) -> (u64, u64) {
-        self.sweep();
-        (self.ledger.dropped_grants, self.ledger.dropped_shares)
-    }
-
-    /// Operations in flight.
-    pub fn operations(&self) -> usize {
-        self.ledger.ops.len()
-    }
-
-    /// Everything known about a page.
-    pub fn holder(&mut self, page: PageId) -> Result<Holder, Misuse> {
-        self.sweep();
-        let record = self.ledger.record(page)?.clone();
-        Ok(Holder {
-            page,
-            state: record.state,
-            owner: record.owner,
-            tag: self.ledger.tags[page.index()],
-            seal: self.ledger.seals[page.index()],
-            reads: record.reads,
-            writes: record.writes,
-            shares: record.shares,
-            open: record.open,
-        })
-    }
-
-    /// Who holds what: every page that is not free.
-    pub fn holders(&mut self) -> Vec<Holder> {
-        (0..self.size() as u32)
-            .filter_map(|index| self.holder(PageId::new(index)).ok())
-            .filter(|holder| holder.state != State::Free)
-            .collect()
-    }
-
-    /// The seal of a page that this grant owns.
-    pub fn seal_of(&self, grant: &Grant) -> Result<Seal, Misuse> {
-        self.own(grant, "owned", |state| state != State::Free)?;
-        Ok(self.ledger.seals[grant.page().index()])
-    }
-}
-
-/// For checkers only: a whole world can be copied, its handles with it. Nothing in the product
-/// calls these (a test of the workspace looks).
-#[doc(hidden)]
-impl Pool {
-    pub fn fork_for_checker(&mut self) -> Pool {
-        self.sweep();
-        Pool {
-            ledger: self.ledger.clone(),
-            bin: Bin::default(),
-            stamps: self.stamps.clone(),
+    fn lose(&mut self, page: PageId, tag: crate::Tag) {
+        self.ledger.dropped_grants += 1;
+        let present = self.ledger.tagged(page, tag);
+        if present.is_ok_and(|record| is_owned(record.state)) {
+            self.give_up(page, tag);
+            self.ledger
+                .set_state(page, State::Quarantined(Reason::Dropped));
         }
     }
+}
 
-    pub fn fork_grant_for_checker(&self, grant: &Grant) -> Grant {
-        Grant::new(grant.page(), grant.tag(), &self.bin)
-    }
+fn is_owned(state: State) -> bool {
+    matches!(state, State::Reserved | State::Granted | State::Sealed)
+}
 
-    pub fn fork_share_for_checker(&self, share: &Share) -> Share {
-        Share::new(share.page(), share.tag(), &self.bin)
+pub(crate) fn busy(page: PageId, record: &Record) -> Misuse {
+    Misuse::Busy {
+        page,
+        reads: record.reads,
+        writes: record.writes,
+        shares: record.shares.saturating_sub(1),
     }
 }
 
