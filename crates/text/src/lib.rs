@@ -1,1 +1,40 @@
-//! Tokenizer and chat template of a GGUF; incremental detokenization and stop strings.
+//! Text in and text out: the tokenizer and the chat template of a GGUF, tokens back to text as
+//! they come, and stop strings. Knows nothing of models and kernels: the gateway uses it alone.
+//!
+//! ```no_run
+//! # use cofferdam_text as text;
+//! # fn main() -> Result<(), Box<dyn std::error::Error>> {
+//! let metadata = gguf::Metadata::open("SmolLM2-135M-Instruct.Q4_1.gguf".as_ref())?;
+//! let tokenizer = text::Tokenizer::from_gguf(&metadata)?;
+//! assert_eq!(tokenizer.encode("Hello, world!", false)?, [19556, 28, 905, 17]);
+//!
+//! let template = text::ChatTemplate::from_gguf(&metadata)?;
+//! let prompt = template.render_chat(&tokenizer, &[text::Message::new("user", "Hi!")], true)?;
+//! assert_eq!(prompt[0], 1); // <|im_start|>
+//! # Ok(())
+//! # }
+//! ```
+#![forbid(unsafe_code)]
+
+mod byte_level;
+mod chat;
+mod detokenizer;
+mod error;
+mod pre_tokenizer;
+mod specials;
+mod stops;
+mod tokenizer;
+
+pub use chat::{ChatTemplate, Message, ROLES};
+pub use detokenizer::Detokenizer;
+pub use error::Error;
+pub use stops::{Released, StopMatcher};
+pub use tokenizer::Tokenizer;
+
+/// Most instructions that the rendering of a chat template may execute; the data it makes counts
+/// too, a unit for each 64 bytes or so. SmolLM2's takes about 20 a message.
+pub const TEMPLATE_FUEL: u64 = 4_000_000;
+/// Most stop strings of one request.
+pub const STOPS_MAX: usize = 16;
+/// Longest stop string, in bytes.
+pub const STOP_BYTES_MAX: usize = 1024;

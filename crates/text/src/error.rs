@@ -1,0 +1,63 @@
+/// Why text could not be turned into tokens, or tokens into text.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum Error {
+    /// The file lacks what a tokenizer or a template needs.
+    #[error(transparent)]
+    Gguf(#[from] gguf::Error),
+    /// The file's vocabulary cannot be used: the file is at fault.
+    #[error("metadata key `{key}`: {problem}")]
+    Vocabulary {
+        /// The metadata key.
+        key: &'static str,
+        /// What is wrong with its value.
+        problem: String,
+    },
+    /// A tokenizer of a kind that is not implemented. Another one would give other tokens.
+    #[error("metadata key `{key}`: `{found}` is not supported; expected one of: {expected}")]
+    Unsupported {
+        /// The metadata key.
+        key: &'static str,
+        /// Its value.
+        found: String,
+        /// The values that are supported.
+        expected: &'static str,
+    },
+    /// The tokenizer refused a text: our fault, please report it.
+    #[error("the tokenizer failed: {0}")]
+    Tokenizer(String),
+    /// A token id that the vocabulary does not have: the caller's fault.
+    #[error("token id {id} is outside the vocabulary of {vocab_size}")]
+    UnknownToken {
+        /// The id.
+        id: u32,
+        /// Number of tokens; ids are smaller.
+        vocab_size: usize,
+    },
+    /// The chat template says (by `raise_exception`) that it cannot render these messages: the
+    /// caller's fault.
+    #[error("the model's chat template refuses these messages: {0}")]
+    Refused(String),
+    /// The chat template is not valid, or failed on these messages: the file is at fault.
+    #[error("the model's chat template failed: {0}")]
+    Template(String),
+    /// Rendering the chat template took more than [`TEMPLATE_FUEL`](crate::TEMPLATE_FUEL).
+    #[error("rendering the model's chat template takes too much: shorten the messages")]
+    TemplateFuel,
+    /// More stop strings, or longer ones, than are accepted: the caller's fault.
+    #[error("{problem}: {found}; the limit is {limit}")]
+    Stops {
+        /// What is out of bounds.
+        problem: &'static str,
+        /// What the caller gave.
+        found: usize,
+        /// What is accepted.
+        limit: usize,
+    },
+    /// A stop string of no characters, which would match everywhere: the caller's fault.
+    #[error("stop string {index} is empty")]
+    EmptyStop {
+        /// Its place in the list.
+        index: usize,
+    },
+}

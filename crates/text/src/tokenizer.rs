@@ -1,0 +1,346 @@
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use gguf::Metadata;
+use tokenizers::models::bpe::{BPE, Merges, Vocab};
+
+use crate::specials::{Piece, Specials};
+use crate::{Error, byte_level, pre_tokenizer};
+
+const MODEL: &str = "tokenizer.ggml.model";
+const PRE: &str = "tokenizer.ggml.pre";
+const TOKENS: &str = "tokenizer.ggml.tokens";
+const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
+const MERGES: &str = "tokenizer.ggml.merges";
+
+/// Control tokens that end a generation by their name alone: files often name only one of them.
+const END_NAMES: [&str; 6] = [
+    "<|endoftext|>",
+    "<|im_end|>",
+    "<|eot_id|>",
+    "<|eom_id|>",
+    "<|end_of_text|>",
+    "<|end|>",
+];
+
+/// The tokenizer of a GGUF: byte-level BPE with the file's own vocabulary, merges and special
+/// tokens. Cheap to clone, shared between threads.
+#[derive(Clone)]
+pub struct Tokenizer {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    words: tokenizers::Tokenizer,
+    specials: Specials,
+    tokens: Vec<Token>,
+    bos: Option<u32>,
+    eos: Option<u32>,
+    ends: BTreeSet<u32>,
+    add_bos: bool,
+}
+
+struct Token {
+    bytes: Vec<u8>,
+    special: bool,
+}
+
+impl Tokenizer {
+    /// Builds the tokenizer that the file describes. A kind of tokenizer or pre-tokenizer that is
+    /// not implemented is an error, never replaced by another one.
+    pub fn from_gguf(metadata: &Metadata) -> Result<Tokenizer, Error> {
+        let model = metadata.string(MODEL)?;
+        if model != "gpt2" {
+            let found = model.to_owned();
+            return Err(Error::Unsupported {
+                key: MODEL,
+                found,
+                expected: "gpt2",
+            });
+        }
+        let rules = pre_tokenizer::rules(metadata.string(PRE)?)?;
+        let texts = metadata.strings(TOKENS)?;
+        let kinds = kinds(metadata.i32s(TOKEN_TYPE)?, texts.len())?;
+
+        let bpe = merges(texts, metadata.strings(MERGES)?, rules.ignore_merges)?;
+        let mut words = tokenizers::Tokenizer::new(bpe);
+        words.with_pre_tokenizer(Some(rules.pre_tokenizer));
+
+        let of_kind = |wanted: &[Kind]| {
+            let pairs = texts.iter().zip(&kinds).zip(0..);
+            pairs
+                .filter(|((_, kind), _)| wanted.contains(kind))
+                .map(|((text, _), id)| (text.as_str(), id))
+                .collect::<Vec<(&str, u32)>>()
+        };
+        let control = of_kind(&[Kind::Control, Kind::Unknown]);
+        let specials =
+            Specials::new(control.clone(), of_kind(&[Kind::UserDefined])).map_err(|problem| {
+                Error::Vocabulary {
+                    key: TOKENS,
+                    problem,
+                }
+            })?;
+
+        let id = |key| special_id(metadata, key, texts.len());
+        let eos = id("tokenizer.ggml.eos_token_id")?;
+        let named_ends = control
+            .iter()
+            .filter(|(text, _)| END_NAMES.contains(text))
+            .map(|(_, id)| *id);
+        let ends = named_ends
+            .chain(eos)
+            .chain(id("tokenizer.ggml.eot_token_id")?)
+            .chain(id("tokenizer.ggml.eom_token_id")?)
+            .collect();
+        let inner = Inner {
+            words,
+            specials,
+            tokens: texts
+                .iter()
+                .zip(kinds)
+                .map(|(text, kind)| Token::new(text, kind))
+                .collect(),
+            bos: id("tokenizer.ggml.bos_token_id")?,
+            eos,
+            ends,
+            add_bos: metadata
+                .find_bool("tokenizer.ggml.add_bos_token")?
+                .unwrap_or(rules.add_bos),
+        };
+        Ok(Tokenizer {
+            inner: Arc::new(inner),
+        })
+    }
+
+    /// The tokens of `text`, without BOS. With `parse_special`, the text of a control token (such
+    /// as `<|im_end|>`) becomes that token: for text of somebody who may write such tokens, not
+    /// for the content of a chat ([`ChatTemplate::render_chat`](crate::ChatTemplate::render_chat)
+    /// sees to that). Without, it is spelled out in ordinary tokens.
+    ///
+    /// A byte for which the vocabulary has no token is left out, as the reference
+    /// implementations do: of SmolLM2's, a few control characters and unassigned planes.
+    pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, Error> {
+        self.encode_pieces(self.inner.specials.split(text, parse_special))
+    }
+
+    /// The tokens of a whole prompt: [`Tokenizer::encode`], special tokens parsed, after BOS if
+    /// the file asks for one and the text does not begin with it.
+    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let mut ids = self.encode(text, true)?;
+        if let Some(bos) = self
+            .bos()
+            .filter(|bos| self.adds_bos() && ids.first() != Some(bos))
+        {
+            ids.insert(0, bos);
+        }
+        Ok(ids)
+    }
+
+    /// Encodes a rendered chat: control tokens count where no `mark` is in them; then the marks,
+    /// which are no part of anybody's text, are taken out.
+    pub(crate) fn encode_marked(&self, text: &str, mark: char) -> Result<Vec<u32>, Error> {
+        let mut ids = Vec::new();
+        for piece in self.inner.specials.split(text, true) {
+            match piece {
+                Piece::Token(id) => ids.push(id),
+                Piece::Text(text) if text.contains(mark) => {
+                    ids.extend(self.encode(&text.replace(mark, ""), false)?);
+                }
+                Piece::Text(text) => ids.extend(self.encode_words(text)?),
+            }
+        }
+        Ok(ids)
+    }
+
+    pub(crate) fn specials(&self) -> &Specials {
+        &self.inner.specials
+    }
+
+    fn encode_pieces(&self, pieces: Vec<Piece<'_>>) -> Result<Vec<u32>, Error> {
+        let mut ids = Vec::new();
+        for piece in pieces {
+            match piece {
+                Piece::Token(id) => ids.push(id),
+                Piece::Text(text) => ids.extend(self.encode_words(text)?),
+            }
+        }
+        Ok(ids)
+    }
+
+    fn encode_words(&self, text: &str) -> Result<Vec<u32>, Error> {
+        let encoding = self.inner.words.encode_fast(text, false);
+        let encoding = encoding.map_err(|error| Error::Tokenizer(error.to_string()))?;
+        Ok(encoding.get_ids().to_vec())
+    }
+
+    /// The text of these tokens, special ones included. Bytes that are no UTF-8 become U+FFFD;
+    /// for tokens that come one by one use a [`Detokenizer`](crate::Detokenizer).
+    pub fn decode(&self, ids: &[u32]) -> Result<String, Error> {
+        let mut bytes = Vec::new();
+        for &id in ids {
+            let unknown = Error::UnknownToken {
+                id,
+                vocab_size: self.vocab_size(),
+            };
+            bytes.extend(self.token_bytes(id).ok_or(unknown)?);
+        }
+        Ok(String::from_utf8_lossy(&bytes).into_owned())
+    }
+
+    /// The bytes of a token (often part of a character only); `None` for an id that the
+    /// vocabulary does not have.
+    pub fn token_bytes(&self, id: u32) -> Option<&[u8]> {
+        self.token(id).map(|token| token.bytes.as_slice())
+    }
+
+    /// Whether this is a control token, which is no part of an answer's text.
+    pub fn is_special(&self, id: u32) -> bool {
+        self.token(id).is_some_and(|token| token.special)
+    }
+
+    /// Whether a generation ends with this token: the file's EOS or end of turn, or a control
+    /// token whose name says the same (such as `<|endoftext|>`).
+    pub fn is_end(&self, id: u32) -> bool {
+        self.inner.ends.contains(&id)
+    }
+
+    /// All tokens of which [`Tokenizer::is_end`] is true, ascending.
+    pub fn ends(&self) -> impl Iterator<Item = u32> + '_ {
+        self.inner.ends.iter().copied()
+    }
+
+    /// The token that begins a sequence, if the file names one.
+    pub fn bos(&self) -> Option<u32> {
+        self.inner.bos
+    }
+
+    /// The token that ends a sequence, if the file names one.
+    pub fn eos(&self) -> Option<u32> {
+        self.inner.eos
+    }
+
+    /// Whether a prompt that is no chat begins with BOS. (A chat template writes its own.)
+    pub fn adds_bos(&self) -> bool {
+        self.inner.add_bos
+    }
+
+    /// Number of tokens; all ids are smaller.
+    pub fn vocab_size(&self) -> usize {
+        self.inner.tokens.len()
+    }
+
+    fn token(&self, id: u32) -> Option<&Token> {
+        self.inner.tokens.get(usize::try_from(id).ok()?)
+    }
+}
+
+impl fmt::Debug for Tokenizer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "tokenizer of {} tokens", self.vocab_size())
+    }
+}
+
+impl Token {
+    /// Special tokens are written as they are; so is a text that is not of the byte alphabet.
+    fn new(text: &str, kind: Kind) -> Token {
+        let verbatim = matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined);
+        let bytes = if verbatim {
+            None
+        } else {
+            byte_level::bytes(text)
+        };
+        let bytes = bytes.unwrap_or_else(|| text.as_bytes().to_vec());
+        Token {
+            bytes,
+            special: matches!(kind, Kind::Control | Kind::Unknown),
+        }
+    }
+}
+
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Normal,
+    Unknown,
+    Control,
+    UserDefined,
+    Unused,
+    Byte,
+}
+
+fn kinds(numbers: &[i32], expected: usize) -> Result<Vec<Kind>, Error> {
+    let refused = |problem| Error::Vocabulary {
+        key: TOKEN_TYPE,
+        problem,
+    };
+    if numbers.len() != expected {
+        let problem = format!(
+            "has {} elements, expected {expected}, as `{TOKENS}` has",
+            numbers.len()
+        );
+        return Err(refused(problem));
+    }
+    let kind = |(id, number): (usize, &i32)| match number {
+        1 => Ok(Kind::Normal),
+        2 => Ok(Kind::Unknown),
+        3 => Ok(Kind::Control),
+        4 => Ok(Kind::UserDefined),
+        5 => Ok(Kind::Unused),
+        6 => Ok(Kind::Byte),
+        _ => Err(refused(format!(
+            "token {id} has type {number}, expected 1 to 6"
+        ))),
+    };
+    numbers.iter().enumerate().map(kind).collect()
+}
+
+/// The BPE model. Everything that the `tokenizers` crate takes for granted is checked here.
+fn merges(texts: &[String], merges: &[String], ignore_merges: bool) -> Result<BPE, Error> {
+    let mut vocab = Vocab::default();
+    for (text, id) in texts.iter().zip(0..) {
+        if let Some(first) = vocab.insert(text.clone(), id) {
+            let problem = format!("tokens {first} and {id} have the same text {text:?}");
+            return Err(Error::Vocabulary {
+                key: TOKENS,
+                problem,
+            });
+        }
+    }
+    let mut pairs = Merges::with_capacity(merges.len());
+    for (index, merge) in merges.iter().enumerate() {
+        let pair = merge.split_once(' ').filter(|(left, right)| {
+            let known = |text: &str| !text.is_empty() && vocab.contains_key(text);
+            known(left) && known(right) && known(&[*left, *right].concat())
+        });
+        let Some((left, right)) = pair else {
+            let problem = format!(
+                "merge {index} ({merge:?}) is not two tokens, with a space between, whose \
+                 concatenation is a token"
+            );
+            return Err(Error::Vocabulary {
+                key: MERGES,
+                problem,
+            });
+        };
+        pairs.push((left.to_owned(), right.to_owned()));
+    }
+    let bpe = BPE::builder()
+        .vocab_and_merges(vocab, pairs)
+        .ignore_merges(ignore_merges)
+        .build();
+    bpe.map_err(|error| Error::Tokenizer(error.to_string()))
+}
+
+fn special_id(
+    metadata: &Metadata,
+    key: &'static str,
+    vocab_size: usize,
+) -> Result<Option<u32>, Error> {
+    let id = metadata.find_u32(key)?;
+    if let Some(id) = id.filter(|id| *id as usize >= vocab_size) {
+        let problem = format!("is {id}, but there are only {vocab_size} tokens");
+        return Err(Error::Vocabulary { key, problem });
+    }
+    Ok(id)
+}
