@@ -1,1 +1,6 @@
-fn main() {}
+//! The `cofferdam` command; everything is in the library beside it.
+#![forbid(unsafe_code)]
+
+fn main() -> std::process::ExitCode {
+    cofferdam::main()
+}

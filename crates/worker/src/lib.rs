@@ -1,1 +1,3 @@
 //! Prefill and decode workers: scheduler, control connections, sampling loop.
+
+pub mod memory;

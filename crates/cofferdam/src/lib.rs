@@ -1,0 +1,26 @@
+//! The cofferdam command: flags and settings, weights, supervision of the parts.
+//!
+//! ```text
+//! cofferdam serve ── supervises ──┬─ cofferdam decode    (one process for each decode worker)
+//!                                 ├─ cofferdam prefill   (one process for each prefill worker)
+//!                                 └─ cofferdam gateway   (one process, started last)
+//! ```
+//!
+//! [`args`] is what can be typed, [`settings`] what it means after environment, configuration
+//! file and defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
+//! the crates which do the work.
+#![forbid(unsafe_code)]
+
+pub mod args;
+mod commands;
+pub mod exit;
+pub mod lifeline;
+mod logs;
+pub mod parts;
+pub mod runtime_dir;
+mod serve;
+pub mod settings;
+pub mod supervisor;
+pub mod weights;
+
+pub use commands::main;
