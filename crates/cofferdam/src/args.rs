@@ -87,7 +87,12 @@ pub struct ServeFlags {
     #[arg(long, value_name = "N", env = "COFFERDAM_DECODE")]
     pub decode: Option<u32>,
     /// KV pool of each worker, in tokens [default: 1.25 times the context]
-    #[arg(long, value_name = "N", env = "COFFERDAM_POOL_TOKENS", alias = "max-total-tokens")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_POOL_TOKENS",
+        alias = "max-total-tokens"
+    )]
     #[serde(alias = "max-total-tokens")]
     pub pool_tokens: Option<u64>,
     /// Tokens in a page [default: 16]
@@ -108,7 +113,12 @@ pub struct ServeFlags {
     #[arg(long, value_name = "FILE", env = "COFFERDAM_API_KEYS")]
     pub api_keys: Option<PathBuf>,
     /// An API key (other users of the machine can see flags: better use --api-keys)
-    #[arg(long, value_name = "KEY", env = "COFFERDAM_API_KEY", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "KEY",
+        env = "COFFERDAM_API_KEY",
+        value_delimiter = ','
+    )]
     #[arg(hide_env_values = true, conflicts_with = "api_keys")]
     pub api_key: Option<Vec<String>>,
     /// How logs are written [default: text]
@@ -144,7 +154,12 @@ pub struct WorkerFlags {
     #[arg(long, value_name = "DIR", env = "COFFERDAM_CERTS")]
     pub certs: Option<PathBuf>,
     /// KV pool of this worker, in tokens [default: 1.25 times the context]
-    #[arg(long, value_name = "N", env = "COFFERDAM_POOL_TOKENS", alias = "max-total-tokens")]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_POOL_TOKENS",
+        alias = "max-total-tokens"
+    )]
     #[serde(alias = "max-total-tokens")]
     pub pool_tokens: Option<u64>,
     /// Tokens in a page [default: 16]
@@ -189,10 +204,20 @@ pub struct GatewayFlags {
     #[arg(long, env = "COFFERDAM_PORT")]
     pub port: Option<u16>,
     /// Address of a prefill worker; once for each
-    #[arg(long, value_name = "ADDRESS", env = "COFFERDAM_PREFILL_AT", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "COFFERDAM_PREFILL_AT",
+        value_delimiter = ','
+    )]
     pub prefill_at: Option<Vec<String>>,
     /// Address of a decode worker; once for each
-    #[arg(long, value_name = "ADDRESS", env = "COFFERDAM_DECODE_AT", value_delimiter = ',')]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        env = "COFFERDAM_DECODE_AT",
+        value_delimiter = ','
+    )]
     pub decode_at: Option<Vec<String>>,
     /// Directory made by `cofferdam certs new`
     #[arg(long, value_name = "DIR", env = "COFFERDAM_CERTS")]

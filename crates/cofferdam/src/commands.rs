@@ -61,7 +61,9 @@ fn run(command: Command) -> Result<(), Failure> {
                 })
             })
         }
-        Command::Certs { command: CertsCommand::New { directory } } => new_certs(&directory),
+        Command::Certs {
+            command: CertsCommand::New { directory },
+        } => new_certs(&directory),
         Command::Pull => {
             println!("{}", Fetcher::new()?.ensure()?.display());
             Ok(())
@@ -79,11 +81,16 @@ fn part(
     run: impl FnOnce() -> Result<(), Failure>,
 ) -> Result<(), Failure> {
     if until_stdin_closes {
-        lifeline::end_with_parent().context("cannot watch the parent").map_err(Failure::found)?;
+        lifeline::end_with_parent()
+            .context("cannot watch the parent")
+            .map_err(Failure::found)?;
     }
     let result = run();
     if let Err(failure) = &result {
-        let refused = Refused { message: failure.to_string(), exit: failure.exit as u8 };
+        let refused = Refused {
+            message: failure.to_string(),
+            exit: failure.exit as u8,
+        };
         let _ = Report::Refused(refused).say(); // the exit code says it too
     }
     result
@@ -103,16 +110,25 @@ fn new_certs(directory: &Path) -> Result<(), Failure> {
 
 /// The weights that were named, or the default ones.
 pub(crate) fn weights(model: Option<&Path>) -> Result<PathBuf, Failure> {
-    let Some(model) = model else { return Ok(Fetcher::new()?.ensure()?) };
+    let Some(model) = model else {
+        return Ok(Fetcher::new()?.ensure()?);
+    };
     if model.is_file() {
         return Ok(model.to_owned());
     }
-    Err(Failure::usage(anyhow!("--model {}: there is no such file", model.display())))
+    Err(Failure::usage(anyhow!(
+        "--model {}: there is no such file",
+        model.display()
+    )))
 }
 
 fn engine_runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let built = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    built.context("cannot start the async runtime").map_err(Failure::found)
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    built
+        .context("cannot start the async runtime")
+        .map_err(Failure::found)
 }
 
 /// SIGINT and SIGTERM.

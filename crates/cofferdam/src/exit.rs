@@ -51,17 +51,26 @@ pub struct Failure {
 impl Failure {
     /// A failure with exit code 1.
     pub fn found(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Found, error: error.into() }
+        Failure {
+            exit: Exit::Found,
+            error: error.into(),
+        }
     }
 
     /// A failure with exit code 2.
     pub fn usage(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Usage, error: error.into() }
+        Failure {
+            exit: Exit::Usage,
+            error: error.into(),
+        }
     }
 
     /// A failure with exit code 3.
     pub fn unreachable(error: impl Into<anyhow::Error>) -> Failure {
-        Failure { exit: Exit::Unreachable, error: error.into() }
+        Failure {
+            exit: Exit::Unreachable,
+            error: error.into(),
+        }
     }
 }
 

@@ -23,6 +23,8 @@ pub fn end_with_parent() -> io::Result<()> {
         while matches!(io::stdin().lock().read(&mut ignored), Ok(1..)) {}
         std::process::exit(PARENT_GONE);
     };
-    thread::Builder::new().name("parent-pipe".into()).spawn(watch)?;
+    thread::Builder::new()
+        .name("parent-pipe".into())
+        .spawn(watch)?;
     Ok(())
 }

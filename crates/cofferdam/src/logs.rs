@@ -9,12 +9,15 @@ use tracing_subscriber::EnvFilter;
 /// Starts logging of this process. `RUST_LOG` chooses levels; the default is `info`.
 pub fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
-    let logs = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr);
+    let logs = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr);
     // A second start (tests) changes nothing.
     let _ = match format {
-        LogFormat::Text => {
-            logs.with_target(false).with_ansi(std::io::stderr().is_terminal()).try_init()
-        }
+        LogFormat::Text => logs
+            .with_target(false)
+            .with_ansi(std::io::stderr().is_terminal())
+            .try_init(),
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     };
 }
@@ -46,7 +49,10 @@ mod tests {
         let line = r#"{"level":"INFO","message":"loaded"}"#;
         let parsed: Value =
             serde_json::from_str(&line_of_part(LogFormat::Json, "decode-0", line)).unwrap();
-        assert_eq!(parsed, json!({"level": "INFO", "message": "loaded", "part": "decode-0"}));
+        assert_eq!(
+            parsed,
+            json!({"level": "INFO", "message": "loaded", "part": "decode-0"})
+        );
         let line = line_of_part(LogFormat::Json, "gateway", "thread 'x' panicked: \"y\"");
         let parsed: Value = serde_json::from_str(&line).unwrap();
         assert_eq!(parsed["message"], "thread 'x' panicked: \"y\"");

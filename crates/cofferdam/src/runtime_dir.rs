@@ -38,8 +38,10 @@ impl RuntimeDir {
     pub fn new_in(base: &Path) -> anyhow::Result<RuntimeDir> {
         remove_abandoned(base);
         let private = Permissions::from_mode(0o700);
-        let directory =
-            tempfile::Builder::new().prefix(PREFIX).permissions(private).tempdir_in(base)?;
+        let directory = tempfile::Builder::new()
+            .prefix(PREFIX)
+            .permissions(private)
+            .tempdir_in(base)?;
         let path_bytes = directory.path().as_os_str().as_bytes().len();
         ensure!(
             path_bytes + SOCKET_NAME_MAX < SOCKET_PATH_MAX,
@@ -50,9 +52,13 @@ impl RuntimeDir {
         // Locked before it gets its name: a directory with an unlocked lock is abandoned.
         let unnamed = directory.path().join("lock.new");
         let lock = File::create_new(&unnamed)?;
-        lock.try_lock().context("cannot lock a file that was just made")?;
+        lock.try_lock()
+            .context("cannot lock a file that was just made")?;
         fs::rename(&unnamed, directory.path().join(LOCK))?;
-        Ok(RuntimeDir { directory, _lock: lock })
+        Ok(RuntimeDir {
+            directory,
+            _lock: lock,
+        })
     }
 
     /// Where it is.
@@ -70,7 +76,11 @@ impl RuntimeDir {
     /// Writes a file that only this user can read.
     pub fn write_private(&self, name: &str, text: &str) -> anyhow::Result<PathBuf> {
         let path = self.path().join(name);
-        let mut file = File::options().write(true).create_new(true).mode(0o600).open(&path)?;
+        let mut file = File::options()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)?;
         file.write_all(text.as_bytes())?;
         Ok(path)
     }
@@ -78,7 +88,9 @@ impl RuntimeDir {
     /// Removes it now, and says if that fails.
     pub fn remove(self) -> anyhow::Result<()> {
         let path = self.path().to_owned();
-        self.directory.close().with_context(|| format!("cannot remove {}", path.display()))
+        self.directory
+            .close()
+            .with_context(|| format!("cannot remove {}", path.display()))
     }
 }
 

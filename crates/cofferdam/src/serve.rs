@@ -18,8 +18,12 @@ pub fn run(settings: Serve) -> Result<(), Failure> {
     logs::start(settings.log_format);
     let weights = weights(settings.model.as_deref())?;
     // One thread, and it is this one: see `supervise`.
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.context("cannot start the async runtime").map_err(Failure::found)?;
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build();
+    let runtime = runtime
+        .context("cannot start the async runtime")
+        .map_err(Failure::found)?;
     if settings.in_process {
         return runtime.block_on(async {
             let mut stop = Stop::new()?;
@@ -35,17 +39,27 @@ pub fn run(settings: Serve) -> Result<(), Failure> {
 
 async fn supervised(settings: &Serve, weights: &Path, dir: &RuntimeDir) -> Result<(), Failure> {
     let mut stop = Stop::new()?;
-    let parts = Plan::new(settings, weights, dir).map_err(Failure::found)?.parts();
-    let limits = Limits { drain: settings.drain, ..Limits::default() };
+    let parts = Plan::new(settings, weights, dir)
+        .map_err(Failure::found)?
+        .parts();
+    let limits = Limits {
+        drain: settings.drain,
+        ..Limits::default()
+    };
     let (asked, mut stops) = mpsc::channel(1);
     let listen = async {
         loop {
             stop.next().await;
-            tracing::info!("stopping: running requests get {} s", settings.drain.as_secs());
+            tracing::info!(
+                "stopping: running requests get {} s",
+                settings.drain.as_secs()
+            );
             let _ = asked.try_send(()); // one that waits already says the same
         }
     };
-    let mut console = Console { format: settings.log_format };
+    let mut console = Console {
+        format: settings.log_format,
+    };
     let ending = tokio::select! {
         ending = supervise(&parts, limits, &mut stops, &mut console) => ending,
         () = listen => unreachable!("it listens for ever"),
@@ -54,7 +68,10 @@ async fn supervised(settings: &Serve, weights: &Path, dir: &RuntimeDir) -> Resul
         Ending::Stopped => Ok(()),
         Ending::Refused { part, why } => {
             let exit = Exit::from_number(why.exit).max(Exit::Found);
-            Err(Failure { exit, error: anyhow!("{part} does not start: {}", why.message) })
+            Err(Failure {
+                exit,
+                error: anyhow!("{part} does not start: {}", why.message),
+            })
         }
         Ending::CrashLoop { part, deaths, how } => Err(Failure::found(anyhow!(
             "{part} ended {deaths} times in a short time, last with {how}: given up; the lines of \
@@ -90,7 +107,14 @@ impl<'a> Plan<'a> {
             Keys::Given(keys) => Some(dir.write_private("api-keys", &(keys.join("\n") + "\n"))?),
         };
         let (weights, dir) = (std::path::absolute(weights)?, dir.path().to_owned());
-        Ok(Plan { settings, executable, weights, dir, certs, keys })
+        Ok(Plan {
+            settings,
+            executable,
+            weights,
+            dir,
+            certs,
+            keys,
+        })
     }
 
     /// Workers one after another, each in a stage of its own, so that each compares its pool
@@ -106,7 +130,11 @@ impl<'a> Plan<'a> {
         let part = |(stage, (name, arguments)): (usize, (String, Vec<String>))| {
             let executable = self.executable.clone();
             let command = Box::new(move || command(&executable, &arguments));
-            Part { name, stage: stage as u32, command }
+            Part {
+                name,
+                stage: stage as u32,
+                command,
+            }
         };
         parts.into_iter().enumerate().map(part).collect()
     }
@@ -118,10 +146,19 @@ impl<'a> Plan<'a> {
     fn worker(&self, role: &str, index: u32) -> Vec<String> {
         let mut arguments = vec![role.to_owned()];
         arguments.extend(["--listen".into(), self.address(role, index)]);
-        let Engine { pool_tokens, page_size, max_context, threads, numeric, scrub } =
-            &self.settings.engine;
+        let Engine {
+            pool_tokens,
+            page_size,
+            max_context,
+            threads,
+            numeric,
+            scrub,
+        } = &self.settings.engine;
         let optional = |name: &str, value: Option<String>| {
-            value.map(|value| [format!("--{name}"), value]).into_iter().flatten()
+            value
+                .map(|value| [format!("--{name}"), value])
+                .into_iter()
+                .flatten()
         };
         arguments.extend(optional("pool-tokens", pool_tokens.map(|n| n.to_string())));
         arguments.extend(optional("page-size", Some(page_size.to_string())));
@@ -157,7 +194,10 @@ impl<'a> Plan<'a> {
     fn with_common(&self, mut arguments: Vec<String>) -> Vec<String> {
         arguments.extend(["--model".into(), self.weights.display().to_string()]);
         arguments.extend(["--certs".into(), self.certs.display().to_string()]);
-        arguments.extend(["--log-format".into(), self.settings.log_format.word().into()]);
+        arguments.extend([
+            "--log-format".into(),
+            self.settings.log_format.word().into(),
+        ]);
         arguments.push("--until-stdin-closes".into());
         arguments
     }
@@ -210,7 +250,10 @@ pub(crate) fn ready_line(gateway: &Ready) -> String {
 
 /// A request to copy. An unspecified address is not one to connect to.
 pub(crate) fn curl_line(gateway: &Ready) -> String {
-    let address = gateway.addr.replace("0.0.0.0", "127.0.0.1").replace("[::]", "[::1]");
+    let address = gateway
+        .addr
+        .replace("0.0.0.0", "127.0.0.1")
+        .replace("[::]", "[::1]");
     let model = gateway.model.as_deref().unwrap_or("default");
     format!(
         "try:   curl http://{address}/v1/chat/completions -H 'Content-Type: application/json' \
@@ -227,13 +270,19 @@ mod tests {
     use clap::Parser;
 
     fn planned(flags: ServeFlags) -> (Serve, RuntimeDir, Vec<(String, Vec<String>)>) {
-        let settings = Serve::resolve(WithConfig { config: None, flags }).unwrap();
+        let settings = Serve::resolve(WithConfig {
+            config: None,
+            flags,
+        })
+        .unwrap();
         let base = std::env::temp_dir();
         let dir = RuntimeDir::new_in(&base).unwrap();
         let plan = Plan::new(&settings, Path::new("w.gguf"), &dir).unwrap();
         let words = |part: Part| {
             let words = (part.command)();
-            let words = words.get_args().map(|word| word.to_str().unwrap().to_owned());
+            let words = words
+                .get_args()
+                .map(|word| word.to_str().unwrap().to_owned());
             (part.name, words.collect())
         };
         let parts = plan.parts().into_iter().map(words).collect();
@@ -260,13 +309,20 @@ mod tests {
         let (serve, dir, parts) = planned(flags);
         let names: Vec<_> = parts.iter().map(|(name, _)| name.as_str()).collect();
         assert_eq!(names, ["decode-0", "prefill-0", "prefill-1", "gateway"]);
-        let crate::args::Command::Prefill(given) = parse(&parts[2].1) else { panic!("role") };
+        let crate::args::Command::Prefill(given) = parse(&parts[2].1) else {
+            panic!("role")
+        };
         let worker = settings::Worker::resolve(given).unwrap();
         assert_eq!(worker.engine, serve.engine);
-        assert_eq!(worker.listen, format!("unix:{}/prefill-1.sock", dir.path().display()));
+        assert_eq!(
+            worker.listen,
+            format!("unix:{}/prefill-1.sock", dir.path().display())
+        );
         assert!(worker.until_stdin_closes && worker.model.unwrap().is_absolute());
 
-        let crate::args::Command::Gateway(given) = parse(&parts[3].1) else { panic!("role") };
+        let crate::args::Command::Gateway(given) = parse(&parts[3].1) else {
+            panic!("role")
+        };
         let gateway = settings::Gateway::resolve(given).unwrap();
         assert_eq!((gateway.prefill_at.len(), gateway.decode_at.len()), (2, 1));
         assert!(gateway.prefill_at.contains(&worker.listen));
@@ -275,7 +331,10 @@ mod tests {
         assert!(gateway.certs.join("ca.pem").exists());
         let keys = std::fs::read_to_string(gateway.api_keys.unwrap()).unwrap();
         assert_eq!(keys, "secret\n");
-        assert!(!parts[3].1.contains(&"secret".to_owned()), "keys are not for the process list");
+        assert!(
+            !parts[3].1.contains(&"secret".to_owned()),
+            "keys are not for the process list"
+        );
     }
 
     #[test]
@@ -293,7 +352,10 @@ mod tests {
              prompts up to 8191)"
         );
         let curl = curl_line(&gateway);
-        assert!(curl.contains("curl http://127.0.0.1:8080/v1/chat/completions"), "{curl}");
+        assert!(
+            curl.contains("curl http://127.0.0.1:8080/v1/chat/completions"),
+            "{curl}"
+        );
         let body = curl.split("-d '").nth(1).unwrap().trim_end_matches('\'');
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["model"], "SmolLM2-135M-Instruct");

@@ -237,12 +237,16 @@ fn number(name: &str, got: u32, least: u32, most: u32) -> Result<u32, Failure> {
     if (least..=most).contains(&got) {
         return Ok(got);
     }
-    Err(Failure::usage(anyhow!("{name} is {got}; it must be from {least} to {most}")))
+    Err(Failure::usage(anyhow!(
+        "{name} is {got}; it must be from {least} to {most}"
+    )))
 }
 
 fn required<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
     value.ok_or_else(|| {
-        Failure::usage(anyhow!("{name} is missing: it may be a flag, a variable or in --config"))
+        Failure::usage(anyhow!(
+            "{name} is missing: it may be a flag, a variable or in --config"
+        ))
     })
 }
 
@@ -256,7 +260,10 @@ fn layered<F: Serialize + DeserializeOwned>(flags: F, file: Option<&Path>) -> Re
 
 fn over_file<F: Serialize + DeserializeOwned>(flags: F, file: &Path) -> anyhow::Result<F> {
     let size = std::fs::metadata(file).context("cannot be read")?.len();
-    ensure!(size <= CONFIG_BYTES_MAX, "is {size} bytes; at most {CONFIG_BYTES_MAX} are read");
+    ensure!(
+        size <= CONFIG_BYTES_MAX,
+        "is {size} bytes; at most {CONFIG_BYTES_MAX} are read"
+    );
     let text = std::fs::read_to_string(file).context("cannot be read")?;
     // Through the struct first: aliases become the flag's own name, unknown names are refused.
     let from_file: F = toml::from_str(&text)?;
@@ -274,14 +281,20 @@ pub fn unknown_variables(
 ) -> Vec<String> {
     let mut known = BTreeSet::new();
     collect_variables(program, &mut known);
-    let ours = names.into_iter().filter(|name| name.starts_with("COFFERDAM_"));
+    let ours = names
+        .into_iter()
+        .filter(|name| name.starts_with("COFFERDAM_"));
     ours.filter(|name| !known.contains(name)).collect()
 }
 
 fn collect_variables(command: &clap::Command, known: &mut BTreeSet<String>) {
-    let names = command.get_arguments().filter_map(|argument| argument.get_env());
+    let names = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_env());
     known.extend(names.map(|name| name.to_string_lossy().into_owned()));
-    command.get_subcommands().for_each(|c| collect_variables(c, known));
+    command
+        .get_subcommands()
+        .for_each(|c| collect_variables(c, known));
 }
 
 #[cfg(test)]

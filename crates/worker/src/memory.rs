@@ -39,7 +39,10 @@ impl fmt::Display for Available {
             Bound::Machine => write!(f, "{} available on this machine", Bytes(self.bytes)),
             Bound::Cgroup { directory, limit } => {
                 let (left, limit) = (Bytes(self.bytes), Bytes(*limit));
-                write!(f, "{left} left of the control group's {limit} ({directory})")
+                write!(
+                    f,
+                    "{left} left of the control group's {limit} ({directory})"
+                )
             }
             Bound::Unknown => write!(f, "an unknown amount of memory available"),
         }
@@ -175,12 +178,23 @@ pub fn size_pool(wish: &Wish, available: &Available) -> Result<PoolSize, Refusal
     let wanted = wish.max_context.unwrap_or(wish.model_context);
     // A prompt has a token and so has an answer: a context of 1 could serve nobody.
     if wanted < 2 {
-        return Err(Refusal::TooLow { name: "--max-context", got: wanted.into(), least: 2 });
+        return Err(Refusal::TooLow {
+            name: "--max-context",
+            got: wanted.into(),
+            least: 2,
+        });
     }
     if wanted > wish.model_context {
-        return Err(Refusal::OverModel { wanted, model: wish.model_context });
+        return Err(Refusal::OverModel {
+            wanted,
+            model: wish.model_context,
+        });
     }
-    let bytes = |pages: u64| pages.saturating_mul(page).saturating_mul(wish.bytes_per_token);
+    let bytes = |pages: u64| {
+        pages
+            .saturating_mul(page)
+            .saturating_mul(wish.bytes_per_token)
+    };
     let pages = match wish.pool_tokens {
         Some(tokens) => tokens / page,
         None => default_pool_tokens(wanted).div_ceil(page),
@@ -205,7 +219,12 @@ pub fn size_pool(wish: &Wish, available: &Available) -> Result<PoolSize, Refusal
             largest: largest_context(wish, available.bytes),
         });
     }
-    Ok(PoolSize { pages, page_size: wish.page_size, max_context: wanted, bytes: bytes(pages) })
+    Ok(PoolSize {
+        pages,
+        page_size: wish.page_size,
+        max_context: wanted,
+        bytes: bytes(pages),
+    })
 }
 
 /// Tokens in the default pool: one sequence of the full context and a quarter beside it, so that
@@ -215,7 +234,15 @@ pub fn default_pool_tokens(max_context: u32) -> u64 {
 }
 
 fn at_least_one(name: &'static str, got: u64) -> Result<(), Refusal> {
-    if got == 0 { Err(Refusal::TooLow { name, got, least: 1 }) } else { Ok(()) }
+    if got == 0 {
+        Err(Refusal::TooLow {
+            name,
+            got,
+            least: 1,
+        })
+    } else {
+        Ok(())
+    }
 }
 
 /// The largest context whose default pool fits into `available_bytes`; 0 if none does.
@@ -224,7 +251,11 @@ fn largest_context(wish: &Wish, available_bytes: u64) -> u32 {
     let for_pool = available_bytes.saturating_sub(wish.beside_bytes);
     let tokens = for_pool / wish.bytes_per_token / page * page;
     let context = (tokens / 5 * 4 + tokens % 5 * 4 / 5).min(u64::from(wish.model_context));
-    if context < 2 { 0 } else { u32::try_from(context).expect("not above the model's context") }
+    if context < 2 {
+        0
+    } else {
+        u32::try_from(context).expect("not above the model's context")
+    }
 }
 
 /// What this process may still take: the smallest of the machine's and every control group's.
@@ -234,10 +265,18 @@ pub fn available() -> Available {
 
 /// [`available`] over any way to read a file, so that tests need no kernel.
 pub fn available_from(read: impl Fn(&Path) -> Option<String>) -> Available {
-    let machine = read(Path::new("/proc/meminfo")).as_deref().and_then(mem_available);
+    let machine = read(Path::new("/proc/meminfo"))
+        .as_deref()
+        .and_then(mem_available);
     let mut found = match machine {
-        Some(bytes) => Available { bytes, bound: Bound::Machine },
-        None => Available { bytes: u64::MAX, bound: Bound::Unknown },
+        Some(bytes) => Available {
+            bytes,
+            bound: Bound::Machine,
+        },
+        None => Available {
+            bytes: u64::MAX,
+            bound: Bound::Unknown,
+        },
     };
     let groups = read(Path::new("/proc/self/cgroup")).unwrap_or_default();
     for (hierarchy, group) in memory_groups(&groups) {
@@ -255,7 +294,9 @@ pub fn available_from(read: impl Fn(&Path) -> Option<String>) -> Available {
 
 /// `MemAvailable` of `/proc/meminfo`, in bytes.
 fn mem_available(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|l| l.strip_prefix("MemAvailable:"))?;
+    let line = meminfo
+        .lines()
+        .find_map(|l| l.strip_prefix("MemAvailable:"))?;
     let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
     kib.checked_mul(1024)
 }
@@ -313,7 +354,10 @@ fn memory_groups(text: &str) -> impl Iterator<Item = (Hierarchy, &str)> {
         if id == "0" && controllers.is_empty() {
             return Some((Hierarchy::V2, group));
         }
-        controllers.split(',').any(|c| c == "memory").then_some((Hierarchy::V1, group))
+        controllers
+            .split(',')
+            .any(|c| c == "memory")
+            .then_some((Hierarchy::V1, group))
     })
 }
 
@@ -330,9 +374,17 @@ fn left_in(
     let stat = text("memory.stat").unwrap_or_default();
     let reclaimable = stat
         .lines()
-        .find_map(|line| line.strip_prefix(hierarchy.reclaimable())?.trim().parse::<u64>().ok())
+        .find_map(|line| {
+            line.strip_prefix(hierarchy.reclaimable())?
+                .trim()
+                .parse::<u64>()
+                .ok()
+        })
         .unwrap_or(0);
-    Some((limit.saturating_sub(usage.saturating_sub(reclaimable)), limit))
+    Some((
+        limit.saturating_sub(usage.saturating_sub(reclaimable)),
+        limit,
+    ))
 }
 
 #[cfg(test)]

@@ -15,7 +15,10 @@ fn wish() -> Wish {
 }
 
 fn machine(bytes: u64) -> Available {
-    Available { bytes, bound: Bound::Machine }
+    Available {
+        bytes,
+        bound: Bound::Machine,
+    }
 }
 
 fn read_from(files: &[(&str, &str)]) -> Available {
@@ -33,22 +36,42 @@ fn default_pool_is_a_quarter_more_than_the_models_context() {
     assert_eq!(size.tokens(), 10_240);
     assert_eq!(size.bytes, 10_240 * SMOLLM2);
     for context in 2..=8192u32 {
-        let size = size_pool(&Wish { max_context: Some(context), ..wish() }, &machine(8 << 30));
+        let size = size_pool(
+            &Wish {
+                max_context: Some(context),
+                ..wish()
+            },
+            &machine(8 << 30),
+        );
         let tokens = size.unwrap().tokens();
-        assert!(tokens * 4 >= u64::from(context) * 5 && tokens.is_multiple_of(16), "{context}");
+        assert!(
+            tokens * 4 >= u64::from(context) * 5 && tokens.is_multiple_of(16),
+            "{context}"
+        );
     }
 }
 
 #[test]
 fn small_pool_refuses_and_the_named_context_is_the_largest_accepted() {
-    let small = Wish { pool_tokens: Some(1000), ..wish() };
+    let small = Wish {
+        pool_tokens: Some(1000),
+        ..wish()
+    };
     let refusal = size_pool(&small, &machine(8 << 30)).unwrap_err();
     assert_eq!(
         refusal.to_string(),
         "a pool of 992 tokens cannot hold one sequence of --max-context 8192: the largest \
          --max-context that fits is 992; 8192 would need --pool-tokens 8192 (180.0 MiB)"
     );
-    let with = |n| size_pool(&Wish { max_context: Some(n), ..small.clone() }, &machine(8 << 30));
+    let with = |n| {
+        size_pool(
+            &Wish {
+                max_context: Some(n),
+                ..small.clone()
+            },
+            &machine(8 << 30),
+        )
+    };
     assert_eq!(with(992).unwrap().max_context, 992);
     assert!(with(993).is_err());
 }
@@ -62,25 +85,59 @@ fn small_memory_refuses_and_the_named_context_is_the_largest_accepted() {
             panic!("{mib} MiB: wrong refusal")
         };
         assert!(largest > 0, "{mib} MiB");
-        let with = |n| size_pool(&Wish { max_context: Some(n), ..wish() }, &memory);
+        let with = |n| {
+            size_pool(
+                &Wish {
+                    max_context: Some(n),
+                    ..wish()
+                },
+                &memory,
+            )
+        };
         assert!(with(largest).is_ok(), "{mib} MiB carry {largest}");
-        assert!(with(largest + 1).is_err(), "{mib} MiB do not carry more than {largest}");
+        assert!(
+            with(largest + 1).is_err(),
+            "{mib} MiB do not carry more than {largest}"
+        );
     }
-    let text = size_pool(&wish(), &machine(1 << 20)).unwrap_err().to_string();
+    let text = size_pool(&wish(), &machine(1 << 20))
+        .unwrap_err()
+        .to_string();
     assert!(text.contains("needs 289.0 MiB of memory"), "{text}");
     assert!(text.contains("1.0 MiB available on this machine"), "{text}");
-    assert!(text.contains("not even a context of one page fits"), "{text}");
+    assert!(
+        text.contains("not even a context of one page fits"),
+        "{text}"
+    );
 }
 
 #[test]
 fn senseless_wishes_are_refused_without_overflow() {
     let on = |w: Wish| size_pool(&w, &machine(8 << 30)).unwrap_err().to_string();
-    assert_eq!(on(Wish { page_size: 0, ..wish() }), "--page-size is 0; it must be at least 1");
-    let one = on(Wish { max_context: Some(1), ..wish() });
+    assert_eq!(
+        on(Wish {
+            page_size: 0,
+            ..wish()
+        }),
+        "--page-size is 0; it must be at least 1"
+    );
+    let one = on(Wish {
+        max_context: Some(1),
+        ..wish()
+    });
     assert_eq!(one, "--max-context is 1; it must be at least 2");
-    let over = on(Wish { max_context: Some(9000), ..wish() });
-    assert!(over.contains("9000 is more than the model's context of 8192"), "{over}");
-    let huge = on(Wish { pool_tokens: Some(u64::MAX), ..wish() });
+    let over = on(Wish {
+        max_context: Some(9000),
+        ..wish()
+    });
+    assert!(
+        over.contains("9000 is more than the model's context of 8192"),
+        "{over}"
+    );
+    let huge = on(Wish {
+        pool_tokens: Some(u64::MAX),
+        ..wish()
+    });
     assert!(huge.contains("needs"), "{huge}");
 }
 
@@ -104,21 +161,36 @@ fn version_2_parent_group_bounds_its_children() {
         ("/sys/fs/cgroup/pod/box/memory.current", "4096\n"),
         ("/sys/fs/cgroup/pod/memory.max", "300000000\n"),
         ("/sys/fs/cgroup/pod/memory.current", "120000000\n"),
-        ("/sys/fs/cgroup/pod/memory.stat", "anon 100000000\ninactive_file 20000000\n"),
+        (
+            "/sys/fs/cgroup/pod/memory.stat",
+            "anon 100000000\ninactive_file 20000000\n",
+        ),
     ]);
     assert_eq!(found.bytes, 200_000_000);
     let directory = "/sys/fs/cgroup/pod".to_owned();
-    assert_eq!(found.bound, Bound::Cgroup { directory, limit: 300_000_000 });
+    assert_eq!(
+        found.bound,
+        Bound::Cgroup {
+            directory,
+            limit: 300_000_000
+        }
+    );
 }
 
 #[test]
 fn version_1_group_bounds_and_an_invisible_path_falls_back_to_the_root() {
     let found = read_from(&[
         ("/proc/meminfo", MEMINFO),
-        ("/proc/self/cgroup", "9:name=systemd:/x\n4:cpu,memory:/not/visible\n0::/\n"),
+        (
+            "/proc/self/cgroup",
+            "9:name=systemd:/x\n4:cpu,memory:/not/visible\n0::/\n",
+        ),
         ("/sys/fs/cgroup/memory/memory.limit_in_bytes", "536870912\n"),
         ("/sys/fs/cgroup/memory/memory.usage_in_bytes", "536870912\n"),
-        ("/sys/fs/cgroup/memory/memory.stat", "inactive_file 1\ntotal_inactive_file 4096\n"),
+        (
+            "/sys/fs/cgroup/memory/memory.stat",
+            "inactive_file 1\ntotal_inactive_file 4096\n",
+        ),
     ]);
     assert_eq!(found.bytes, 4096);
     assert_eq!(
@@ -134,7 +206,10 @@ fn unreadable_figures_refuse_nothing_and_damaged_ones_do_not_panic() {
     assert!(size_pool(&wish(), &found).is_ok());
     let damaged = read_from(&[
         ("/proc/meminfo", "MemAvailable: many kB\n"),
-        ("/proc/self/cgroup", "0::/../../up\nfive\n::\n:memory:relative\n"),
+        (
+            "/proc/self/cgroup",
+            "0::/../../up\nfive\n::\n:memory:relative\n",
+        ),
     ]);
     assert_eq!(damaged.bound, Bound::Unknown);
 }
@@ -143,5 +218,9 @@ fn unreadable_figures_refuse_nothing_and_damaged_ones_do_not_panic() {
 fn this_machine_has_a_bound() {
     let found = available();
     assert!(found.bytes > 0);
-    assert_ne!(found.bound, Bound::Unknown, "this test runs on Linux with /proc");
+    assert_ne!(
+        found.bound,
+        Bound::Unknown,
+        "this test runs on Linux with /proc"
+    );
 }

@@ -131,11 +131,17 @@ pub enum Ending {
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum State {
     /// Its stage has not come, or it pauses before a restart.
-    Waiting { until: Option<Duration> },
-    Starting { until: Duration },
+    Waiting {
+        until: Option<Duration>,
+    },
+    Starting {
+        until: Duration,
+    },
     Ready,
     /// SIGTERM is sent.
-    Ending { until: Duration },
+    Ending {
+        until: Duration,
+    },
     /// SIGKILL is sent: only reaping is left.
     Killed,
     Gone,
@@ -182,16 +188,20 @@ impl Machine {
             deaths: VecDeque::new(),
         };
         let parts = parts.iter().map(part).collect();
-        Machine { limits, parts, all_ready: false, ending: None, finished: false }
+        Machine {
+            limits,
+            parts,
+            all_ready: false,
+            ending: None,
+            finished: false,
+        }
     }
 
     /// Takes in what happened and says what to do, in order.
     pub fn handle(&mut self, event: Event, now: Duration) -> Vec<Action> {
         let mut actions = Vec::new();
         match event {
-            Event::Ready { part, life, epoch } => {
-                self.on_ready(part, life, epoch, &mut actions)
-            }
+            Event::Ready { part, life, epoch } => self.on_ready(part, life, epoch, &mut actions),
             Event::Refused { part, life, why } if self.parts[part].life == life => {
                 // What served once was not asked for the impossible: its end is a death like
                 // any other, and worth another try.
@@ -234,7 +244,10 @@ impl Machine {
             return self.begin_end(Ending::Refused { part, why });
         }
         let again = if part.was_ready { " again" } else { "" };
-        actions.push(Action::Notice(format!("{} is ready{again}, epoch {epoch}", part.name)));
+        actions.push(Action::Notice(format!(
+            "{} is ready{again}, epoch {epoch}",
+            part.name
+        )));
         part.epoch = Some(epoch);
         part.state = State::Ready;
         part.was_ready = true;
@@ -248,7 +261,11 @@ impl Machine {
             return;
         }
         part.deaths.push_back(now);
-        while part.deaths.front().is_some_and(|&at| now - at > limits.deaths_within) {
+        while part
+            .deaths
+            .front()
+            .is_some_and(|&at| now - at > limits.deaths_within)
+        {
             part.deaths.pop_front();
         }
         let deaths = part.deaths.len();
@@ -259,10 +276,14 @@ impl Machine {
         }
         let pause = limits.pause_first * 2u32.saturating_pow(deaths as u32 - 1);
         let pause = pause.min(limits.pause_max);
-        part.state = State::Waiting { until: Some(now + pause) };
+        part.state = State::Waiting {
+            until: Some(now + pause),
+        };
         let name = &part.name;
         let millis = pause.as_millis();
-        actions.push(Action::Notice(format!("{name} ended ({how}); restart in {millis} ms")));
+        actions.push(Action::Notice(format!(
+            "{name} ended ({how}); restart in {millis} ms"
+        )));
     }
 
     /// The first reason to end stays the reason.
@@ -309,16 +330,27 @@ impl Machine {
     }
 
     fn start_due(&mut self, now: Duration, actions: &mut Vec<Action>) {
-        let unready = self.parts.iter().filter(|part| !part.was_ready).map(|part| part.stage);
+        let unready = self
+            .parts
+            .iter()
+            .filter(|part| !part.was_ready)
+            .map(|part| part.stage);
         let open_stage = unready.min().unwrap_or(u32::MAX);
         for (index, part) in self.parts.iter_mut().enumerate() {
-            let State::Waiting { until } = part.state else { continue };
+            let State::Waiting { until } = part.state else {
+                continue;
+            };
             if part.stage > open_stage || until.is_some_and(|at| now < at) {
                 continue;
             }
             part.life += 1;
-            part.state = State::Starting { until: now + self.limits.start_max };
-            actions.push(Action::Spawn { part: index, life: part.life });
+            part.state = State::Starting {
+                until: now + self.limits.start_max,
+            };
+            actions.push(Action::Spawn {
+                part: index,
+                life: part.life,
+            });
         }
         if !self.all_ready && self.parts.iter().all(|part| part.state == State::Ready) {
             self.all_ready = true;
@@ -329,7 +361,11 @@ impl Machine {
     /// SIGTERM for the highest stage that still runs; those below wait until it is gone.
     fn end_next_stage(&mut self, now: Duration, actions: &mut Vec<Action>) {
         let last_stage = self.parts.iter().map(|part| part.stage).max().unwrap_or(0);
-        let running = self.parts.iter().filter(|part| part.has_process()).map(|part| part.stage);
+        let running = self
+            .parts
+            .iter()
+            .filter(|part| part.has_process())
+            .map(|part| part.stage);
         let Some(stage) = running.max() else {
             if !self.finished {
                 self.finished = true;
@@ -340,7 +376,11 @@ impl Machine {
         };
         // Requests run only where everything was ready; after a crash loop nobody waits for them.
         let drains = stage == last_stage && self.ending == Some(Ending::Stopped);
-        let time = if drains { self.limits.drain + self.limits.grace } else { self.limits.grace };
+        let time = if drains {
+            self.limits.drain + self.limits.grace
+        } else {
+            self.limits.grace
+        };
         for (index, part) in self.parts.iter_mut().enumerate() {
             let live = matches!(part.state, State::Starting { .. } | State::Ready);
             if part.stage == stage && live {

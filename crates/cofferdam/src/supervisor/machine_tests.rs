@@ -11,19 +11,37 @@ fn at(millis: u64) -> Duration {
 
 fn machine() -> Machine {
     let parts = [("decode-0", 0), ("prefill-0", 1), ("gateway", 2)];
-    Machine::new(&parts.map(|(name, stage)| (name.to_string(), stage)), Limits::default())
+    Machine::new(
+        &parts.map(|(name, stage)| (name.to_string(), stage)),
+        Limits::default(),
+    )
 }
 
 fn ready(part: usize, life: u64) -> Event {
-    Event::Ready { part, life, epoch: format!("epoch {part}.{life}") }
+    Event::Ready {
+        part,
+        life,
+        epoch: format!("epoch {part}.{life}"),
+    }
 }
 
 fn died(part: usize, life: u64) -> Event {
-    Event::Exited { part, life, how: "signal: 9 (SIGKILL)".into() }
+    Event::Exited {
+        part,
+        life,
+        how: "signal: 9 (SIGKILL)".into(),
+    }
 }
 
 fn refused(part: usize) -> Event {
-    Event::Refused { part, life: 1, why: Refused { message: "too small".into(), exit: 2 } }
+    Event::Refused {
+        part,
+        life: 1,
+        why: Refused {
+            message: "too small".into(),
+            exit: 2,
+        },
+    }
 }
 
 /// Actions without the notices.
@@ -52,7 +70,11 @@ fn stages_start_in_order_and_ready_is_announced_once() {
     assert_eq!(m.deadline(), None, "nothing is waited for");
     assert_eq!(acts(&mut m, died(GATEWAY, 1), at(1000)), []);
     assert_eq!(acts(&mut m, Event::Tick, at(1200)), [spawn(GATEWAY, 2)]);
-    assert_eq!(acts(&mut m, ready(GATEWAY, 2), at(1300)), [], "not announced again");
+    assert_eq!(
+        acts(&mut m, ready(GATEWAY, 2), at(1300)),
+        [],
+        "not announced again"
+    );
 }
 
 #[test]
@@ -62,7 +84,11 @@ fn a_dead_part_is_restarted_after_a_growing_pause() {
     for (life, pause) in [(1, 200), (2, 400), (3, 800), (4, 1600)] {
         assert_eq!(acts(&mut m, died(DECODE, life), now), []);
         assert_eq!(m.deadline(), Some(now + at(pause)));
-        assert_eq!(acts(&mut m, Event::Tick, now + at(pause - 1)), [], "too early");
+        assert_eq!(
+            acts(&mut m, Event::Tick, now + at(pause - 1)),
+            [],
+            "too early"
+        );
         now += at(pause);
         assert_eq!(acts(&mut m, Event::Tick, now), [spawn(DECODE, life + 1)]);
         acts(&mut m, ready(DECODE, life + 1), now);
@@ -76,7 +102,10 @@ fn deaths_long_ago_do_not_count() {
         let now = Duration::from_secs(61 * life);
         assert_eq!(acts(&mut m, died(DECODE, life), now), []);
         assert_eq!(m.deadline(), Some(now + at(200)), "the first pause");
-        assert_eq!(acts(&mut m, Event::Tick, now + at(200)), [spawn(DECODE, life + 1)]);
+        assert_eq!(
+            acts(&mut m, Event::Tick, now + at(200)),
+            [spawn(DECODE, life + 1)]
+        );
         acts(&mut m, ready(DECODE, life + 1), now + at(300));
     }
 }
@@ -93,12 +122,23 @@ fn a_crash_loop_ends_everything_and_names_the_part() {
     let last = acts(&mut m, died(PREFILL, 5), now);
     assert_eq!(last, [Action::Terminate { part: GATEWAY }]);
     let limits = Limits::default();
-    assert_eq!(m.deadline(), Some(now + limits.grace), "nobody drains after a crash loop");
-    assert_eq!(acts(&mut m, died(GATEWAY, 1), now), [Action::Terminate { part: DECODE }]);
+    assert_eq!(
+        m.deadline(),
+        Some(now + limits.grace),
+        "nobody drains after a crash loop"
+    );
+    assert_eq!(
+        acts(&mut m, died(GATEWAY, 1), now),
+        [Action::Terminate { part: DECODE }]
+    );
     let (part, deaths, how) = ("prefill-0".into(), 5, "signal: 9 (SIGKILL)".into());
     let ending = Ending::CrashLoop { part, deaths, how };
     assert_eq!(acts(&mut m, died(DECODE, 1), now), [Action::Finish(ending)]);
-    assert_eq!(acts(&mut m, Event::Tick, now + at(99_999)), [], "nothing after the end");
+    assert_eq!(
+        acts(&mut m, Event::Tick, now + at(99_999)),
+        [],
+        "nothing after the end"
+    );
 }
 
 #[test]
@@ -116,8 +156,15 @@ fn a_start_that_takes_too_long_is_killed_and_counts_as_a_death() {
     m.handle(Event::Tick, at(0));
     let late = m.deadline().unwrap();
     assert_eq!(late, Limits::default().start_max);
-    assert_eq!(acts(&mut m, Event::Tick, late), [Action::Kill { part: DECODE }]);
-    assert_eq!(acts(&mut m, ready(DECODE, 1), late), [], "too late to be ready");
+    assert_eq!(
+        acts(&mut m, Event::Tick, late),
+        [Action::Kill { part: DECODE }]
+    );
+    assert_eq!(
+        acts(&mut m, ready(DECODE, 1), late),
+        [],
+        "too late to be ready"
+    );
     assert_eq!(acts(&mut m, died(DECODE, 1), late), []);
     assert_eq!(m.deadline(), Some(late + at(200)));
 }
@@ -126,10 +173,22 @@ fn a_start_that_takes_too_long_is_killed_and_counts_as_a_death() {
 fn a_refusal_ends_at_once_with_its_reason() {
     let mut m = machine();
     m.handle(Event::Tick, at(0));
-    assert_eq!(acts(&mut m, refused(DECODE), at(5)), [Action::Terminate { part: DECODE }]);
-    let why = Refused { message: "too small".into(), exit: 2 };
-    let ending = Ending::Refused { part: "decode-0".into(), why };
-    assert_eq!(acts(&mut m, died(DECODE, 1), at(6)), [Action::Finish(ending)]);
+    assert_eq!(
+        acts(&mut m, refused(DECODE), at(5)),
+        [Action::Terminate { part: DECODE }]
+    );
+    let why = Refused {
+        message: "too small".into(),
+        exit: 2,
+    };
+    let ending = Ending::Refused {
+        part: "decode-0".into(),
+        why,
+    };
+    assert_eq!(
+        acts(&mut m, died(DECODE, 1), at(6)),
+        [Action::Finish(ending)]
+    );
 }
 
 #[test]
@@ -143,14 +202,29 @@ fn a_refusal_of_a_part_that_has_served_is_a_death_like_any_other() {
 #[test]
 fn stopping_drains_the_gateway_first_and_then_ends_the_workers() {
     let (mut m, limits) = (all_ready(), Limits::default());
-    assert_eq!(acts(&mut m, Event::StopAsked, at(10)), [Action::Terminate { part: GATEWAY }]);
+    assert_eq!(
+        acts(&mut m, Event::StopAsked, at(10)),
+        [Action::Terminate { part: GATEWAY }]
+    );
     assert_eq!(m.deadline(), Some(at(10) + limits.drain + limits.grace));
-    assert_eq!(acts(&mut m, died(GATEWAY, 1), at(20)), [Action::Terminate { part: PREFILL }]);
+    assert_eq!(
+        acts(&mut m, died(GATEWAY, 1), at(20)),
+        [Action::Terminate { part: PREFILL }]
+    );
     assert_eq!(m.deadline(), Some(at(20) + limits.grace));
-    assert_eq!(acts(&mut m, died(PREFILL, 1), at(30)), [Action::Terminate { part: DECODE }]);
+    assert_eq!(
+        acts(&mut m, died(PREFILL, 1), at(30)),
+        [Action::Terminate { part: DECODE }]
+    );
     let late = m.deadline().unwrap();
-    assert_eq!(acts(&mut m, Event::Tick, late), [Action::Kill { part: DECODE }]);
-    assert_eq!(acts(&mut m, died(DECODE, 1), late), [Action::Finish(Ending::Stopped)]);
+    assert_eq!(
+        acts(&mut m, Event::Tick, late),
+        [Action::Kill { part: DECODE }]
+    );
+    assert_eq!(
+        acts(&mut m, died(DECODE, 1), late),
+        [Action::Finish(Ending::Stopped)]
+    );
 }
 
 #[test]
@@ -161,16 +235,26 @@ fn asking_twice_kills() {
     assert_eq!(acts(&mut m, Event::StopAsked, at(11)), kills);
     assert_eq!(acts(&mut m, died(GATEWAY, 1), at(12)), []);
     assert_eq!(acts(&mut m, died(DECODE, 1), at(12)), []);
-    assert_eq!(acts(&mut m, died(PREFILL, 1), at(12)), [Action::Finish(Ending::Stopped)]);
+    assert_eq!(
+        acts(&mut m, died(PREFILL, 1), at(12)),
+        [Action::Finish(Ending::Stopped)]
+    );
 }
 
 #[test]
 fn stopping_during_a_pause_restarts_nothing() {
     let mut m = all_ready();
     m.handle(died(DECODE, 1), at(10));
-    assert_eq!(acts(&mut m, Event::StopAsked, at(11)), [Action::Terminate { part: GATEWAY }]);
+    assert_eq!(
+        acts(&mut m, Event::StopAsked, at(11)),
+        [Action::Terminate { part: GATEWAY }]
+    );
     acts(&mut m, died(GATEWAY, 1), at(12));
-    assert_eq!(acts(&mut m, Event::Tick, at(5000)), [], "decode-0 stays down");
+    assert_eq!(
+        acts(&mut m, Event::Tick, at(5000)),
+        [],
+        "decode-0 stays down"
+    );
     let last = acts(&mut m, died(PREFILL, 1), at(5001));
     assert_eq!(last, [Action::Finish(Ending::Stopped)]);
 }
@@ -178,7 +262,10 @@ fn stopping_during_a_pause_restarts_nothing() {
 #[test]
 fn stopping_before_anything_runs_finishes() {
     let mut m = machine();
-    assert_eq!(acts(&mut m, Event::StopAsked, at(0)), [Action::Finish(Ending::Stopped)]);
+    assert_eq!(
+        acts(&mut m, Event::StopAsked, at(0)),
+        [Action::Finish(Ending::Stopped)]
+    );
 }
 
 #[test]
@@ -187,12 +274,21 @@ fn a_new_life_must_have_a_new_epoch() {
     m.handle(died(DECODE, 1), at(1000));
     m.handle(Event::Tick, at(1200));
     let epoch = format!("epoch {DECODE}.1");
-    let same = Event::Ready { part: DECODE, life: 2, epoch };
-    assert_eq!(acts(&mut m, same, at(1300)), [Action::Terminate { part: GATEWAY }]);
+    let same = Event::Ready {
+        part: DECODE,
+        life: 2,
+        epoch,
+    };
+    assert_eq!(
+        acts(&mut m, same, at(1300)),
+        [Action::Terminate { part: GATEWAY }]
+    );
     acts(&mut m, died(GATEWAY, 1), at(1301));
     acts(&mut m, died(PREFILL, 1), at(1302));
     let last = acts(&mut m, died(DECODE, 2), at(1303));
-    let [Action::Finish(Ending::Refused { part, why })] = &last[..] else { panic!("{last:?}") };
+    let [Action::Finish(Ending::Refused { part, why })] = &last[..] else {
+        panic!("{last:?}")
+    };
     assert_eq!(part, "decode-0");
     assert!(why.message.contains("epoch 0.1"), "{}", why.message);
 }

@@ -43,7 +43,10 @@ impl Life {
         mut command: std::process::Command,
         messages: mpsc::Sender<Message>,
     ) -> std::io::Result<Life> {
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped());
         let mut command = tokio::process::Command::from(command);
         let child = command.process_group(0).kill_on_drop(true).spawn()?;
         let (signals, asked) = mpsc::unbounded_channel();
@@ -66,7 +69,10 @@ async fn live(
 ) {
     // Taken out, because waiting would close it.
     let parent_pipe = child.stdin.take();
-    let (out, err) = (child.stdout.take().expect("piped"), child.stderr.take().expect("piped"));
+    let (out, err) = (
+        child.stdout.take().expect("piped"),
+        child.stderr.take().expect("piped"),
+    );
     let said = messages.clone();
     let mut outputs = tokio::spawn(async move {
         let report = |line: String| match Report::parse(&line) {
@@ -89,7 +95,10 @@ async fn live(
         }
     };
     drop(parent_pipe);
-    if tokio::time::timeout(LAST_WORDS_MAX, &mut outputs).await.is_err() {
+    if tokio::time::timeout(LAST_WORDS_MAX, &mut outputs)
+        .await
+        .is_err()
+    {
         outputs.abort();
     }
     let how = ended.map_or_else(|error| format!("cannot wait: {error}"), describe);
@@ -118,7 +127,9 @@ async fn forward(
     let mut stream = BufReader::new(stream);
     let mut line = Vec::new();
     loop {
-        let Ok(bytes) = stream.fill_buf().await else { return };
+        let Ok(bytes) = stream.fill_buf().await else {
+            return;
+        };
         let (used, complete) = match bytes.iter().position(|&byte| byte == b'\n') {
             Some(end) => (end + 1, true),
             None => (bytes.len(), bytes.is_empty() && !line.is_empty()),
@@ -130,7 +141,9 @@ async fn forward(
         line.extend_from_slice(&bytes[..used.min(room)]);
         stream.consume(used);
         if complete {
-            let text = String::from_utf8_lossy(&line).trim_end_matches(['\n', '\r']).to_owned();
+            let text = String::from_utf8_lossy(&line)
+                .trim_end_matches(['\n', '\r'])
+                .to_owned();
             line.clear();
             if messages.send((part, life, kind(text))).await.is_err() {
                 return;

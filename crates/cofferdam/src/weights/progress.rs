@@ -24,7 +24,12 @@ impl Progress {
         if bar.is_hidden() {
             eprintln!("{what} ({})", megabytes(bytes_total));
         }
-        Progress { what, bytes_total, bar, last_line: Instant::now() }
+        Progress {
+            what,
+            bytes_total,
+            bar,
+            last_line: Instant::now(),
+        }
     }
 
     /// So many bytes are there by now.

