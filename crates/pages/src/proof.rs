@@ -18,7 +18,7 @@ pub enum Scope {
 /// writer could write must consume one. There is no `release_anyway`. It speaks about the memory of
 /// one pool: another pool refuses it, and counts that.
 ///
-/// ```compile_fail,E0451
+/// ```compile_fail
 /// fn forged(writer: pages::WriterLife) -> pages::WriterGone {
 ///     pages::WriterGone { writer, scope: pages::Scope::Life }
 /// }
