@@ -1,0 +1,25 @@
+//! Shared memory keeps the contract of a fabric.
+
+use cofferdam_fabric::conformance::{self, Fabric};
+use cofferdam_fabric::shm::{Limits, ShmReceiver, ShmSender};
+use cofferdam_fabric::{Receiver, Sender};
+use pages::{FenceMint, WriterLife};
+
+struct SharedMemory;
+
+impl Fabric for SharedMemory {
+    fn receiver(&self, mint: FenceMint) -> Box<dyn Receiver> {
+        let limits = Limits {
+            bytes_max: 64 << 20,
+        };
+        Box::new(ShmReceiver::new(&std::env::temp_dir(), mint, limits).unwrap())
+    }
+
+    fn sender(&self, life: WriterLife) -> Box<dyn Sender> {
+        Box::new(ShmSender::new(life))
+    }
+}
+
+fn main() {
+    conformance::main(&SharedMemory);
+}
