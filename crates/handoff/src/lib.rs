@@ -1,1 +1,87 @@
-//! The handoff as three sans-IO state machines: gateway request, prefill, decode.
+//! The handoff: how a KV cache changes hands, as three sans-IO state machines.
+//!
+//! [`prefill::Prefill`], [`decode::Decode`] and [`gateway::Gateway`] are pure: an event goes in,
+//! effects come out. They know no sockets, no threads, no clock and no randomness; even deadlines
+//! are effects ([`Arm`](prefill::Effect::Arm)) that come back as events. A driver carries effects
+//! out in order and may record events and effects as a trace: replayed through the machine alone
+//! the same events give the same effects, byte for byte.
+//!
+//! Clauses (H-1 … H-18) refer to the specification in `docs/handoff.md`.
+#![forbid(unsafe_code)]
+
+pub mod codec;
+pub mod decode;
+pub mod gateway;
+mod id;
+mod limit;
+mod message;
+pub mod prefill;
+mod prefix;
+
+pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
+pub use limit::{Capacity, Limit};
+pub use message::{
+    Answers, Closing, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, Finish,
+    GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, PrefillToDecode,
+    PrefillToGateway, Refusal, Rejection, Role, Spec, Stage, StatedPage, digest,
+};
+
+/// A connection was refused or ended by us; the driver closes it and logs why.
+#[derive(
+    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+pub enum Hangup {
+    /// Another connection of the same peer life has replaced it.
+    Replaced,
+    /// The peer is not what it must be: what, expected, got.
+    Incompatible {
+        /// What differs.
+        what: String,
+        /// Ours.
+        expected: String,
+        /// The peer's.
+        got: String,
+    },
+    /// The first message was no Hello, a second Hello came, or one before its time.
+    OutOfOrder,
+    /// A deadline of the peer passed; it is refused until it says Hello again.
+    Deadline,
+    /// The peer's life has failed too often.
+    Refused,
+}
+
+/// Whether the peer's Hello fits ours.
+fn compatible(ours: &Hello, theirs: &Hello, role: Role) -> Result<(), Hangup> {
+    let differs = |what: &str, expected: String, got: String| {
+        Err(Hangup::Incompatible {
+            what: what.into(),
+            expected,
+            got,
+        })
+    };
+    let hex = |bytes: &[u8]| {
+        bytes
+            .iter()
+            .take(8)
+            .map(|b| format!("{b:02x}"))
+            .collect::<String>()
+    };
+    if theirs.role != role {
+        return differs("role", format!("{role:?}"), format!("{:?}", theirs.role));
+    }
+    if theirs.model != ours.model {
+        return differs("model fingerprint", hex(&ours.model), hex(&theirs.model));
+    }
+    if role == Role::Gateway || ours.role == Role::Gateway {
+        return Ok(());
+    }
+    if theirs.layout != ours.layout {
+        return differs("page layout", hex(&ours.layout), hex(&theirs.layout));
+    }
+    let page_size = |hello: &Hello| hello.capacity.map_or(0, |capacity| capacity.page_size);
+    if page_size(ours) != page_size(theirs) {
+        let (expected, got) = (page_size(ours).to_string(), page_size(theirs).to_string());
+        return differs("page size", expected, got);
+    }
+    Ok(())
+}

@@ -1,0 +1,209 @@
+//! Landing arenas and fences: one arena at a time for each life of each writer. Dropping one fails
+//! that writer's uncommitted handoffs and nobody else's.
+
+use super::state::{Arena, ArenaState, WriterState};
+use super::{Decode, Effect, Timer};
+use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Failure, Stage};
+use pages::{Epoch, WriterGone, WriterLife};
+use std::collections::BTreeSet;
+
+impl Arena {
+    pub(super) fn slots(&self) -> u32 {
+        match &self.state {
+            ArenaState::Ready { slots, .. } => *slots,
+            _ => 0,
+        }
+    }
+}
+
+impl Decode {
+    pub(super) fn arena(&self, peer: Epoch, rank: u16) -> Option<&Arena> {
+        self.peers.get(&peer)?.arenas.get(&rank)
+    }
+
+    pub(super) fn arena_mut(&mut self, peer: Epoch, rank: u16) -> Option<&mut Arena> {
+        self.peers.get_mut(&peer)?.arenas.get_mut(&rank)
+    }
+
+    fn writer_of(&self, arena: ArenaId) -> Option<WriterLife> {
+        self.peers.iter().find_map(|(epoch, peer)| {
+            let rank = peer.arenas.iter().find(|(_, other)| other.id == arena)?.0;
+            Some(WriterLife {
+                epoch: *epoch,
+                rank: *rank,
+            })
+        })
+    }
+
+    /// Makes an arena for every rank that has none.
+    pub(super) fn open_arenas(&mut self, peer: Epoch) {
+        let Some(known) = self.peers.get(&peer) else {
+            return;
+        };
+        if known.conn.is_none() || known.refused || known.drops >= self.config.max_drops {
+            return;
+        }
+        for rank in (0..known.ranks)
+            .filter(|rank| !known.arenas.contains_key(rank))
+            .collect::<Vec<_>>()
+        {
+            let id = ArenaId {
+                epoch: self.hello.epoch,
+                n: self.mint_id(),
+            };
+            let arena = Arena {
+                id,
+                state: ArenaState::Opening { drop: false },
+                busy: BTreeSet::new(),
+                unsettled: BTreeSet::new(),
+                doubtful: false,
+            };
+            let writer = WriterLife { epoch: peer, rank };
+            if let Some(known) = self.peers.get_mut(&peer) {
+                known.arenas.insert(rank, arena);
+            }
+            self.out.push(Effect::OpenArena { arena: id, writer });
+        }
+    }
+
+    pub(super) fn handle_arena_opened(&mut self, arena: ArenaId, slots: u32, address: Vec<u8>) {
+        let Some(writer) = self.writer_of(arena) else {
+            return;
+        };
+        let Some(known) = self.arena_mut(writer.epoch, writer.rank) else {
+            return;
+        };
+        let ArenaState::Opening { drop } = known.state else {
+            return;
+        };
+        known.state = ArenaState::Ready { slots, address };
+        if drop {
+            self.drop_arena(arena);
+        }
+    }
+
+    /// Offers of this life are answered Busy until its next connection.
+    pub(super) fn handle_arena_failed(&mut self, arena: ArenaId) {
+        let Some(writer) = self.writer_of(arena) else {
+            return;
+        };
+        if let Some(peer) = self.peers.get_mut(&writer.epoch) {
+            peer.arenas.remove(&writer.rank);
+        }
+        self.forget_peer_if_gone(writer.epoch);
+    }
+
+    /// Begins the fence. What the arena still owes is failed now; its slots come back never.
+    pub(super) fn drop_arena(&mut self, arena: ArenaId) {
+        let Some(writer) = self.writer_of(arena) else {
+            return;
+        };
+        let Some(known) = self.arena_mut(writer.epoch, writer.rank) else {
+            return;
+        };
+        match &mut known.state {
+            ArenaState::Opening { drop } => return *drop = true,
+            ArenaState::Fencing => return,
+            ArenaState::Ready { .. } => known.state = ArenaState::Fencing,
+        }
+        self.out.push(Effect::Disarm(Timer::Unsettled(arena)));
+        self.out.push(Effect::Fence { arena });
+        let owing = self.handoffs.iter().filter(|(_, h)| {
+            let of_arena = h
+                .writers
+                .get(writer.rank as usize)
+                .is_some_and(|w| w.arena == arena);
+            h.is_landing() && h.peer == writer.epoch && of_arena
+        });
+        for id in owing.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let failure = Failure::PeerFailed(Stage::Transfer);
+            self.end_handoff(id, Ending::Failed(failure));
+        }
+    }
+
+    /// The proof is in: writers of this arena that had not closed are gone.
+    pub(super) fn fenced(&mut self, arena: ArenaId, proof: WriterGone) {
+        let Some(writer) = self.writer_of(arena) else {
+            return;
+        };
+        if proof.writer() != writer {
+            return self.fail_stop("a fence proves the end of another writer");
+        }
+        self.pool.writer_gone(proof);
+        let conn = self.conn_of(writer.epoch);
+        for id in self.handoffs.keys().copied().collect::<Vec<_>>() {
+            self.writer_gone(id, writer, arena, conn);
+            self.settle(id);
+        }
+        if let Some(peer) = self.peers.get_mut(&writer.epoch) {
+            peer.arenas.remove(&writer.rank);
+            peer.drops += 1;
+        }
+        self.open_arenas(writer.epoch);
+        self.forget_peer_if_gone(writer.epoch);
+    }
+
+    fn writer_gone(
+        &mut self,
+        id: u64,
+        life: WriterLife,
+        arena: ArenaId,
+        conn: Option<crate::Conn>,
+    ) {
+        let handoff = self.name(id);
+        let Some(h) = self.handoffs.get_mut(&id).filter(|h| h.peer == life.epoch) else {
+            return;
+        };
+        let Some(writer) = h.writers.get_mut(life.rank as usize) else {
+            return;
+        };
+        if writer.arena != arena {
+            return;
+        }
+        let answers = match writer.state {
+            WriterState::Open if writer.voided => Some(Answers::Closed),
+            WriterState::Open => None,
+            WriterState::Unsettled => Some(Answers::Unsettled),
+            WriterState::Sealed { .. } | WriterState::Abandoned | WriterState::Gone => return,
+        };
+        writer.state = WriterState::Gone;
+        if let (Some(conn), Some(answers)) = (conn, answers) {
+            writer.answered = true;
+            self.send(
+                conn,
+                DecodeToPrefill::Ended {
+                    handoff,
+                    rank: life.rank,
+                    answers,
+                },
+            );
+        }
+    }
+
+    /// An arena with unsettled slots is dropped when nobody else uses it, or when too few slots are
+    /// left for a batch; otherwise its deadline does it.
+    pub(super) fn drop_if_useless(&mut self, peer: Epoch, rank: u16) {
+        let Some(arena) = self.arena(peer, rank) else {
+            return;
+        };
+        if !arena.doubtful || !matches!(arena.state, ArenaState::Ready { .. }) {
+            return;
+        }
+        let id = arena.id;
+        let room = (arena.slots() as usize).saturating_sub(arena.unsettled.len());
+        let used = self.handoffs.values().any(|h| {
+            let writer = h.writers.get(rank as usize);
+            h.is_landing() && h.peer == peer && writer.is_some_and(|w| w.arena == id)
+        });
+        if !used || room < self.config.max_batch_pages {
+            self.drop_arena(id);
+        }
+    }
+
+    pub(super) fn arenas_may_drop(&mut self, peer: Epoch) {
+        let ranks = self.peers.get(&peer).map_or(0, |peer| peer.ranks);
+        for rank in 0..ranks {
+            self.drop_if_useless(peer, rank);
+        }
+    }
+}

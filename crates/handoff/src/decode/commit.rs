@@ -1,0 +1,196 @@
+//! Commit: when every writer is closed and everything is there, and only then, the pages are sealed
+//! and an answer may begin (H-2, H-9).
+
+use super::state::{Handoff, Phase, Sequence, WriterState, owner};
+use super::{Decode, Effect};
+use crate::prefix::Page;
+use crate::{DecodeToGateway, DecodeToPrefill, Fault, Spec};
+use pages::{BlockTable, Misuse, OwnerId, Seal, WriterLife};
+
+impl Decode {
+    pub(super) fn try_commit(&mut self, id: u64) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let sealed = |state| matches!(state, WriterState::Sealed { .. });
+        let complete =
+            h.is_landing() && h.writers.iter().all(|writer| sealed(writer.state)) && !h.copying();
+        if !complete {
+            return;
+        }
+        match check_complete(h) {
+            Ok(first) => self.commit(id, first),
+            Err((rank, fault)) => self.fault(id, rank, (fault, None)),
+        }
+    }
+
+    fn commit(&mut self, id: u64, first: Vec<u8>) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let attempt = h.attempt;
+        let Some(expected) = self.expected.get(&attempt) else {
+            return;
+        };
+        let (conn, spec) = (expected.conn, expected.spec.clone());
+        let sealed = self.seal_prompt(id, &spec);
+        self.must(sealed);
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        h.phase = Phase::Running;
+        for writer in &mut h.writers {
+            writer.answered = true;
+        }
+        let cached_tokens = h.first * u32::from(self.pool.page_size());
+        let peer = h.peer;
+        let handoff = self.name(id);
+        if let Some(prefill) = self.conn_of(peer) {
+            self.send(prefill, DecodeToPrefill::Committed { handoff });
+        }
+        let committed = DecodeToGateway::Committed {
+            attempt,
+            cached_tokens,
+        };
+        self.out.push(Effect::ToGateway(conn, committed));
+        self.out.push(Effect::Start {
+            handoff,
+            attempt,
+            spec: Box::new(spec),
+            first,
+        });
+        self.arenas_may_drop(peer);
+    }
+
+    /// Seals what was recorded, publishes full pages to the domain's cache, and lays out a table
+    /// for every choice.
+    fn seal_prompt(&mut self, id: u64, spec: &Spec) -> Result<(), Misuse> {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return Ok(());
+        };
+        let page_size = self.pool.page_size();
+        for rank in 0..h.writers.len() as u16 {
+            let writer = WriterLife {
+                epoch: h.peer,
+                rank,
+            };
+            self.pool
+                .writer_gone(self.mint.closed(writer, OwnerId::new(id)));
+        }
+        let single = h.writers.len() == 1;
+        for (ordinal, page) in h.prompt.iter().enumerate() {
+            let Page::Own(grant) = page else { continue };
+            let ordinal = ordinal as u32;
+            let checksum = h
+                .writers
+                .first()
+                .and_then(|w| w.recorded.get(&ordinal))
+                .copied();
+            let filled = h.fill_of(ordinal, page_size);
+            self.pool.seal(
+                grant,
+                Seal {
+                    ordinal,
+                    filled,
+                    checksum: checksum.filter(|_| single),
+                },
+            )?;
+        }
+        if spec.cache {
+            let mut own = Vec::new();
+            let mut kept = Vec::new();
+            for page in h.prompt.drain(..) {
+                match page {
+                    Page::Own(grant) => own.push(grant),
+                    shared => kept.push(shared),
+                }
+            }
+            let lane = owner(id, h.domain, 0);
+            let first = h.first as usize;
+            let published = self
+                .prefix
+                .publish(&mut self.pool, lane, &spec.tokens, first, own)?;
+            kept.extend(published);
+            h.prompt = kept;
+        }
+        for choice in 0..spec.choices {
+            self.lay_out(id, choice, spec.choices == 1)?;
+        }
+        Ok(())
+    }
+
+    /// The table of one choice: the prompt's pages, and if there are several choices a copy of a
+    /// partly filled last page, because it is never shared.
+    fn lay_out(&mut self, id: u64, choice: u16, alone: bool) -> Result<(), Misuse> {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return Ok(());
+        };
+        let page_size = self.pool.page_size();
+        let lane = if alone { 0 } else { choice + 1 };
+        let mut table = BlockTable::new(owner(id, h.domain, lane), page_size);
+        let mut own = Vec::new();
+        let full = (h.count / u32::from(page_size)) as usize;
+        for (ordinal, page) in h.prompt.iter().enumerate() {
+            if ordinal >= full && !alone {
+                let Some(copy) = h.reserve[choice as usize].pop() else {
+                    break;
+                };
+                let (ordinal, filled) = (ordinal as u32, h.fill_of(ordinal as u32, page_size));
+                self.pool.seal(
+                    &copy,
+                    Seal {
+                        ordinal,
+                        filled,
+                        checksum: None,
+                    },
+                )?;
+                table.push_own(&copy);
+                self.out.push(Effect::Duplicate {
+                    from: page.id(),
+                    to: copy.page(),
+                    filled,
+                });
+                own.push(copy);
+                continue;
+            }
+            match page {
+                Page::Own(grant) => table.push_own(grant),
+                Page::Shared(share) => table.push_shared(share),
+            }
+        }
+        table.advance_to(h.count);
+        h.sequences.push(Sequence {
+            table,
+            own,
+            done: false,
+        });
+        Ok(())
+    }
+}
+
+/// H-2: recorded pages plus pinned prefix are exactly `[0, n)`, from every writer, and exactly one
+/// writer states the first token.
+fn check_complete(h: &Handoff) -> Result<Vec<u8>, (u16, Fault)> {
+    let mut first = Vec::new();
+    for (rank, writer) in h.writers.iter().enumerate() {
+        let WriterState::Sealed { batches, pages } = writer.state else {
+            return Err((rank as u16, Fault::Short));
+        };
+        let numbered = writer.taken.iter().copied().eq(0..batches);
+        let covered = writer.recorded.keys().copied().eq(h.first..h.prompt_pages);
+        if !numbered || !covered || pages != h.sent_pages() {
+            return Err((rank as u16, Fault::Short));
+        }
+        first.extend(writer.first.iter().flatten());
+    }
+    let stated = h
+        .writers
+        .iter()
+        .filter(|writer| writer.first.is_some())
+        .count();
+    if stated == 1 {
+        Ok(first)
+    } else {
+        Err((0, Fault::FirstToken))
+    }
+}

@@ -1,0 +1,190 @@
+//! Ends: of an attempt, of a handoff's ownership, and of the memory of it.
+
+use super::state::{Phase, StepInFlight, WriterState};
+use super::{Decode, Effect, Lane, Timer};
+use crate::prefix::Page;
+use crate::{Answers, AttemptId, DecodeToPrefill, Ending, Failure, HandoffId, Stage};
+
+impl Decode {
+    /// Ends what the gateway knows, once, and the handoff behind it.
+    pub(super) fn end_attempt(&mut self, attempt: AttemptId, ending: Ending) {
+        let Some(expected) = self.expected.remove(&attempt) else {
+            return;
+        };
+        self.intents.retain(|other| *other != attempt);
+        self.out.push(Effect::Disarm(Timer::Attempt(attempt)));
+        if self.gateways.contains_key(&expected.conn) {
+            self.tell_ended(expected.conn, attempt, ending);
+        }
+        if let Some(id) = expected.handoff {
+            self.end_ownership(id);
+        }
+    }
+
+    pub(super) fn end_handoff(&mut self, id: u64, ending: Ending) {
+        if let Some(attempt) = self.handoffs.get(&id).map(|h| h.attempt) {
+            self.end_attempt(attempt, ending);
+        }
+    }
+
+    pub(super) fn end_if_landing(&mut self, id: u64, attempt: Option<AttemptId>) {
+        let landing = self.handoffs.get(&id).is_some_and(|h| h.is_landing());
+        if let Some(attempt) = attempt.filter(|_| landing) {
+            self.end_attempt(attempt, Ending::Failed(Failure::PeerFailed(Stage::Prefill)));
+        }
+    }
+
+    pub(super) fn attempt_deadline(&mut self, attempt: AttemptId) {
+        let Some(expected) = self.expected.get(&attempt) else {
+            return;
+        };
+        let handoff = expected.handoff.and_then(|id| self.handoffs.get(&id));
+        let stage = match handoff {
+            None => Stage::Prefill,
+            Some(h) if h.is_landing() => Stage::Transfer,
+            Some(_) => Stage::Decode,
+        };
+        self.end_attempt(attempt, Ending::Failed(Failure::Deadline(stage)));
+    }
+
+    /// The owner ends: its pages go back, at once or when the step that names them has ended; the
+    /// ledger keeps those that a copy still writes. Writers that are open are told to close.
+    fn end_ownership(&mut self, id: u64) {
+        let in_step = self.step.as_ref().is_some_and(|step| step.names(id));
+        let handoff = self.name(id);
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        h.phase = Phase::Over { pages_held: true };
+        let running = h
+            .sequences
+            .iter()
+            .enumerate()
+            .filter(|(_, sequence)| !sequence.done);
+        for (choice, _) in running {
+            let choice = choice as u16;
+            self.out.push(Effect::Stop(Lane { handoff, choice }));
+        }
+        let open = h
+            .writers
+            .iter()
+            .any(|writer| writer.state == WriterState::Open);
+        let peer = h.peer;
+        if !in_step {
+            self.release_pages(id);
+        }
+        if open {
+            if let Some(conn) = self.conn_of(peer) {
+                self.send(conn, DecodeToPrefill::Cancel { handoff });
+            }
+            self.arm(Timer::Cancel(handoff), self.config.cancel_ms);
+        }
+        self.settle(id);
+        self.arenas_may_drop(peer);
+    }
+
+    fn release_pages(&mut self, id: u64) {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        h.phase = Phase::Over { pages_held: false };
+        let sequences = std::mem::take(&mut h.sequences)
+            .into_iter()
+            .flat_map(|s| s.own);
+        let reserve = std::mem::take(&mut h.reserve).into_iter().flatten();
+        let own: Vec<Page> = sequences.chain(reserve).map(Page::Own).collect();
+        let prompt = std::mem::take(&mut h.prompt);
+        for page in prompt.into_iter().chain(own) {
+            let given_back = page.give_back(&mut self.pool);
+            self.must(given_back);
+        }
+    }
+
+    /// The step has ended: what ended while it was in flight gives its pages back now.
+    pub(super) fn release_held(&mut self, step: &StepInFlight) {
+        for (id, _) in &step.lanes {
+            let held = Phase::Over { pages_held: true };
+            if self.handoffs.get(id).is_some_and(|h| h.phase == held) {
+                self.release_pages(*id);
+                self.settle(*id);
+            }
+        }
+    }
+
+    /// Answers whoever can be answered now, and forgets the handoff when nobody waits for it and
+    /// nothing of it can arrive any more.
+    pub(super) fn settle(&mut self, id: u64) {
+        let handoff = self.name(id);
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let Phase::Over { pages_held } = h.phase else {
+            return;
+        };
+        let conn = self
+            .peers
+            .get(&h.peer)
+            .and_then(|peer| peer.conn.filter(|_| peer.synced));
+        for (rank, writer) in h.writers.iter_mut().enumerate() {
+            let certified = matches!(
+                writer.state,
+                WriterState::Sealed { .. } | WriterState::Abandoned
+            );
+            if certified && !writer.answered && writer.copying.is_empty() {
+                writer.answered = true;
+                if let Some(conn) = conn {
+                    let (rank, answers) = (rank as u16, Answers::Closed);
+                    let ended = DecodeToPrefill::Ended {
+                        handoff,
+                        rank,
+                        answers,
+                    };
+                    self.out.push(Effect::ToPrefill(conn, ended));
+                }
+            }
+        }
+        if !pages_held && h.writers.iter().all(|writer| writer.is_over()) {
+            let peer = h.peer;
+            self.handoffs.remove(&id);
+            self.out.push(Effect::Disarm(Timer::Cancel(handoff)));
+            self.forget_peer_if_gone(peer);
+        }
+    }
+
+    /// P does not hold it: the same as Closed(Abandoned), answered, for every writer.
+    pub(super) fn count_as_closed(&mut self, id: u64) {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        for writer in &mut h.writers {
+            if matches!(writer.state, WriterState::Open | WriterState::Unsettled) {
+                writer.state = WriterState::Abandoned;
+            }
+            writer.answered = true;
+        }
+    }
+
+    /// P has not answered Cancel in time: its arenas are dropped, and it is refused until it says
+    /// Hello again. Not before, because one slow request must not fail its neighbours.
+    pub(super) fn cancel_deadline(&mut self, handoff: HandoffId) {
+        let Some(id) = self.known(handoff) else {
+            return;
+        };
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let peer = h.peer;
+        let open = h
+            .writers
+            .iter()
+            .filter(|writer| writer.state == WriterState::Open);
+        let arenas: Vec<_> = open.map(|writer| writer.arena).collect();
+        if arenas.is_empty() {
+            return;
+        }
+        self.refuse(peer);
+        for arena in arenas {
+            self.drop_arena(arena);
+        }
+    }
+}

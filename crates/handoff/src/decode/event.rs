@@ -1,0 +1,191 @@
+//! What goes into the decode machine and what comes out of it.
+
+use crate::{
+    ArenaId, AttemptId, Conn, DecodeToGateway, DecodeToPrefill, Failure, Finish, GatewayToDecode,
+    HandoffId, Hangup, PrefillToDecode, Spec,
+};
+use pages::{Epoch, PageId, StatedTag, WriterLife};
+use serde::{Deserialize, Serialize};
+
+/// Something happened. Proofs ([`pages::WriterGone`]) come beside the event, because they are not
+/// data: see [`super::Decode::handle_fenced`].
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Event {
+    /// A gateway said something.
+    FromGateway(Conn, GatewayToDecode),
+    /// A prefill worker said something.
+    FromPrefill(Conn, PrefillToDecode),
+    /// A connection is gone; nothing more will arrive on it.
+    Disconnected(Conn),
+    /// An arena that was asked for exists and is populated.
+    ArenaOpened {
+        /// Which.
+        arena: ArenaId,
+        /// Its slots.
+        slots: u32,
+        /// How its writer reaches it.
+        address: Vec<u8>,
+    },
+    /// It could not be made.
+    ArenaFailed {
+        /// Which.
+        arena: ArenaId,
+    },
+    /// A copy has ended: the checksum of each page, in the order of the effect. `None` if it could
+    /// not be read.
+    Copied {
+        /// The handoff.
+        handoff: HandoffId,
+        /// The writer's rank.
+        rank: u16,
+        /// The batch.
+        batch: u32,
+        /// Checksums computed while copying.
+        checksums: Option<Vec<u32>>,
+    },
+    /// The worker has looked at the first tokens of a started attempt.
+    First(Vec<Output>),
+    /// A step begins over these sequences. Until `StepEnd` it reads and writes their pages.
+    StepBegin(Vec<Lane>),
+    /// It has ended: one output for each sequence of the step, in any order.
+    StepEnd(Vec<Output>),
+    /// It has failed: nothing of it may be used. The sequences end.
+    StepFailed,
+    /// A timer that was armed has fired.
+    Fired(Timer),
+    /// No new attempts from now on.
+    Drain,
+}
+
+/// One choice of one handoff.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Lane {
+    /// The handoff.
+    pub handoff: HandoffId,
+    /// The choice, from 0.
+    pub choice: u16,
+}
+
+/// What one sequence gave in a step.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Output {
+    /// The sequence.
+    pub lane: Lane,
+    /// What was sampled, for the gateway; opaque here.
+    pub payload: Vec<u8>,
+    /// Whether it was its last.
+    pub finish: Option<Finish>,
+}
+
+/// A wait with a deadline (H-15). A deadline may end ownership; it never proves quiescence.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Timer {
+    /// The whole attempt.
+    Attempt(AttemptId),
+    /// The answer to a Cancel.
+    Cancel(HandoffId),
+    /// Unsettled slots in an arena.
+    Unsettled(ArenaId),
+    /// A prefill life without a connection.
+    Peer(Epoch),
+}
+
+/// What the driver has to do, in order.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Effect {
+    /// Say this to a gateway. Lost if the connection is.
+    ToGateway(Conn, DecodeToGateway),
+    /// Say this to a prefill worker. Lost if the connection is.
+    ToPrefill(Conn, DecodeToPrefill),
+    /// Close a connection; discard what is unprocessed and unsent on it.
+    Close(Conn, Hangup),
+    /// Make a landing arena for this writer's life. Answer with `ArenaOpened` or `ArenaFailed`.
+    OpenArena {
+        /// Its name.
+        arena: ArenaId,
+        /// The only writer that may reach it.
+        writer: WriterLife,
+    },
+    /// Join all copies out of this arena, never read it again, and answer with the proof
+    /// ([`super::Decode::handle_fenced`]).
+    Fence {
+        /// The arena.
+        arena: ArenaId,
+    },
+    /// Copy a batch out of the arena into private pages, checksum the copies, answer `Copied`.
+    Copy {
+        /// The handoff.
+        handoff: HandoffId,
+        /// The writer's rank.
+        rank: u16,
+        /// The batch.
+        batch: u32,
+        /// The arena.
+        arena: ArenaId,
+        /// Its pages.
+        pages: Vec<CopyPage>,
+    },
+    /// Copy the filled slots of one private page to another, before the next effect.
+    Duplicate {
+        /// Source.
+        from: PageId,
+        /// Target.
+        to: PageId,
+        /// Slots.
+        filled: u16,
+    },
+    /// Zero the payload of this page, before the next effect.
+    Scrub {
+        /// The page.
+        page: PageId,
+    },
+    /// The cache is committed: look at the first tokens and answer `First`.
+    Start {
+        /// The handoff.
+        handoff: HandoffId,
+        /// The attempt.
+        attempt: AttemptId,
+        /// What is to be computed.
+        spec: Box<Spec>,
+        /// First token of every choice, from the writer that sampled it.
+        first: Vec<u8>,
+    },
+    /// This sequence takes part in no further step.
+    Stop(Lane),
+    /// Fire this timer after so many milliseconds, unless it is disarmed before.
+    Arm {
+        /// The timer.
+        timer: Timer,
+        /// Milliseconds.
+        after_ms: u64,
+    },
+    /// Do not fire it.
+    Disarm(Timer),
+    /// An attempt failed in a way that belongs into the audit log.
+    Audit {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The handoff.
+        handoff: HandoffId,
+        /// The writer's life.
+        writer: Epoch,
+        /// What happened.
+        failure: Failure,
+        /// The tag concerned, as it was stated.
+        stated: Option<StatedTag>,
+    },
+    /// The machine's own rules were broken: the worker must end now (fail-stop), with this as the
+    /// evidence.
+    FailStop(String),
+}
+
+/// One page of a copy.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct CopyPage {
+    /// Slot of the arena.
+    pub slot: u32,
+    /// Private page.
+    pub page: PageId,
+    /// Slots filled: exactly those are copied.
+    pub filled: u16,
+}

@@ -1,0 +1,400 @@
+//! Batches and certificates: what P wrote into the arena is copied, compared and recorded, page by
+//! page (law: the reader verifies).
+
+use super::state::{Copying, Handoff, WriterState};
+use super::{CopyPage, Decode, Effect, Timer};
+use crate::prefix::Page;
+use crate::{
+    Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Fault, HandoffId, Manifest, Stage,
+    StatedPage,
+};
+use pages::{Epoch, PageId, StatedTag};
+use std::collections::BTreeSet;
+
+/// A difference, and the tag that was stated with it.
+type Difference = (Fault, Option<StatedTag>);
+
+impl Decode {
+    pub(super) fn landed(&mut self, conn: Conn, peer: Epoch, manifest: Manifest) {
+        let Some(id) = self
+            .known(manifest.handoff)
+            .filter(|id| self.is_of(*id, peer))
+        else {
+            return self.send(
+                conn,
+                DecodeToPrefill::Cancel {
+                    handoff: manifest.handoff,
+                },
+            );
+        };
+        let (rank, batch) = (manifest.rank, manifest.batch);
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let Some(writer) = h.writers.get(rank as usize) else {
+            return self.send(
+                conn,
+                DecodeToPrefill::Cancel {
+                    handoff: manifest.handoff,
+                },
+            );
+        };
+        if writer.taken.contains(&batch) {
+            let handoff = manifest.handoff;
+            return self.send(
+                conn,
+                DecodeToPrefill::Taken {
+                    handoff,
+                    rank,
+                    batch,
+                },
+            );
+        }
+        if let Some(copying) = writer.copying.get(&batch) {
+            // Stated again after a reconnect: it joins the copy in flight.
+            let same = copying.manifest == manifest;
+            return if same {
+            } else {
+                self.fault(id, rank, (Fault::BadBatch, None))
+            };
+        }
+        if !h.is_landing() {
+            return self.send(
+                conn,
+                DecodeToPrefill::Cancel {
+                    handoff: manifest.handoff,
+                },
+            );
+        }
+        match self.check_manifest(id, &manifest) {
+            Ok(pages) => self.begin_copy(id, manifest, pages),
+            Err(difference) => self.fault(id, rank, difference),
+        }
+    }
+
+    /// Compares a statement with what was granted, before a byte of it is read.
+    fn check_manifest(&self, id: u64, manifest: &Manifest) -> Result<Vec<CopyPage>, Difference> {
+        let bad = |fault| (fault, None);
+        let h = self.handoffs.get(&id).ok_or(bad(Fault::WrongArena))?;
+        let writer = &h.writers[manifest.rank as usize];
+        let arena = self
+            .arena(h.peer, manifest.rank)
+            .filter(|arena| arena.id == manifest.arena);
+        let arena = arena
+            .filter(|_| writer.arena == manifest.arena)
+            .ok_or(bad(Fault::WrongArena))?;
+        if writer.state != WriterState::Open
+            || manifest.pages.is_empty()
+            || manifest.pages.len() > self.config.max_batch_pages
+        {
+            return Err(bad(Fault::BadBatch));
+        }
+        let slots = arena.slots();
+        let mut seen = BTreeSet::new();
+        let mut pages = Vec::with_capacity(manifest.pages.len());
+        for stated in &manifest.pages {
+            let page = self
+                .check_page(h, stated)
+                .map_err(|fault| (fault, Some(stated.tag)))?;
+            if writer.recorded.contains_key(&stated.ordinal)
+                || writer
+                    .copying
+                    .values()
+                    .any(|other| names(&other.manifest, stated.ordinal))
+                || pages.iter().any(|other: &CopyPage| other.page == page)
+            {
+                return Err((Fault::PageTwice, Some(stated.tag)));
+            }
+            if stated.slot >= slots
+                || arena.busy.contains(&stated.slot)
+                || !seen.insert(stated.slot)
+            {
+                return Err((Fault::BadBatch, Some(stated.tag)));
+            }
+            pages.push(CopyPage {
+                slot: stated.slot,
+                page,
+                filled: stated.filled,
+            });
+        }
+        Ok(pages)
+    }
+
+    /// Tag, ordinal and fill of one page against the grant.
+    fn check_page(&self, h: &Handoff, stated: &StatedPage) -> Result<PageId, Fault> {
+        let granted = h.prompt.get(stated.ordinal as usize);
+        let Some(Page::Own(grant)) = granted else {
+            return Err(Fault::WrongOrdinal);
+        };
+        if stated.tag != grant.tag() {
+            let elsewhere = h.prompt.iter().any(|page| match page {
+                Page::Own(other) => stated.tag == other.tag(),
+                Page::Shared(_) => false,
+            });
+            return Err(if elsewhere {
+                Fault::WrongOrdinal
+            } else {
+                Fault::WrongTag
+            });
+        }
+        if stated.filled != h.fill_of(stated.ordinal, self.pool.page_size()) {
+            return Err(Fault::WrongFill);
+        }
+        Ok(grant.page())
+    }
+
+    fn begin_copy(&mut self, id: u64, manifest: Manifest, pages: Vec<CopyPage>) {
+        let targets: Vec<PageId> = pages.iter().map(|page| page.page).collect();
+        let begun = self.pool.begin(&[], &targets);
+        let Some(op) = self.must(begun) else { return };
+        let (rank, batch, arena) = (manifest.rank, manifest.batch, manifest.arena);
+        let slots = manifest
+            .pages
+            .iter()
+            .map(|page| page.slot)
+            .collect::<Vec<_>>();
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let peer = h.peer;
+        h.writers[rank as usize]
+            .copying
+            .insert(batch, Copying { op, manifest });
+        if let Some(arena) = self.arena_mut(peer, rank) {
+            arena.busy.extend(slots);
+        }
+        let handoff = self.name(id);
+        self.out.push(Effect::Copy {
+            handoff,
+            rank,
+            batch,
+            arena,
+            pages,
+        });
+    }
+
+    pub(super) fn handle_copied(
+        &mut self,
+        handoff: HandoffId,
+        rank: u16,
+        batch: u32,
+        checksums: Option<Vec<u32>>,
+    ) {
+        let Some(id) = self.known(handoff) else {
+            return;
+        };
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let (peer, landing) = (h.peer, h.is_landing());
+        let Some(writer) = h.writers.get_mut(rank as usize) else {
+            return;
+        };
+        let Some(Copying { op, manifest }) = writer.copying.remove(&batch) else {
+            return;
+        };
+        let ended = self.pool.end(op);
+        self.must(ended);
+        if let Some(arena) = self
+            .arena_mut(peer, rank)
+            .filter(|arena| arena.id == manifest.arena)
+        {
+            for page in &manifest.pages {
+                arena.busy.remove(&page.slot);
+            }
+        }
+        if landing {
+            match compare(&manifest, checksums.as_deref()) {
+                Ok(()) => self.record(id, &manifest),
+                Err(Some(difference)) => self.fault(id, rank, difference),
+                Err(None) => {
+                    let failure = Failure::PeerFailed(Stage::Transfer);
+                    self.end_handoff(id, Ending::Failed(failure));
+                }
+            }
+        }
+        self.settle(id);
+    }
+
+    fn record(&mut self, id: u64, manifest: &Manifest) {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let peer = h.peer;
+        let writer = &mut h.writers[manifest.rank as usize];
+        writer.taken.insert(manifest.batch);
+        writer.recorded.extend(
+            manifest
+                .pages
+                .iter()
+                .map(|page| (page.ordinal, page.checksum)),
+        );
+        if let Some(conn) = self.conn_of(peer) {
+            let (handoff, rank, batch) = (manifest.handoff, manifest.rank, manifest.batch);
+            self.send(
+                conn,
+                DecodeToPrefill::Taken {
+                    handoff,
+                    rank,
+                    batch,
+                },
+            );
+        }
+        self.try_commit(id);
+    }
+
+    pub(super) fn closed(
+        &mut self,
+        conn: Conn,
+        peer: Epoch,
+        handoff: HandoffId,
+        rank: u16,
+        how: Closing,
+    ) {
+        let ended = DecodeToPrefill::Ended {
+            handoff,
+            rank,
+            answers: Answers::Closed,
+        };
+        let Some(id) = self.known(handoff).filter(|id| self.is_of(*id, peer)) else {
+            return self.send(conn, ended);
+        };
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let running = h.is_running();
+        let Some(writer) = h.writers.get_mut(rank as usize) else {
+            return self.send(conn, ended);
+        };
+        match (writer.state, how) {
+            _ if running => return self.send(conn, DecodeToPrefill::Committed { handoff }),
+            (
+                WriterState::Open,
+                Closing::Sealed {
+                    batches,
+                    pages,
+                    first,
+                },
+            ) => {
+                writer.state = WriterState::Sealed { batches, pages };
+                writer.first = first;
+                self.try_commit(id);
+            }
+            (WriterState::Open, Closing::Abandoned) => {
+                writer.state = WriterState::Abandoned;
+                self.end_if_abandoned(id);
+            }
+            // Stated again: whoever asks is answered when the answer is known.
+            (WriterState::Sealed { .. } | WriterState::Abandoned, _) => {
+                let known = writer.answered;
+                if known {
+                    self.send(conn, ended);
+                }
+            }
+            (WriterState::Unsettled, _) => {}
+            (WriterState::Gone, _) => self.send(conn, ended),
+        }
+        self.settle(id);
+    }
+
+    fn end_if_abandoned(&mut self, id: u64) {
+        if self.handoffs.get(&id).is_some_and(Handoff::is_landing) {
+            let failure = Failure::PeerFailed(Stage::Prefill);
+            self.end_handoff(id, Ending::Failed(failure));
+        }
+    }
+
+    pub(super) fn unsettled(
+        &mut self,
+        conn: Conn,
+        peer: Epoch,
+        handoff: HandoffId,
+        rank: u16,
+        slots: Vec<u32>,
+    ) {
+        let gone = DecodeToPrefill::Ended {
+            handoff,
+            rank,
+            answers: Answers::Unsettled,
+        };
+        let Some(id) = self.known(handoff).filter(|id| self.is_of(*id, peer)) else {
+            return self.send(conn, gone);
+        };
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let Some(writer) = h.writers.get_mut(rank as usize) else {
+            return self.send(conn, gone);
+        };
+        let arena = writer.arena;
+        match writer.state {
+            WriterState::Open => writer.state = WriterState::Unsettled,
+            WriterState::Gone => {
+                writer.answered = true;
+                self.send(conn, gone);
+                return self.settle(id);
+            }
+            _ => return,
+        }
+        if h.is_landing() {
+            self.end_handoff(id, Ending::Failed(Failure::Unsettled));
+        }
+        let unsettled_ms = self.config.unsettled_ms;
+        if let Some(a) = self.arena_mut(peer, rank).filter(|a| a.id == arena) {
+            let known = a.slots();
+            a.doubtful = true;
+            a.unsettled
+                .extend(slots.into_iter().filter(|slot| *slot < known));
+            self.arm(Timer::Unsettled(arena), unsettled_ms);
+            self.drop_if_useless(peer, rank);
+        }
+        self.settle(id);
+    }
+
+    /// What arrived is not what was stated or granted. The attempt fails, the writer's certificate
+    /// is void, its arena is dropped.
+    pub(super) fn fault(&mut self, id: u64, rank: u16, (fault, stated): Difference) {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let (attempt, writer) = (h.attempt, h.peer);
+        if let Some(faulty) = h.writers.get_mut(rank as usize) {
+            faulty.voided = !faulty.answered && faulty.state != WriterState::Open;
+            faulty.state = WriterState::Open;
+        }
+        let failure = Failure::Integrity(fault);
+        let handoff = self.name(id);
+        self.out.push(Effect::Audit {
+            attempt,
+            handoff,
+            writer,
+            failure,
+            stated,
+        });
+        self.end_handoff(id, Ending::Failed(failure));
+        if let Some(arena) = self.arena(writer, rank).map(|arena| arena.id) {
+            self.drop_arena(arena);
+        }
+    }
+
+    fn is_of(&self, id: u64, peer: Epoch) -> bool {
+        self.handoffs.get(&id).is_some_and(|h| h.peer == peer)
+    }
+}
+
+fn names(manifest: &Manifest, ordinal: u32) -> bool {
+    manifest.pages.iter().any(|page| page.ordinal == ordinal)
+}
+
+/// The checksums of the copies against those that were stated. `Err(None)`: there is no copy.
+fn compare(manifest: &Manifest, checksums: Option<&[u32]>) -> Result<(), Option<Difference>> {
+    let checksums = checksums.ok_or(None)?;
+    if checksums.len() != manifest.pages.len() {
+        return Err(None);
+    }
+    let mut pairs = manifest.pages.iter().zip(checksums);
+    match pairs.find(|(stated, copied)| stated.checksum != **copied) {
+        Some((stated, _)) => Err(Some((Fault::WrongChecksum, Some(stated.tag)))),
+        None => Ok(()),
+    }
+}

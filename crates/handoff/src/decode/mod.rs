@@ -1,0 +1,311 @@
+//! The decode machine: owner of D's pool, reader of what prefill wrote.
+//!
+//! Files, in the order of a handoff's life: [`expect`](self) (what the gateway announced), `offer`
+//! (admission and ticket), `landing` (batches, certificates), `commit`, `run` (steps), `ending`
+//! (release), and across them `peer` (connections, Sync) and `arena` (fences).
+
+mod arena;
+mod commit;
+mod ending;
+mod event;
+mod expect;
+mod landing;
+mod offer;
+mod peer;
+mod run;
+mod state;
+
+pub use event::{CopyPage, Effect, Event, Lane, Output, Timer};
+
+use crate::prefix::PrefixIndex;
+use crate::{ArenaId, AttemptId, Capacity, Conn, HandoffId, Hello, Role, Spec};
+use pages::{Counts, Epoch, FenceMint, Misuse, Pool, VerifyFault, WriterGone};
+use state::{Expected, Handoff, Peer, StepInFlight};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bounds and deadlines. Every queue has one, every wait has one (H-15).
+#[derive(
+    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+pub struct Config {
+    /// Largest sum of prompt and output.
+    pub context: u32,
+    /// Attempts expected or running at once.
+    pub max_attempts: usize,
+    /// Attempts whose turn is remembered while there is no room.
+    pub max_intents: usize,
+    /// Pages of one batch, at most.
+    pub max_batch_pages: usize,
+    /// Pages granted to one prefill life and not committed, at most (H-16).
+    pub max_pages_per_peer: usize,
+    /// Tokens (prompt and maximum output of all choices) of one domain, at most (H-16).
+    pub max_tokens_per_domain: u64,
+    /// Prefill lives known at once.
+    pub max_peers: usize,
+    /// Dropped arenas after which a life is refused for good.
+    pub max_drops: u32,
+    /// When P shall try again, milliseconds.
+    pub busy_ms: u64,
+    /// Time for the answer to a Cancel, milliseconds.
+    pub cancel_ms: u64,
+    /// Time for an arena with unsettled slots that others still use, milliseconds.
+    pub unsettled_ms: u64,
+    /// Time for a lost prefill life to come back, milliseconds.
+    pub peer_ms: u64,
+    /// Key of the prefix cache's hashes, drawn by the driver.
+    pub prefix_secret: [u8; 32],
+}
+
+impl Config {
+    /// Bounds for a worker whose pool has `pages` pages.
+    pub fn for_pool(pages: usize, context: u32, prefix_secret: [u8; 32]) -> Self {
+        Self {
+            context,
+            max_attempts: 1024,
+            max_intents: 256,
+            max_batch_pages: 64,
+            max_pages_per_peer: pages,
+            max_tokens_per_domain: u64::MAX,
+            max_peers: 64,
+            max_drops: 8,
+            busy_ms: 20,
+            cancel_ms: 5_000,
+            unsettled_ms: 2_000,
+            peer_ms: 10_000,
+            prefix_secret,
+        }
+    }
+}
+
+/// The machine. Its state is data; only the pool's handles in it are linear.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Decode {
+    hello: Hello,
+    config: Config,
+    pool: Pool,
+    mint: FenceMint,
+    prefix: PrefixIndex,
+    gateways: BTreeMap<Conn, Epoch>,
+    /// Highest attempt that each gateway life has announced: an offer above it is early, one below
+    /// it that is not expected is late.
+    announced: BTreeMap<Epoch, u64>,
+    prefills: BTreeMap<Conn, Epoch>,
+    peers: BTreeMap<Epoch, Peer>,
+    expected: BTreeMap<AttemptId, Expected>,
+    handoffs: BTreeMap<u64, Handoff>,
+    intents: VecDeque<AttemptId>,
+    next_id: u64,
+    step: Option<StepInFlight>,
+    draining: bool,
+    out: Vec<Effect>,
+}
+
+impl Decode {
+    /// A machine for a pool that exists. `hello` is what this life says of itself; its capacity
+    /// is replaced by what the pool measures (law: capacity is measured, not declared).
+    pub fn new(config: Config, hello: Hello, pool: Pool, mint: FenceMint) -> Self {
+        let capacity = Capacity::of(&pool, Role::Decode, config.context);
+        Self {
+            hello: Hello {
+                role: Role::Decode,
+                capacity: Some(capacity),
+                ranks: 1,
+                ..hello
+            },
+            prefix: PrefixIndex::new(config.prefix_secret),
+            config,
+            pool,
+            mint,
+            gateways: BTreeMap::new(),
+            announced: BTreeMap::new(),
+            prefills: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            expected: BTreeMap::new(),
+            handoffs: BTreeMap::new(),
+            intents: VecDeque::new(),
+            next_id: 0,
+            step: None,
+            draining: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// Applies an event. The effects are to be carried out in order.
+    pub fn handle(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::FromGateway(conn, message) => self.handle_gateway(conn, message),
+            Event::FromPrefill(conn, message) => self.handle_prefill(conn, message),
+            Event::Disconnected(conn) => self.handle_disconnected(conn),
+            Event::ArenaOpened {
+                arena,
+                slots,
+                address,
+            } => {
+                self.handle_arena_opened(arena, slots, address);
+            }
+            Event::ArenaFailed { arena } => self.handle_arena_failed(arena),
+            Event::Copied {
+                handoff,
+                rank,
+                batch,
+                checksums,
+            } => {
+                self.handle_copied(handoff, rank, batch, checksums);
+            }
+            Event::First(outputs) => self.handle_outputs(outputs),
+            Event::StepBegin(lanes) => self.handle_step_begin(lanes),
+            Event::StepEnd(outputs) => self.handle_step_end(outputs),
+            Event::StepFailed => self.handle_step_failed(),
+            Event::Fired(timer) => self.handle_fired(timer),
+            Event::Drain => self.draining = true,
+        }
+        self.take_effects()
+    }
+
+    /// The arena has been fenced; the proof says that its writer's writes cannot be seen any more.
+    pub fn handle_fenced(&mut self, arena: ArenaId, proof: WriterGone) -> Vec<Effect> {
+        self.fenced(arena, proof);
+        self.take_effects()
+    }
+
+    fn take_effects(&mut self) -> Vec<Effect> {
+        for page in self.pool.to_scrub() {
+            self.out.push(Effect::Scrub { page });
+            let scrubbed = self.pool.scrubbed(page);
+            self.must(scrubbed);
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    fn handle_fired(&mut self, timer: Timer) {
+        match timer {
+            Timer::Attempt(attempt) => self.attempt_deadline(attempt),
+            Timer::Cancel(handoff) => self.cancel_deadline(handoff),
+            Timer::Unsettled(arena) => self.drop_arena(arena),
+            Timer::Peer(epoch) => self.peer_deadline(epoch),
+        }
+    }
+
+    fn arm(&mut self, timer: Timer, after_ms: u64) {
+        self.out.push(Effect::Arm { timer, after_ms });
+    }
+
+    /// A misuse of the ledger is a bug in this file or its neighbours: the worker ends.
+    fn must<T>(&mut self, result: Result<T, Misuse>) -> Option<T> {
+        result
+            .map_err(|misuse| self.out.push(Effect::FailStop(misuse.to_string())))
+            .ok()
+    }
+
+    fn mint_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn name(&self, id: u64) -> HandoffId {
+        HandoffId {
+            epoch: self.hello.epoch,
+            n: id,
+        }
+    }
+
+    /// The handoff of that name, if it is of this life and still known.
+    fn known(&self, handoff: HandoffId) -> Option<u64> {
+        (handoff.epoch == self.hello.epoch && self.handoffs.contains_key(&handoff.n))
+            .then_some(handoff.n)
+    }
+}
+
+/// Questions.
+impl Decode {
+    /// What this life says of itself, with the measured capacity.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Sequences that can take part in the next step, oldest first.
+    pub fn runnable(&self) -> Vec<Lane> {
+        let mut lanes = Vec::new();
+        for (id, handoff) in &self.handoffs {
+            for (choice, sequence) in handoff.sequences.iter().enumerate() {
+                if handoff.is_running() && handoff.started && !sequence.done {
+                    lanes.push(Lane {
+                        handoff: self.name(*id),
+                        choice: choice as u16,
+                    });
+                }
+            }
+        }
+        lanes
+    }
+
+    /// The block tables of the step in flight, verified, in the order of its lanes. Each sequence
+    /// reads all it has and writes one token.
+    pub fn verify(&mut self) -> Result<pages::Verified<'_>, VerifyFault> {
+        self.verify_step(false)
+    }
+
+    /// The same, trusting no earlier check: the low-rate audit.
+    pub fn verify_in_full(&mut self) -> Result<pages::Verified<'_>, VerifyFault> {
+        self.verify_step(true)
+    }
+
+    /// Pages by state (H-10).
+    pub fn counts(&mut self) -> Counts {
+        self.pool.counts()
+    }
+
+    /// Attempts expected or running, and handoffs that are not forgotten yet.
+    pub fn load(&self) -> (usize, usize) {
+        (self.expected.len(), self.handoffs.len())
+    }
+
+    /// Who holds what.
+    pub fn holders(&mut self) -> Vec<pages::Holder> {
+        self.pool.holders()
+    }
+
+    /// What an attempt in Running state is about; the worker's sampling loop asks once.
+    pub fn spec(&self, attempt: AttemptId) -> Option<&Spec> {
+        self.expected.get(&attempt).map(|expected| &expected.spec)
+    }
+
+    /// Whether nothing is going on and every page is free or cached (H-10, H-11).
+    pub fn at_rest(&mut self) -> bool {
+        let counts = self.pool.counts();
+        self.expected.is_empty()
+            && self.handoffs.is_empty()
+            && self.step.is_none()
+            && counts.free + counts.cached == counts.total()
+    }
+}
+
+/// For checkers only: copies a whole world. Nothing in the product calls it.
+#[doc(hidden)]
+impl Decode {
+    pub fn fork_for_checker(&mut self) -> Self {
+        let pool = self.pool.fork_for_checker();
+        Self {
+            hello: self.hello.clone(),
+            config: self.config.clone(),
+            mint: self.mint.lend(),
+            prefix: self.prefix.fork_for_checker(&pool),
+            gateways: self.gateways.clone(),
+            announced: self.announced.clone(),
+            prefills: self.prefills.clone(),
+            peers: self.peers.clone(),
+            expected: self.expected.clone(),
+            handoffs: self
+                .handoffs
+                .iter()
+                .map(|(id, h)| (*id, h.fork_for_checker(&pool)))
+                .collect(),
+            intents: self.intents.clone(),
+            next_id: self.next_id,
+            step: self.step.clone(),
+            draining: self.draining,
+            out: Vec::new(),
+            pool,
+        }
+    }
+}

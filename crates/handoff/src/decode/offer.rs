@@ -1,0 +1,318 @@
+//! Admission: an offer becomes a ticket, or not (handoff.md, happy path 4).
+
+use super::state::{ArenaState, Handoff, Phase, Writer, owner};
+use super::{Decode, Effect};
+use crate::prefix::Page;
+use crate::{
+    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, LandingSite, OfferId, Rejection, Spec,
+};
+use pages::{Domain, Epoch, Grant, Share};
+
+/// Pages of a request at D.
+struct Need {
+    /// Prompt pages that P sends.
+    prompt: usize,
+    /// Pages of each lane behind the prompt.
+    lanes: Vec<(u16, usize)>,
+}
+
+impl Need {
+    fn of(spec: &Spec, capacity: &Capacity, pinned: usize) -> Self {
+        let count = spec.tokens.len() as u64;
+        let prompt = capacity.pages_for(count) as usize;
+        let all = capacity.pages_for(count + u64::from(spec.max_new)) as usize;
+        let lanes = if spec.choices == 1 {
+            vec![(0, all - prompt)]
+        } else {
+            let shared = (count / u64::from(capacity.page_size)) as usize;
+            (0..spec.choices)
+                .map(|choice| (choice + 1, all - shared))
+                .collect()
+        };
+        Self {
+            prompt: prompt - pinned,
+            lanes,
+        }
+    }
+
+    fn total(&self) -> usize {
+        self.prompt + self.lanes.iter().map(|(_, pages)| pages).sum::<usize>()
+    }
+}
+
+impl Decode {
+    pub(super) fn offer(
+        &mut self,
+        conn: Conn,
+        peer: Epoch,
+        offer: OfferId,
+        attempt: AttemptId,
+        count: u32,
+        digest: [u8; 32],
+    ) {
+        if offer.epoch != peer {
+            return self.send(conn, DecodeToPrefill::OfferEnded { offer });
+        }
+        if let Some(id) = self.by_offer(offer) {
+            return self.repeat_answer(conn, id, offer);
+        }
+        let Some(expected) = self.expected.get(&attempt) else {
+            let early = self
+                .announced
+                .get(&attempt.epoch)
+                .is_none_or(|seen| attempt.n > *seen);
+            return if early {
+                self.busy(conn, offer)
+            } else {
+                self.offer_ended(conn, offer)
+            };
+        };
+        if expected.prefill != peer || expected.handoff.is_some() {
+            return self.offer_ended(conn, offer);
+        }
+        if expected.spec.tokens.len() != count as usize || expected.digest != digest {
+            let why = Rejection::PromptDiffers;
+            self.send(
+                conn,
+                DecodeToPrefill::Rejected {
+                    offer,
+                    why: why.clone(),
+                },
+            );
+            return self.end_attempt(attempt, Ending::Rejected(why));
+        }
+        self.admit_offer(conn, peer, offer, attempt);
+    }
+
+    fn admit_offer(&mut self, conn: Conn, peer: Epoch, offer: OfferId, attempt: AttemptId) {
+        if !self.peers.get(&peer).is_some_and(|peer| !peer.refused) {
+            return self.offer_ended(conn, offer);
+        }
+        let Some(sites) = self.landing_sites(peer) else {
+            return self.busy(conn, offer);
+        };
+        let granted = self.granted_to(peer);
+        let Some((pinned, prompt, lanes)) = self.take_pages(attempt, granted) else {
+            self.remember_intent(attempt);
+            return self.busy(conn, offer);
+        };
+        self.intents.retain(|other| *other != attempt);
+        self.ticket(conn, peer, offer, attempt, sites, pinned, prompt, lanes);
+    }
+
+    /// Takes everything that the attempt can ever need, or nothing: prompt, every choice's
+    /// continuation, copies of a partly filled page included. What is taken here is why appending
+    /// cannot fail and nothing is preempted (H-14).
+    #[allow(clippy::type_complexity)] // three lists of pages, named where they arrive
+    fn take_pages(
+        &mut self,
+        attempt: AttemptId,
+        granted: usize,
+    ) -> Option<(Vec<Share>, Vec<Grant>, Vec<Vec<Grant>>)> {
+        let expected = self.expected.get(&attempt)?;
+        let (spec, capacity) = (&expected.spec, self.hello.capacity.as_ref()?);
+        let id = self.next_id + 1;
+        let most = if spec.cache { usize::MAX } else { 0 };
+        let pinned = self
+            .prefix
+            .pin(&mut self.pool, spec.domain, &spec.tokens, most);
+        let need = Need::of(spec, capacity, pinned.len());
+        let room = self.pool.counts().free + self.prefix.evictable(&self.pool);
+        let fits = need.total() + self.ahead_of(attempt) <= room
+            && granted + need.prompt <= self.config.max_pages_per_peer;
+        let domain = spec.domain;
+        let prompt = if fits {
+            self.take_lane(id, domain, 0, need.prompt)
+        } else {
+            None
+        };
+        let Some(prompt) = prompt else {
+            self.give_back(pinned, Vec::new());
+            return None;
+        };
+        let mut lanes = Vec::with_capacity(need.lanes.len());
+        for (lane, pages) in need.lanes {
+            let Some(taken) = self.take_lane(id, domain, lane, pages) else {
+                let all = lanes.into_iter().flatten().chain(prompt).collect();
+                self.give_back(pinned, all);
+                return None;
+            };
+            lanes.push(taken);
+        }
+        Some((pinned, prompt, lanes))
+    }
+
+    fn take_lane(
+        &mut self,
+        id: u64,
+        domain: Domain,
+        lane: u16,
+        pages: usize,
+    ) -> Option<Vec<Grant>> {
+        self.prefix
+            .reserve(&mut self.pool, owner(id, domain, lane), pages)
+    }
+
+    fn give_back(&mut self, pinned: Vec<Share>, taken: Vec<Grant>) {
+        let pages = pinned
+            .into_iter()
+            .map(Page::Shared)
+            .chain(taken.into_iter().map(Page::Own));
+        for page in pages.collect::<Vec<_>>() {
+            let given_back = page.give_back(&mut self.pool);
+            self.must(given_back);
+        }
+    }
+
+    /// Pages that attempts refused before this one are waiting for.
+    fn ahead_of(&self, attempt: AttemptId) -> usize {
+        let Some(capacity) = &self.hello.capacity else {
+            return 0;
+        };
+        let ahead = self.intents.iter().take_while(|other| **other != attempt);
+        ahead
+            .filter_map(|other| self.expected.get(other))
+            .map(|expected| capacity.pages_needed(&expected.spec) as usize)
+            .sum()
+    }
+
+    fn remember_intent(&mut self, attempt: AttemptId) {
+        if !self.intents.contains(&attempt) && self.intents.len() < self.config.max_intents {
+            self.intents.push_back(attempt);
+        }
+    }
+
+    fn ticket(
+        &mut self,
+        conn: Conn,
+        peer: Epoch,
+        offer: OfferId,
+        attempt: AttemptId,
+        sites: Vec<LandingSite>,
+        pinned: Vec<Share>,
+        prompt: Vec<Grant>,
+        lanes: Vec<Vec<Grant>>,
+    ) {
+        let id = self.mint_id();
+        let Some(expected) = self.expected.get_mut(&attempt) else {
+            return;
+        };
+        expected.handoff = Some(id);
+        let (domain, count) = (expected.spec.domain, expected.spec.tokens.len() as u32);
+        for grant in &prompt {
+            // Writes land in an arena, so no remote writer may touch the page itself.
+            let exposed = self.pool.expose(grant, &[]);
+            self.must(exposed);
+        }
+        let first = pinned.len() as u32;
+        let shares = pinned.into_iter().map(Page::Shared);
+        let handoff = Handoff {
+            offer,
+            attempt,
+            peer,
+            domain,
+            phase: Phase::Landing,
+            count,
+            prompt_pages: first + prompt.len() as u32,
+            first,
+            prompt: shares.chain(prompt.into_iter().map(Page::Own)).collect(),
+            reserve: lanes,
+            sequences: Vec::new(),
+            started: false,
+            writers: sites.iter().map(|site| Writer::new(site.arena)).collect(),
+        };
+        self.handoffs.insert(id, handoff);
+        self.send_ticket(conn, id, sites);
+    }
+
+    fn send_ticket(&mut self, conn: Conn, id: u64, landings: Vec<LandingSite>) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let own = h.prompt.iter().filter_map(|page| match page {
+            Page::Own(grant) => Some(grant.tag().stated()),
+            Page::Shared(_) => None,
+        });
+        let (offer, first, tags) = (h.offer, h.first, own.collect());
+        let handoff = self.name(id);
+        self.send(
+            conn,
+            DecodeToPrefill::Ticket {
+                offer,
+                handoff,
+                tags,
+                first,
+                landings,
+            },
+        );
+    }
+
+    /// The same offer again: the same answer again, unless the arenas of the ticket are gone.
+    pub(super) fn repeat_answer(&mut self, conn: Conn, id: u64, offer: OfferId) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let arenas: Vec<_> = h.writers.iter().map(|writer| writer.arena).collect();
+        let sites = self
+            .landing_sites(h.peer)
+            .filter(|sites| sites.iter().map(|site| site.arena).collect::<Vec<_>>() == arenas);
+        match sites {
+            Some(sites) if h.is_landing() => self.send_ticket(conn, id, sites),
+            _ => {
+                // P holds no ticket for it, so nothing of it was ever written.
+                self.count_as_closed(id);
+                self.offer_ended(conn, offer);
+                let attempt = self.handoffs.get(&id).map(|h| h.attempt);
+                self.end_if_landing(id, attempt);
+                self.settle(id);
+            }
+        }
+    }
+
+    pub(super) fn by_offer(&self, offer: OfferId) -> Option<u64> {
+        self.handoffs
+            .iter()
+            .find(|(_, handoff)| handoff.offer == offer)
+            .map(|(id, _)| *id)
+    }
+
+    /// Where each rank of this life writes to; none while an arena is being made or dropped.
+    fn landing_sites(&self, peer: Epoch) -> Option<Vec<LandingSite>> {
+        let peer = self.peers.get(&peer)?;
+        let site = |rank: u16| {
+            let arena = peer.arenas.get(&rank)?;
+            let ArenaState::Ready { slots, address } = &arena.state else {
+                return None;
+            };
+            Some(LandingSite {
+                rank,
+                arena: arena.id,
+                slots: *slots,
+                address: address.clone(),
+            })
+        };
+        (0..peer.ranks).map(site).collect()
+    }
+
+    /// Pages granted to a life and not committed (H-16).
+    fn granted_to(&self, peer: Epoch) -> usize {
+        let landing = self
+            .handoffs
+            .values()
+            .filter(|h| h.peer == peer && h.is_landing());
+        landing.map(|h| h.sent_pages() as usize).sum()
+    }
+
+    fn busy(&mut self, conn: Conn, offer: OfferId) {
+        let after_ms = self.config.busy_ms;
+        self.send(conn, DecodeToPrefill::Busy { offer, after_ms });
+    }
+
+    fn offer_ended(&mut self, conn: Conn, offer: OfferId) {
+        self.send(conn, DecodeToPrefill::OfferEnded { offer });
+    }
+
+    pub(super) fn send(&mut self, conn: Conn, message: DecodeToPrefill) {
+        self.out.push(Effect::ToPrefill(conn, message));
+    }
+}

@@ -1,0 +1,222 @@
+//! Prefill lives and their connections: Hello, Sync, loss.
+
+use super::state::Peer;
+use super::{Decode, Effect, Timer};
+use crate::{
+    Conn, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Hello, OfferId, PrefillToDecode,
+    Role, Stage, compatible,
+};
+use pages::Epoch;
+
+/// Ranks of one worker, at most.
+const MAX_RANKS: u16 = 64;
+
+impl Decode {
+    pub(super) fn handle_prefill(&mut self, conn: Conn, message: PrefillToDecode) {
+        let peer = self.prefills.get(&conn).copied();
+        let synced = peer
+            .and_then(|epoch| self.peers.get(&epoch))
+            .is_some_and(|peer| peer.synced);
+        match (peer, message) {
+            (None, PrefillToDecode::Hello(hello)) => self.prefill_hello(conn, hello),
+            (Some(peer), PrefillToDecode::Sync { tickets, offers }) if !synced => {
+                self.sync(conn, peer, &tickets, &offers);
+            }
+            (Some(peer), message) if synced => self.handle_synced(conn, peer, message),
+            _ => self.hang_up(conn, Hangup::OutOfOrder),
+        }
+    }
+
+    fn handle_synced(&mut self, conn: Conn, peer: Epoch, message: PrefillToDecode) {
+        match message {
+            PrefillToDecode::Hello(_) | PrefillToDecode::Sync { .. } => {
+                self.hang_up(conn, Hangup::OutOfOrder);
+            }
+            PrefillToDecode::Offer {
+                offer,
+                attempt,
+                count,
+                digest,
+            } => {
+                self.offer(conn, peer, offer, attempt, count, digest);
+            }
+            PrefillToDecode::Landed(manifest) => self.landed(conn, peer, manifest),
+            PrefillToDecode::Closed { handoff, rank, how } => {
+                self.closed(conn, peer, handoff, rank, how);
+            }
+            PrefillToDecode::Unsettled {
+                handoff,
+                rank,
+                slots,
+            } => {
+                self.unsettled(conn, peer, handoff, rank, slots);
+            }
+        }
+    }
+
+    fn prefill_hello(&mut self, conn: Conn, hello: Hello) {
+        if let Err(why) = compatible(&self.hello, &hello, Role::Prefill) {
+            return self.out.push(Effect::Close(conn, why));
+        }
+        let epoch = hello.epoch;
+        let new = !self.peers.contains_key(&epoch);
+        let worn = self
+            .peers
+            .get(&epoch)
+            .is_some_and(|p| p.drops >= self.config.max_drops);
+        if worn
+            || hello.ranks == 0
+            || hello.ranks > MAX_RANKS
+            || (new && self.peers.len() >= self.config.max_peers)
+        {
+            return self.out.push(Effect::Close(conn, Hangup::Refused));
+        }
+        let old = self.peers.get(&epoch).and_then(|peer| peer.conn);
+        if let Some(old) = old {
+            self.prefills.remove(&old);
+            self.out.push(Effect::Close(old, Hangup::Replaced));
+        }
+        self.prefills.insert(conn, epoch);
+        let peer = self.peers.entry(epoch).or_insert_with(Peer::default);
+        (peer.conn, peer.synced, peer.ranks, peer.refused) =
+            (Some(conn), false, hello.ranks, false);
+        self.out.push(Effect::Disarm(Timer::Peer(epoch)));
+        let hello = DecodeToPrefill::Hello(self.hello.clone());
+        self.send(conn, hello);
+        self.open_arenas(epoch);
+    }
+
+    /// P's snapshot: what it lists is answered item by item; what it does not list it does not
+    /// hold, so nothing of it is being written (handoff.md, "Sync").
+    fn sync(&mut self, conn: Conn, peer: Epoch, tickets: &[HandoffId], offers: &[OfferId]) {
+        if let Some(known) = self.peers.get_mut(&peer) {
+            known.synced = true;
+        }
+        for handoff in tickets {
+            self.sync_ticket(conn, peer, *handoff);
+        }
+        for offer in offers {
+            match self.by_offer(*offer) {
+                Some(id) => self.repeat_answer(conn, id, *offer),
+                // Lost on the way: P offers anew, and that is judged.
+                None => self.send(
+                    conn,
+                    DecodeToPrefill::Busy {
+                        offer: *offer,
+                        after_ms: 0,
+                    },
+                ),
+            }
+        }
+        let unlisted = self.handoffs.iter().filter(|(id, h)| {
+            h.peer == peer && !tickets.contains(&self.name(**id)) && !offers.contains(&h.offer)
+        });
+        for id in unlisted.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.count_as_closed(id);
+            let attempt = self.handoffs.get(&id).map(|h| h.attempt);
+            self.end_if_landing(id, attempt);
+            self.settle(id);
+        }
+        self.send(conn, DecodeToPrefill::Synced);
+        self.arenas_may_drop(peer);
+    }
+
+    fn sync_ticket(&mut self, conn: Conn, peer: Epoch, handoff: HandoffId) {
+        let known = self.known(handoff).and_then(|id| self.handoffs.get(&id));
+        match known.filter(|h| h.peer == peer) {
+            Some(h) if h.is_running() => self.send(conn, DecodeToPrefill::Committed { handoff }),
+            Some(h) if h.is_landing() => {
+                let mut taken = Vec::new();
+                for (rank, writer) in h.writers.iter().enumerate() {
+                    taken.extend(writer.taken.iter().map(|batch| (rank as u16, *batch)));
+                }
+                for (rank, batch) in taken {
+                    self.send(
+                        conn,
+                        DecodeToPrefill::Taken {
+                            handoff,
+                            rank,
+                            batch,
+                        },
+                    );
+                }
+            }
+            _ => self.send(conn, DecodeToPrefill::Cancel { handoff }),
+        }
+    }
+
+    pub(super) fn handle_disconnected(&mut self, conn: Conn) {
+        if self.gateways.contains_key(&conn) {
+            return self.gateway_gone(conn);
+        }
+        if let Some(epoch) = self.prefills.remove(&conn) {
+            self.unlink(epoch);
+        }
+    }
+
+    /// A lost connection changes nothing until the next Sync or a deadline.
+    fn unlink(&mut self, epoch: Epoch) {
+        let Some(peer) = self.peers.get_mut(&epoch) else {
+            return;
+        };
+        (peer.conn, peer.synced) = (None, false);
+        self.arm(Timer::Peer(epoch), self.config.peer_ms);
+    }
+
+    fn hang_up(&mut self, conn: Conn, why: Hangup) {
+        self.out.push(Effect::Close(conn, why));
+        if let Some(epoch) = self.prefills.remove(&conn) {
+            self.unlink(epoch);
+        }
+    }
+
+    /// Refused until its next Hello: a life that comes back must begin anew.
+    pub(super) fn refuse(&mut self, epoch: Epoch) {
+        let Some(peer) = self.peers.get_mut(&epoch) else {
+            return;
+        };
+        peer.refused = true;
+        if let Some(conn) = peer.conn {
+            self.hang_up(conn, Hangup::Deadline);
+        }
+    }
+
+    /// The life has not come back in time. That proves nothing; the fence does.
+    pub(super) fn peer_deadline(&mut self, epoch: Epoch) {
+        let Some(peer) = self
+            .peers
+            .get_mut(&epoch)
+            .filter(|peer| peer.conn.is_none())
+        else {
+            return;
+        };
+        peer.refused = true;
+        let arenas: Vec<_> = peer.arenas.values().map(|arena| arena.id).collect();
+        for arena in arenas {
+            self.drop_arena(arena);
+        }
+        let landing = self
+            .handoffs
+            .iter()
+            .filter(|(_, h)| h.peer == epoch && h.is_landing());
+        for id in landing.map(|(id, _)| *id).collect::<Vec<_>>() {
+            let failure = Failure::PeerFailed(Stage::Transfer);
+            self.end_handoff(id, Ending::Failed(failure));
+        }
+        self.forget_peer_if_gone(epoch);
+    }
+
+    pub(super) fn forget_peer_if_gone(&mut self, epoch: Epoch) {
+        let gone = |peer: &Peer| peer.conn.is_none() && peer.refused && peer.arenas.is_empty();
+        let used = self.handoffs.values().any(|h| h.peer == epoch);
+        if self.peers.get(&epoch).is_some_and(gone) && !used {
+            self.peers.remove(&epoch);
+        }
+    }
+
+    pub(super) fn conn_of(&self, peer: Epoch) -> Option<Conn> {
+        self.peers
+            .get(&peer)
+            .and_then(|peer| peer.conn.filter(|_| peer.synced))
+    }
+}

@@ -1,0 +1,216 @@
+//! Steps: one token a sequence, over block tables that are verified every time.
+
+use super::state::StepInFlight;
+use super::{Decode, Effect, Lane, Output};
+use crate::{DecodeToGateway, Ending, Failure};
+use pages::{Seal, Step, Verified, VerifyFault};
+use std::collections::BTreeMap;
+
+impl Decode {
+    /// Gives every sequence a page for its next token and pins the pages that the step writes. What
+    /// it reads cannot be freed either: release waits for the end of the step.
+    pub(super) fn handle_step_begin(&mut self, lanes: Vec<Lane>) {
+        if self.step.is_some() {
+            return self.fail_stop("a step began while another was in flight");
+        }
+        let mut names = Vec::with_capacity(lanes.len());
+        let mut writes = Vec::with_capacity(lanes.len());
+        for lane in lanes {
+            let Some(page) = self.page_for_next(lane) else {
+                return self.fail_stop("a step names a sequence that cannot run");
+            };
+            names.push((lane.handoff.n, lane.choice));
+            writes.push(page);
+        }
+        let begun = self.pool.begin(&[], &writes);
+        if let Some(op) = self.must(begun) {
+            self.step = Some(StepInFlight { op, lanes: names });
+        }
+    }
+
+    fn page_for_next(&mut self, lane: Lane) -> Option<pages::PageId> {
+        let id = self.known(lane.handoff)?;
+        let h = self
+            .handoffs
+            .get_mut(&id)
+            .filter(|h| h.is_running() && h.started)?;
+        let sequence = h
+            .sequences
+            .get_mut(lane.choice as usize)
+            .filter(|s| !s.done)?;
+        if sequence.table.tokens() == sequence.table.capacity() {
+            let grant = h.reserve.get_mut(lane.choice as usize)?.pop()?;
+            let ordinal = sequence.table.pages().len() as u32;
+            let sealed = self.pool.seal(
+                &grant,
+                Seal {
+                    ordinal,
+                    filled: 0,
+                    checksum: None,
+                },
+            );
+            sequence.table.push_own(&grant);
+            sequence.own.push(grant);
+            if let Err(misuse) = sealed {
+                self.out.push(Effect::FailStop(misuse.to_string()));
+            }
+        }
+        sequence.table.pages().last()
+    }
+
+    pub(super) fn verify_step(&mut self, in_full: bool) -> Result<Verified<'_>, VerifyFault> {
+        let lanes = self
+            .step
+            .as_ref()
+            .map(|step| step.lanes.as_slice())
+            .unwrap_or_default();
+        let places: BTreeMap<_, _> = lanes
+            .iter()
+            .enumerate()
+            .map(|(at, lane)| (*lane, at))
+            .collect();
+        let mut steps = Vec::with_capacity(lanes.len());
+        for (id, handoff) in &mut self.handoffs {
+            for (choice, sequence) in handoff.sequences.iter_mut().enumerate() {
+                if let Some(place) = places.get(&(*id, choice as u16)) {
+                    steps.push((
+                        *place,
+                        Step {
+                            table: &mut sequence.table,
+                            new: 1,
+                        },
+                    ));
+                }
+            }
+        }
+        steps.sort_by_key(|(place, _)| *place);
+        let steps = steps.into_iter().map(|(_, step)| step).collect();
+        if in_full {
+            self.pool.verify_in_full(steps)
+        } else {
+            self.pool.verify(steps)
+        }
+    }
+
+    pub(super) fn handle_step_end(&mut self, outputs: Vec<Output>) {
+        let Some(step) = self.step.take() else {
+            return self.fail_stop("a step ended that had not begun");
+        };
+        let ended = self.pool.end(step.op);
+        self.must(ended);
+        for (id, choice) in &step.lanes {
+            self.advance(*id, *choice);
+        }
+        self.handle_outputs(outputs);
+        self.release_held(&step);
+    }
+
+    pub(super) fn handle_step_failed(&mut self) {
+        let Some(step) = self.step.take() else {
+            return self.fail_stop("a step failed that had not begun");
+        };
+        let ended = self.pool.end(step.op);
+        self.must(ended);
+        for (id, _) in &step.lanes {
+            self.end_handoff(*id, Ending::Failed(Failure::Compute));
+        }
+        self.release_held(&step);
+    }
+
+    /// The step has written one token of this sequence.
+    fn advance(&mut self, id: u64, choice: u16) {
+        let Some(h) = self.handoffs.get_mut(&id) else {
+            return;
+        };
+        let Some(sequence) = h.sequences.get_mut(choice as usize) else {
+            return;
+        };
+        let tokens = sequence.table.tokens() + 1;
+        sequence.table.advance_to(tokens);
+        let page_size = u32::from(self.pool.page_size());
+        let filled = ((tokens - 1) % page_size + 1) as u16;
+        let last = sequence.table.pages().last();
+        let prompt = h.prompt.iter().filter_map(|page| match page {
+            crate::prefix::Page::Own(grant) => Some(grant),
+            crate::prefix::Page::Shared(_) => None,
+        });
+        let grant = sequence
+            .own
+            .last()
+            .into_iter()
+            .chain(prompt.rev())
+            .find(|grant| Some(grant.page()) == last);
+        if let Some(grant) = grant {
+            let extended = self.pool.extend(grant, filled, None);
+            self.must(extended);
+        }
+    }
+
+    /// Hands outputs of running sequences to their gateway; what belongs to an attempt that has
+    /// ended meanwhile is nobody's (H-9).
+    pub(super) fn handle_outputs(&mut self, outputs: Vec<Output>) {
+        for Output {
+            lane,
+            payload,
+            finish,
+        } in outputs
+        {
+            let Some(id) = self.known(lane.handoff) else {
+                continue;
+            };
+            let Some(h) = self.handoffs.get_mut(&id).filter(|h| h.is_running()) else {
+                continue;
+            };
+            h.started = true;
+            let Some(sequence) = h.sequences.get_mut(lane.choice as usize) else {
+                continue;
+            };
+            if sequence.done {
+                continue;
+            }
+            sequence.done = finish.is_some();
+            let (attempt, choice) = (h.attempt, lane.choice);
+            if let Some(expected) = self.expected.get(&attempt) {
+                let tokens = DecodeToGateway::Tokens {
+                    attempt,
+                    choice,
+                    payload,
+                    finish,
+                };
+                self.out.push(Effect::ToGateway(expected.conn, tokens));
+            }
+            self.end_if_finished(id);
+        }
+    }
+
+    pub(super) fn stop_choice(&mut self, id: u64, choice: u16) {
+        let lane = Lane {
+            handoff: self.name(id),
+            choice,
+        };
+        let Some(h) = self.handoffs.get_mut(&id).filter(|h| h.is_running()) else {
+            return;
+        };
+        let Some(sequence) = h.sequences.get_mut(choice as usize) else {
+            return;
+        };
+        if !sequence.done {
+            sequence.done = true;
+            self.out.push(Effect::Stop(lane));
+            self.end_if_finished(id);
+        }
+    }
+
+    fn end_if_finished(&mut self, id: u64) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        if h.is_running() && h.started && h.sequences.iter().all(|sequence| sequence.done) {
+            self.end_handoff(id, Ending::Finished);
+        }
+    }
+
+    pub(super) fn fail_stop(&mut self, what: &str) {
+        self.out.push(Effect::FailStop(what.to_owned()));
+    }
+}

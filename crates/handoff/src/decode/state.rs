@@ -1,0 +1,234 @@
+//! What the machine remembers. Plain data around the linear handles.
+
+use crate::prefix::Page;
+use crate::{ArenaId, AttemptId, Conn, Manifest, OfferId, Spec};
+use pages::{BlockTable, Domain, Epoch, Grant, OpId, Owner, OwnerId, Pool};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An attempt that a gateway announced.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Expected {
+    pub conn: Conn,
+    pub spec: Spec,
+    pub digest: [u8; 32],
+    pub prefill: Epoch,
+    pub handoff: Option<u64>,
+}
+
+/// One life of one prefill worker.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Peer {
+    pub conn: Option<Conn>,
+    pub synced: bool,
+    pub ranks: u16,
+    /// One arena at a time for each rank.
+    pub arenas: BTreeMap<u16, Arena>,
+    pub drops: u32,
+    /// Refused until it says Hello again.
+    pub refused: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Arena {
+    pub id: ArenaId,
+    pub state: ArenaState,
+    /// Slots named in manifests whose copy has not ended.
+    pub busy: BTreeSet<u32>,
+    /// Slots that may be written at any time, for as long as the arena lives.
+    pub unsettled: BTreeSet<u32>,
+    /// Its writer said Unsettled: it is to be replaced.
+    pub doubtful: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ArenaState {
+    /// Being made; `drop` once it exists.
+    Opening {
+        drop: bool,
+    },
+    Ready {
+        slots: u32,
+        address: Vec<u8>,
+    },
+    Fencing,
+}
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Handoff {
+    pub offer: OfferId,
+    pub attempt: AttemptId,
+    pub peer: Epoch,
+    pub domain: Domain,
+    pub phase: Phase,
+    /// Prompt tokens, and pages that hold them.
+    pub count: u32,
+    pub prompt_pages: u32,
+    /// Ordinal of the first page that comes from P; those before it are pinned cached pages.
+    pub first: u32,
+    /// Pages of the prompt: the pinned prefix, then what P sends.
+    pub prompt: Vec<Page>,
+    /// Pages of each lane that no sequence has taken yet, last first.
+    pub reserve: Vec<Vec<Grant>>,
+    pub sequences: Vec<Sequence>,
+    /// Whether the worker has looked at the first tokens.
+    pub started: bool,
+    pub writers: Vec<Writer>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Phase {
+    /// The ticket is sent.
+    Landing,
+    /// Committed.
+    Running,
+    /// The owner has ended; its pages are given back when the step in flight has ended.
+    Over { pages_held: bool },
+}
+
+impl Handoff {
+    pub fn is_landing(&self) -> bool {
+        self.phase == Phase::Landing
+    }
+
+    pub fn is_running(&self) -> bool {
+        self.phase == Phase::Running
+    }
+
+    pub fn copying(&self) -> bool {
+        self.writers.iter().any(|writer| !writer.copying.is_empty())
+    }
+
+    /// Pages that P has to send.
+    pub fn sent_pages(&self) -> u32 {
+        self.prompt_pages - self.first
+    }
+
+    /// Filled slots of the page at `ordinal` of the prompt.
+    pub fn fill_of(&self, ordinal: u32, page_size: u16) -> u16 {
+        let rest = self.count - ordinal * u32::from(page_size);
+        rest.min(u32::from(page_size)) as u16
+    }
+
+    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+        let grants = |list: &Vec<Grant>| {
+            list.iter()
+                .map(|grant| pool.fork_grant_for_checker(grant))
+                .collect()
+        };
+        Self {
+            offer: self.offer,
+            attempt: self.attempt,
+            peer: self.peer,
+            domain: self.domain,
+            phase: self.phase,
+            count: self.count,
+            prompt_pages: self.prompt_pages,
+            first: self.first,
+            prompt: self
+                .prompt
+                .iter()
+                .map(|page| page.fork_for_checker(pool))
+                .collect(),
+            reserve: self.reserve.iter().map(grants).collect(),
+            sequences: self
+                .sequences
+                .iter()
+                .map(|sequence| Sequence {
+                    table: sequence.table.clone(),
+                    own: grants(&sequence.own),
+                    done: sequence.done,
+                })
+                .collect(),
+            started: self.started,
+            writers: self.writers.clone(),
+        }
+    }
+}
+
+/// One writer of the ticket's set.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Writer {
+    pub arena: ArenaId,
+    pub state: WriterState,
+    /// Whether its Closed or Unsettled was answered.
+    pub answered: bool,
+    /// It had closed, and an integrity fault made that void: the answer waits for the fence.
+    pub voided: bool,
+    /// Batches whose copy is in flight.
+    pub copying: BTreeMap<u32, Copying>,
+    /// Batches that were recorded. A set, not a mark: copies end out of order.
+    pub taken: BTreeSet<u32>,
+    /// Verified checksum of each page that was recorded.
+    pub recorded: BTreeMap<u32, u32>,
+    pub first: Option<Vec<u8>>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Copying {
+    pub op: OpId,
+    pub manifest: Manifest,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum WriterState {
+    Open,
+    Sealed {
+        batches: u32,
+        pages: u32,
+    },
+    Abandoned,
+    Unsettled,
+    /// Fenced.
+    Gone,
+}
+
+impl Writer {
+    pub fn new(arena: ArenaId) -> Self {
+        Self {
+            arena,
+            state: WriterState::Open,
+            answered: false,
+            voided: false,
+            copying: BTreeMap::new(),
+            taken: BTreeSet::new(),
+            recorded: BTreeMap::new(),
+            first: None,
+        }
+    }
+
+    /// Nothing of it can arrive any more, and its peer's wait has ended.
+    pub fn is_over(&self) -> bool {
+        self.copying.is_empty() && (self.answered || self.state == WriterState::Gone)
+    }
+}
+
+/// One choice that is generated.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Sequence {
+    pub table: BlockTable,
+    /// Pages that only this choice writes.
+    pub own: Vec<Grant>,
+    pub done: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct StepInFlight {
+    pub op: OpId,
+    /// (handoff, choice)
+    pub lanes: Vec<(u64, u16)>,
+}
+
+impl StepInFlight {
+    pub fn names(&self, handoff: u64) -> bool {
+        self.lanes.iter().any(|(id, _)| *id == handoff)
+    }
+}
+
+/// The ledger's owner for a lane of a handoff.
+pub(super) fn owner(id: u64, domain: Domain, lane: u16) -> Owner {
+    Owner {
+        id: OwnerId::new(id),
+        domain,
+        lane,
+    }
+}

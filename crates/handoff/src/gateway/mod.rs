@@ -1,0 +1,126 @@
+//! The gateway's request machine: admission at the edge, one outcome, retry with new ids, and when
+//! a byte may leave.
+
+mod event;
+mod request;
+mod workers;
+
+pub use event::{Effect, Event, Item, Outcome, Timer};
+
+use crate::{Capacity, Conn, Hello, Limit, RequestId, Role};
+use pages::Epoch;
+use request::Request;
+use std::collections::BTreeMap;
+use workers::Worker;
+
+/// Bounds.
+#[derive(
+    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+pub struct Config {
+    /// Requests at once.
+    pub max_requests: usize,
+    /// Automatic retries of a request, with new ids, while no token was sent (H-16).
+    pub max_retries: u32,
+}
+
+impl Default for Config {
+    fn default() -> Self {
+        Self {
+            max_requests: 1024,
+            max_retries: 1,
+        }
+    }
+}
+
+/// No byte of an answer reaches a client before a value of this type exists. For our own workers
+/// only D's `Committed` makes one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct PrefillJudged(());
+
+/// The machine.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Gateway {
+    hello: Hello,
+    config: Config,
+    prefills: BTreeMap<Conn, Worker>,
+    decodes: BTreeMap<Conn, Worker>,
+    requests: BTreeMap<u64, Request>,
+    next_request: u64,
+    next_attempt: u64,
+    draining: bool,
+    out: Vec<Effect>,
+}
+
+impl Gateway {
+    /// A machine without workers.
+    pub fn new(config: Config, hello: Hello) -> Self {
+        Self {
+            hello: Hello {
+                role: Role::Gateway,
+                capacity: None,
+                ..hello
+            },
+            config,
+            prefills: BTreeMap::new(),
+            decodes: BTreeMap::new(),
+            requests: BTreeMap::new(),
+            next_request: 1,
+            next_attempt: 0,
+            draining: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// The id that the next `Request` event will get (H-8: minted here, whatever the client says).
+    pub fn next_request(&self) -> RequestId {
+        RequestId {
+            epoch: self.hello.epoch,
+            n: self.next_request,
+        }
+    }
+
+    /// Applies an event. The effects are to be carried out in order.
+    pub fn handle(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::PrefillDialled(conn) => self.prefill_dialled(conn),
+            Event::DecodeDialled(conn) => self.decode_dialled(conn),
+            Event::FromPrefill(conn, message) => self.handle_prefill(conn, message),
+            Event::FromDecode(conn, message) => self.handle_decode(conn, message),
+            Event::Disconnected(conn) => self.handle_disconnected(conn),
+            Event::Request { spec, deadline_ms } => self.handle_request(spec, deadline_ms),
+            Event::ClientGone(request) => self.client_gone(request),
+            Event::StopChoice(request, choice) => self.stop_choice(request, choice),
+            Event::Fired(Timer::Request(request)) => self.request_deadline(request),
+            Event::Drain => self.draining = true,
+        }
+        std::mem::take(&mut self.out)
+    }
+}
+
+/// Questions.
+impl Gateway {
+    /// What this life says of itself.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// The limit that is advertised: the smallest over all pairs that are up. None: no pair is.
+    pub fn limit(&self) -> Option<Limit> {
+        let pairs = self.pairs().into_iter().map(|(_, _, limit)| limit);
+        pairs.min_by_key(|limit| (limit.max_prompt(), limit.max_model_len()))
+    }
+
+    /// Workers that are up: epoch and measured capacity, prefill first.
+    pub fn workers(&self) -> Vec<(Epoch, Capacity)> {
+        let up = self.prefills.values().chain(self.decodes.values());
+        up.filter_map(|worker| worker.hello.as_ref())
+            .filter_map(|hello| hello.capacity.map(|capacity| (hello.epoch, capacity)))
+            .collect()
+    }
+
+    /// Requests without an outcome.
+    pub fn load(&self) -> usize {
+        self.requests.len()
+    }
+}

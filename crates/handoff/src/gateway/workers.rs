@@ -1,0 +1,119 @@
+//! The workers that the gateway has dialled, and which pair a request goes to.
+
+use super::{Effect, Gateway};
+use crate::{
+    Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hangup, Hello, Limit,
+    PrefillToGateway, Role, compatible,
+};
+
+/// A worker, known once it has said Hello.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Worker {
+    pub hello: Option<Hello>,
+}
+
+impl Worker {
+    pub fn epoch(&self) -> Option<pages::Epoch> {
+        self.hello.as_ref().map(|hello| hello.epoch)
+    }
+}
+
+impl Gateway {
+    pub(super) fn prefill_dialled(&mut self, conn: Conn) {
+        self.prefills.insert(conn, Worker { hello: None });
+        let hello = GatewayToPrefill::Hello(self.hello.clone());
+        self.out.push(Effect::ToPrefill(conn, hello));
+    }
+
+    pub(super) fn decode_dialled(&mut self, conn: Conn) {
+        self.decodes.insert(conn, Worker { hello: None });
+        let hello = GatewayToDecode::Hello(self.hello.clone());
+        self.out.push(Effect::ToDecode(conn, hello));
+    }
+
+    pub(super) fn handle_prefill(&mut self, conn: Conn, message: PrefillToGateway) {
+        let Some(worker) = self.prefills.get_mut(&conn) else {
+            return;
+        };
+        match (worker.hello.is_some(), message) {
+            (false, PrefillToGateway::Hello(hello)) => {
+                match compatible(&self.hello, &hello, Role::Prefill) {
+                    Ok(()) => worker.hello = Some(hello),
+                    Err(why) => self.hang_up(conn, why),
+                }
+            }
+            (true, PrefillToGateway::Ended { attempt, ending }) => {
+                self.prefill_ended(conn, attempt, ending);
+            }
+            _ => self.hang_up(conn, Hangup::OutOfOrder),
+        }
+    }
+
+    pub(super) fn handle_decode(&mut self, conn: Conn, message: DecodeToGateway) {
+        let Some(worker) = self.decodes.get_mut(&conn) else {
+            return;
+        };
+        match (worker.hello.is_some(), message) {
+            (false, DecodeToGateway::Hello(hello)) => {
+                match compatible(&self.hello, &hello, Role::Decode) {
+                    Ok(()) => worker.hello = Some(hello),
+                    Err(why) => self.hang_up(conn, why),
+                }
+            }
+            (false, _) | (true, DecodeToGateway::Hello(_)) => {
+                self.hang_up(conn, Hangup::OutOfOrder);
+            }
+            (true, DecodeToGateway::Expecting { attempt }) => self.expecting(conn, attempt),
+            (
+                true,
+                DecodeToGateway::Committed {
+                    attempt,
+                    cached_tokens,
+                },
+            ) => {
+                self.committed(conn, attempt, cached_tokens);
+            }
+            (
+                true,
+                DecodeToGateway::Tokens {
+                    attempt,
+                    choice,
+                    payload,
+                    finish,
+                },
+            ) => {
+                self.tokens(conn, attempt, choice, payload, finish);
+            }
+            (true, DecodeToGateway::Ended { attempt, ending }) => {
+                self.decode_ended(conn, attempt, ending);
+            }
+        }
+    }
+
+    fn hang_up(&mut self, conn: Conn, why: Hangup) {
+        self.out.push(Effect::Close(conn, why));
+        self.handle_disconnected(conn);
+    }
+
+    pub(super) fn handle_disconnected(&mut self, conn: Conn) {
+        if self.prefills.remove(&conn).is_some() {
+            self.prefill_lost(conn);
+        } else if self.decodes.remove(&conn).is_some() {
+            self.decode_lost(conn);
+        }
+    }
+
+    /// Every pair of workers that are up, with its limit.
+    pub(super) fn pairs(&self) -> Vec<(Conn, Conn, Limit)> {
+        let capacity = |worker: &Worker| worker.hello.as_ref().and_then(|hello| hello.capacity);
+        let mut pairs = Vec::new();
+        for (prefill, p) in &self.prefills {
+            for (decode, d) in &self.decodes {
+                if let (Some(p), Some(d)) = (capacity(p), capacity(d)) {
+                    pairs.push((*prefill, *decode, Limit::of_pair(p, d)));
+                }
+            }
+        }
+        pairs
+    }
+}

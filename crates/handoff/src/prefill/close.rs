@@ -1,0 +1,289 @@
+//! Certificates (H-7) and their answers; how a job is stopped, released and forgotten.
+
+use super::state::{Close, Job};
+use super::{Effect, Prefill};
+use crate::{
+    Answers, ArenaId, AttemptId, Closing, Ending, Failure, HandoffId, PrefillToDecode, Stage,
+};
+
+impl Prefill {
+    /// For every rank whose submissions have all ended: says how it closes, once.
+    pub(super) fn try_close(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let (over, decode, pages) = (job.is_over(), job.decode, job.pages.len() as u32);
+        let first = job.first.clone();
+        let Some(ticket) = &mut job.ticket else {
+            return;
+        };
+        let (handoff, sent) = (ticket.handoff, pages.wrapping_sub(ticket.first));
+        let mut said = Vec::new();
+        for (rank, progress) in ticket.ranks.iter_mut().enumerate() {
+            if progress.closing.is_some() || !progress.flying.is_empty() {
+                continue;
+            }
+            let close = if progress.failed {
+                Close::Unsettled
+            } else if over {
+                Close::Closed(Closing::Abandoned)
+            } else if first.is_some() && progress.next == pages {
+                // Exactly one writer states the first token: the one that sampled it.
+                let first = first.clone().filter(|_| rank == 0);
+                let batches = progress.batches;
+                Close::Closed(Closing::Sealed {
+                    batches,
+                    pages: sent,
+                    first,
+                })
+            } else {
+                continue;
+            };
+            progress.closing = Some(close);
+            said.push(closing_message(handoff, rank, progress));
+        }
+        for message in said.into_iter().flatten() {
+            self.send(decode, message);
+        }
+    }
+
+    /// D has committed: what was computed may be published in P's own cache, and the job is over.
+    pub(super) fn committed(&mut self, handoff: HandoffId) {
+        let Some(id) = self.job_of(handoff) else {
+            return;
+        };
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let sealed = |rank: &super::state::Rank| {
+            matches!(rank.closing, Some(Close::Closed(Closing::Sealed { .. })))
+        };
+        if !job
+            .ticket
+            .as_ref()
+            .is_some_and(|ticket| ticket.ranks.iter().all(sealed))
+        {
+            return;
+        }
+        self.answer_all(id);
+        if self
+            .jobs
+            .get(&id)
+            .is_some_and(|job| !job.is_over() && job.spec.cache)
+        {
+            self.publish(id);
+        }
+        self.end_job(id, Ending::Finished);
+        self.forget_if_done(id);
+    }
+
+    /// Every rank's Closed is answered; slots of batches that were not Taken come back with it.
+    fn answer_all(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(ticket) = &mut job.ticket else {
+            return;
+        };
+        let mut freed = Vec::new();
+        for (rank, progress) in ticket.ranks.iter_mut().enumerate() {
+            progress.done = true;
+            let stated = std::mem::take(&mut progress.stated);
+            freed.extend(stated.into_values().map(|manifest| (rank as u16, manifest)));
+        }
+        for (rank, manifest) in freed {
+            self.free_slots(id, rank, &manifest);
+        }
+    }
+
+    fn publish(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let cached = job.cached_tokens as usize / self.pool.page_size() as usize;
+        let own = job.pages.split_off(cached).into_iter();
+        let grants = own.filter_map(|page| match page {
+            crate::prefix::Page::Own(grant) => Some(grant),
+            crate::prefix::Page::Shared(_) => None,
+        });
+        let owner = super::offer::job_owner(id, job.spec.domain);
+        let grants = grants.collect();
+        let tokens = job.spec.tokens.clone();
+        let published = self
+            .prefix
+            .publish(&mut self.pool, owner, &tokens, cached, grants);
+        if let Some(pages) = self.must(published) {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.pages.extend(pages);
+            }
+        }
+    }
+
+    /// D has no use for it (any more). Unknown: P holds nothing of it, so it is closed.
+    pub(super) fn cancelled(&mut self, decode: pages::Epoch, handoff: HandoffId) {
+        match self.job_of(handoff) {
+            Some(id) => {
+                let failure = Failure::PeerFailed(Stage::Transfer);
+                self.end_job(id, Ending::Failed(failure));
+                self.try_close(id);
+            }
+            None => {
+                for rank in 0..self.hello.ranks {
+                    let how = Closing::Abandoned;
+                    self.send(decode, PrefillToDecode::Closed { handoff, rank, how });
+                }
+            }
+        }
+    }
+
+    /// The answer to Closed or to Unsettled. It is not taken for the answer to another message.
+    pub(super) fn ended(&mut self, handoff: HandoffId, rank: u16, answers: Answers) {
+        let Some(id) = self.job_of(handoff) else {
+            return;
+        };
+        let Some(progress) = self.progress(id, rank as usize) else {
+            return;
+        };
+        match (&progress.closing, answers) {
+            (Some(Close::Closed(_)), Answers::Closed) => {
+                progress.done = true;
+                let stated = std::mem::take(&mut progress.stated);
+                let arena = progress.arena;
+                for manifest in stated.values() {
+                    self.free_slots(id, rank, manifest);
+                }
+                // Sealed here, and yet not committed there: D's ending wins.
+                let failure = Failure::PeerFailed(Stage::Transfer);
+                self.end_job(id, Ending::Failed(failure));
+                for job in self.jobs_of(arena) {
+                    self.send_more(job);
+                }
+            }
+            (Some(Close::Unsettled), Answers::Unsettled) => {
+                progress.done = true;
+                let arena = progress.arena;
+                self.detach(arena);
+            }
+            _ => {}
+        }
+        self.forget_if_done(id);
+    }
+
+    /// The arena is gone at D. This side's endpoint is destroyed too, which is the fence for the
+    /// source pages of what never completed.
+    fn detach(&mut self, arena: ArenaId) {
+        for peer in self.peers.values_mut() {
+            peer.arenas.retain(|_, known| known.id != arena);
+        }
+        self.out.push(Effect::Detach { arena });
+    }
+
+    pub(super) fn handle_detached(&mut self, arena: ArenaId) {
+        let of_arena = self
+            .submissions
+            .iter()
+            .filter(|(_, sent)| sent.arena == arena);
+        for n in of_arena.map(|(n, _)| *n).collect::<Vec<_>>() {
+            if !self.submissions[&n].failed {
+                self.handle_written(
+                    crate::SubmissionId {
+                        epoch: self.hello.epoch,
+                        n,
+                    },
+                    false,
+                );
+            }
+            if let Some(sent) = self.submissions.remove(&n) {
+                let ended = self.pool.end(sent.op);
+                self.must(ended);
+            }
+        }
+        for id in self.jobs.keys().copied().collect::<Vec<_>>() {
+            self.forget_if_done(id);
+        }
+        for decode in self.peers.keys().copied().collect::<Vec<_>>() {
+            let waited = self
+                .peers
+                .get_mut(&decode)
+                .is_some_and(|p| p.detaching.remove(&arena));
+            if waited {
+                self.forget_peer(decode);
+            }
+        }
+    }
+
+    pub(super) fn end_job(&mut self, id: u64, ending: Ending) {
+        if let Some(attempt) = self.jobs.get(&id).and_then(|job| job.attempt) {
+            self.end_attempt(attempt, ending);
+        }
+    }
+
+    /// The attempt has ended: the job computes and sends no more, gives its pages back, and closes.
+    pub(super) fn stop_job(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        job.attempt = None;
+        if job.chunk.is_some() {
+            job.release_after_chunk = true;
+        } else {
+            self.release_pages(id);
+        }
+        self.try_close(id);
+        self.forget_if_done(id);
+    }
+
+    /// The ledger keeps pages that submitted writes still read.
+    pub(super) fn release_pages(&mut self, id: u64) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        for page in std::mem::take(&mut job.pages) {
+            let given_back = page.give_back(&mut self.pool);
+            self.must(given_back);
+        }
+    }
+
+    /// A job is remembered until its offer or every rank's certificate was answered.
+    pub(super) fn forget_if_done(&mut self, id: u64) {
+        let answered = |job: &Job| {
+            job.ticket
+                .as_ref()
+                .is_some_and(|ticket| ticket.ranks.iter().all(|rank| rank.done))
+        };
+        let done = |job: &Job| job.is_over() && job.chunk.is_none() && answered(job);
+        if self.jobs.get(&id).is_some_and(done) {
+            self.remove_job(id);
+        }
+    }
+
+    /// Forgets a job, its pages given back; its attempt, if that has not ended.
+    pub(super) fn remove_job(&mut self, id: u64) -> Option<AttemptId> {
+        self.release_pages(id);
+        let attempt = self.jobs.remove(&id)?.attempt;
+        self.out.push(Effect::Dropped {
+            offer: self.name(id),
+        });
+        attempt
+    }
+}
+
+/// What a rank says to close, and says again after a reconnect.
+pub(super) fn closing_message(
+    handoff: HandoffId,
+    rank: usize,
+    progress: &super::state::Rank,
+) -> Option<PrefillToDecode> {
+    let rank = rank as u16;
+    Some(match progress.closing.clone()? {
+        Close::Closed(how) => PrefillToDecode::Closed { handoff, rank, how },
+        Close::Unsettled => {
+            let slots = progress.lost.iter().copied().collect();
+            PrefillToDecode::Unsettled {
+                handoff,
+                rank,
+                slots,
+            }
+        }
+    })
+}

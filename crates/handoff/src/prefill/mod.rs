@@ -1,0 +1,251 @@
+//! The prefill machine: owner of P's pool, writer into D's landing arenas.
+//!
+//! Files, in the order of a job's life: `queue` (what gateways send), `offer` (pages, offer, and the
+//! answers to it), `chunk` (forward passes), `send` (batches), `close` (certificates and their
+//! answers), and across them `peer` (connections, Sync).
+
+mod chunk;
+mod close;
+mod event;
+mod offer;
+mod peer;
+mod queue;
+mod send;
+mod state;
+
+pub use event::{Effect, Event, SendPage, Timer};
+
+use crate::prefix::PrefixIndex;
+use crate::{AttemptId, Capacity, Conn, Hello, OfferId, Role, Spec};
+use pages::{Counts, Epoch, Misuse, Pool, VerifyFault};
+use state::{Attempt, Job, Peer, Submission};
+use std::collections::{BTreeMap, VecDeque};
+
+/// Bounds and deadlines. Every queue has one, every wait has one (H-15).
+#[derive(
+    Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+pub struct Config {
+    /// Largest sum of prompt and output.
+    pub context: u32,
+    /// Attempts waiting, at most.
+    pub max_queue: usize,
+    /// Jobs that hold pages, at most.
+    pub max_jobs: usize,
+    /// Pages of one batch, at most.
+    pub max_batch_pages: usize,
+    /// Batches of one job and rank in flight, at most.
+    pub max_flying: usize,
+    /// Prompt tokens of one domain waiting or computed, at most (H-16).
+    pub max_tokens_per_domain: u64,
+    /// Decode lives known at once.
+    pub max_peers: usize,
+    /// Time for a lost decode life to come back, milliseconds.
+    pub peer_ms: u64,
+    /// Key of the prefix cache's hashes, drawn by the driver.
+    pub prefix_secret: [u8; 32],
+}
+
+impl Config {
+    /// Bounds for a worker.
+    pub fn for_context(context: u32, prefix_secret: [u8; 32]) -> Self {
+        Self {
+            context,
+            max_queue: 512,
+            max_jobs: 8,
+            max_batch_pages: 16,
+            max_flying: 2,
+            max_tokens_per_domain: u64::MAX,
+            max_peers: 64,
+            peer_ms: 10_000,
+            prefix_secret,
+        }
+    }
+}
+
+/// The machine. Its state is data; only the pool's handles in it are linear.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Prefill {
+    hello: Hello,
+    config: Config,
+    pool: Pool,
+    prefix: PrefixIndex,
+    gateways: BTreeMap<Conn, Epoch>,
+    /// Connections to decode, dialled; the epoch is known once D has said Hello.
+    dialled: BTreeMap<Conn, Option<Epoch>>,
+    peers: BTreeMap<Epoch, Peer>,
+    attempts: BTreeMap<AttemptId, Attempt>,
+    queue: VecDeque<AttemptId>,
+    jobs: BTreeMap<u64, Job>,
+    submissions: BTreeMap<u64, Submission>,
+    /// The job whose chunk is being computed.
+    computing: Option<u64>,
+    next_id: u64,
+    draining: bool,
+    out: Vec<Effect>,
+}
+
+impl Prefill {
+    /// A machine for a pool that exists; the capacity is what the pool measures.
+    pub fn new(config: Config, hello: Hello, pool: Pool) -> Self {
+        let capacity = Capacity::of(&pool, Role::Prefill, config.context);
+        Self {
+            hello: Hello {
+                role: Role::Prefill,
+                capacity: Some(capacity),
+                ..hello
+            },
+            prefix: PrefixIndex::new(config.prefix_secret),
+            config,
+            pool,
+            gateways: BTreeMap::new(),
+            dialled: BTreeMap::new(),
+            peers: BTreeMap::new(),
+            attempts: BTreeMap::new(),
+            queue: VecDeque::new(),
+            jobs: BTreeMap::new(),
+            submissions: BTreeMap::new(),
+            computing: None,
+            next_id: 0,
+            draining: false,
+            out: Vec::new(),
+        }
+    }
+
+    /// Applies an event. The effects are to be carried out in order.
+    pub fn handle(&mut self, event: Event) -> Vec<Effect> {
+        match event {
+            Event::FromGateway(conn, message) => self.handle_gateway(conn, message),
+            Event::FromDecode(conn, message) => self.handle_decode(conn, message),
+            Event::Dialled(conn) => self.handle_dialled(conn),
+            Event::Disconnected(conn) => self.handle_disconnected(conn),
+            Event::Attached { arena, ok } => self.handle_attached(arena, ok),
+            Event::Written { submission, ok } => self.handle_written(submission, ok),
+            Event::Detached { arena } => self.handle_detached(arena),
+            Event::ChunkBegin { offer, tokens } => self.handle_chunk_begin(offer, tokens),
+            Event::ChunkEnd {
+                offer,
+                checksums,
+                first,
+            } => {
+                self.handle_chunk_end(offer, &checksums, first);
+            }
+            Event::ChunkFailed { offer } => self.handle_chunk_failed(offer),
+            Event::Fired(Timer::Attempt(attempt)) => self.attempt_deadline(attempt),
+            Event::Fired(Timer::Retry(attempt)) => self.retry(attempt),
+            Event::Fired(Timer::Peer(epoch)) => self.peer_deadline(epoch),
+            Event::Drain => self.draining = true,
+        }
+        self.offer_more();
+        for page in self.pool.to_scrub() {
+            self.out.push(Effect::Scrub { page });
+            let scrubbed = self.pool.scrubbed(page);
+            self.must(scrubbed);
+        }
+        std::mem::take(&mut self.out)
+    }
+
+    /// A misuse of the ledger is a bug in this file or its neighbours: the worker ends.
+    fn must<T>(&mut self, result: Result<T, Misuse>) -> Option<T> {
+        result
+            .map_err(|misuse| self.out.push(Effect::FailStop(misuse.to_string())))
+            .ok()
+    }
+
+    fn mint_id(&mut self) -> u64 {
+        self.next_id += 1;
+        self.next_id
+    }
+
+    fn name(&self, id: u64) -> OfferId {
+        OfferId {
+            epoch: self.hello.epoch,
+            n: id,
+        }
+    }
+}
+
+/// Questions.
+impl Prefill {
+    /// What this life says of itself, with the measured capacity.
+    pub fn hello(&self) -> &Hello {
+        &self.hello
+    }
+
+    /// Jobs with a ticket and tokens to compute, oldest first.
+    pub fn runnable(&self) -> Vec<OfferId> {
+        let ready = self.jobs.iter().filter(|(_, job)| job.can_compute());
+        ready.map(|(id, _)| self.name(*id)).collect()
+    }
+
+    /// The block table of the chunk in flight, verified.
+    pub fn verify(&mut self) -> Result<pages::Verified<'_>, VerifyFault> {
+        self.verify_chunk(false)
+    }
+
+    /// The same, trusting no earlier check: the low-rate audit.
+    pub fn verify_in_full(&mut self) -> Result<pages::Verified<'_>, VerifyFault> {
+        self.verify_chunk(true)
+    }
+
+    /// What a job is about.
+    pub fn spec(&self, offer: OfferId) -> Option<&Spec> {
+        self.jobs
+            .get(&offer.n)
+            .filter(|_| offer.epoch == self.hello.epoch)
+            .map(|job| &job.spec)
+    }
+
+    /// Pages by state (H-10).
+    pub fn counts(&mut self) -> Counts {
+        self.pool.counts()
+    }
+
+    /// Attempts waiting, and jobs that are not forgotten yet.
+    pub fn load(&self) -> (usize, usize) {
+        (self.queue.len(), self.jobs.len())
+    }
+
+    /// Who holds what.
+    pub fn holders(&mut self) -> Vec<pages::Holder> {
+        self.pool.holders()
+    }
+
+    /// Whether nothing is going on and every page is free or cached (H-10, H-11).
+    pub fn at_rest(&mut self) -> bool {
+        let counts = self.pool.counts();
+        self.attempts.is_empty()
+            && self.jobs.is_empty()
+            && self.submissions.is_empty()
+            && counts.free + counts.cached == counts.total()
+    }
+}
+
+/// For checkers only: copies a whole world. Nothing in the product calls it.
+#[doc(hidden)]
+impl Prefill {
+    pub fn fork_for_checker(&mut self) -> Self {
+        let pool = self.pool.fork_for_checker();
+        Self {
+            hello: self.hello.clone(),
+            config: self.config.clone(),
+            prefix: self.prefix.fork_for_checker(&pool),
+            gateways: self.gateways.clone(),
+            dialled: self.dialled.clone(),
+            peers: self.peers.clone(),
+            attempts: self.attempts.clone(),
+            queue: self.queue.clone(),
+            jobs: self
+                .jobs
+                .iter()
+                .map(|(id, job)| (*id, job.fork_for_checker(&pool)))
+                .collect(),
+            submissions: self.submissions.clone(),
+            computing: self.computing,
+            next_id: self.next_id,
+            draining: self.draining,
+            out: Vec::new(),
+            pool,
+        }
+    }
+}

@@ -1,0 +1,289 @@
+//! Offers and their answers. All pages of the prompt first, then D's: who holds a later resource
+//! never waits for an earlier one (H-14).
+
+use super::state::{Arena, ArenaState, AttemptStage, Job, Rank, Ticket};
+use super::{Effect, Prefill, Timer};
+use crate::prefix::Page;
+use crate::{
+    AttemptId, Closing, Conn, Ending, Failure, Fault, HandoffId, LandingSite, OfferId,
+    PrefillToDecode, Rejection, Stage, digest,
+};
+use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, Seal, StatedTag};
+
+impl Prefill {
+    /// Offers waiting attempts, oldest first, for as long as there are pages.
+    pub(super) fn offer_more(&mut self) {
+        let mut at = 0;
+        while at < self.queue.len() && self.jobs.len() < self.config.max_jobs {
+            let attempt = self.queue[at];
+            let Some(decode) = self.attempts.get(&attempt).map(|known| known.decode) else {
+                self.queue.remove(at);
+                continue;
+            };
+            if self.conn_of(decode).is_none() {
+                at += 1;
+                continue;
+            }
+            if !self.offer(attempt, decode) {
+                return;
+            }
+            self.queue.remove(at);
+        }
+    }
+
+    /// Reserves every page of the prompt and offers it; false if there are too few pages now.
+    fn offer(&mut self, attempt: AttemptId, decode: Epoch) -> bool {
+        let Some(known) = self.attempts.get(&attempt) else {
+            return true;
+        };
+        let (spec, page_size) = (known.spec.clone(), self.pool.page_size());
+        let count = spec.tokens.len();
+        let all = count.div_ceil(page_size as usize);
+        // One token at least is computed: its logits are needed.
+        let most = if spec.cache {
+            (count - 1) / page_size as usize
+        } else {
+            0
+        };
+        let pinned = self
+            .prefix
+            .pin(&mut self.pool, spec.domain, &spec.tokens, most);
+        let id = self.next_id + 1;
+        let owner = job_owner(id, spec.domain);
+        let Some(own) = self
+            .prefix
+            .reserve(&mut self.pool, owner, all - pinned.len())
+        else {
+            for share in pinned {
+                let given_back = Page::Shared(share).give_back(&mut self.pool);
+                self.must(given_back);
+            }
+            return false;
+        };
+        let id = self.mint_id();
+        let mut table = BlockTable::new(owner, page_size);
+        let mut checksums = Vec::with_capacity(all);
+        for share in &pinned {
+            table.push_shared(share);
+            let known = self.pool.holder(share.page());
+            let seal = self
+                .must(known)
+                .map(|holder| holder.seal)
+                .unwrap_or_default();
+            checksums.push(seal.checksum.unwrap_or_default());
+        }
+        for (index, grant) in own.iter().enumerate() {
+            let ordinal = (pinned.len() + index) as u32;
+            let sealed = self.pool.seal(
+                grant,
+                Seal {
+                    ordinal,
+                    filled: 0,
+                    checksum: None,
+                },
+            );
+            self.must(sealed);
+            table.push_own(grant);
+        }
+        let cached_tokens = (pinned.len() * page_size as usize) as u32;
+        table.advance_to(cached_tokens);
+        let pages = pinned
+            .into_iter()
+            .map(Page::Shared)
+            .chain(own.into_iter().map(Page::Own));
+        let job = Job {
+            attempt: Some(attempt),
+            decode,
+            pages: pages.collect(),
+            cached_tokens,
+            table,
+            checksums,
+            first: None,
+            chunk: None,
+            ticket: None,
+            release_after_chunk: false,
+            spec,
+        };
+        let offer = PrefillToDecode::Offer {
+            offer: self.name(id),
+            attempt,
+            count: count as u32,
+            digest: digest(&job.spec.tokens),
+        };
+        self.jobs.insert(id, job);
+        if let Some(known) = self.attempts.get_mut(&attempt) {
+            known.stage = AttemptStage::Job(id);
+        }
+        self.send(decode, offer);
+        true
+    }
+
+    pub(super) fn ticket(
+        &mut self,
+        decode: Epoch,
+        offer: OfferId,
+        handoff: HandoffId,
+        tags: Vec<StatedTag>,
+        first: u32,
+        landings: Vec<LandingSite>,
+    ) {
+        let id = offer.n;
+        let known = offer.epoch == self.hello.epoch;
+        let Some(job) = self
+            .jobs
+            .get_mut(&id)
+            .filter(|job| known && job.decode == decode)
+        else {
+            return self.refuse_ticket(decode, handoff, &landings);
+        };
+        if job.ticket.is_some() {
+            return;
+        }
+        let ranks = landings
+            .iter()
+            .map(|site| Rank::new(site.arena, first))
+            .collect::<Vec<_>>();
+        let fits = ranks.len() == self.hello.ranks as usize
+            && first as usize + tags.len() == job.pages.len()
+            && landings
+                .iter()
+                .enumerate()
+                .all(|(rank, site)| site.rank as usize == rank);
+        let over = job.is_over();
+        if !over && !fits {
+            job.ticket = Some(Ticket {
+                handoff,
+                tags,
+                first,
+                ranks,
+            });
+            return self.end_job(id, Ending::Failed(Failure::Integrity(Fault::Short)));
+        }
+        job.ticket = Some(Ticket {
+            handoff,
+            tags,
+            first,
+            ranks,
+        });
+        if over {
+            return self.try_close(id);
+        }
+        for site in landings {
+            let arena = site.arena;
+            if !self.attach(decode, site) {
+                return self.arena_dead(id, arena);
+            }
+        }
+        let Some(job) = self.jobs.get(&id) else {
+            return;
+        };
+        let Some(attempt) = job.attempt else { return };
+        let (spec, cached_tokens) = (Box::new(job.spec.clone()), job.cached_tokens);
+        self.out.push(Effect::Admitted {
+            offer,
+            attempt,
+            spec,
+            cached_tokens,
+        });
+        self.send_more(id);
+    }
+
+    /// P holds nothing for it, so nothing was ever written.
+    fn refuse_ticket(&mut self, decode: Epoch, handoff: HandoffId, landings: &[LandingSite]) {
+        for site in landings {
+            let (rank, how) = (site.rank, Closing::Abandoned);
+            self.send(decode, PrefillToDecode::Closed { handoff, rank, how });
+        }
+    }
+
+    /// Whether the arena is, or may become, usable.
+    fn attach(&mut self, decode: Epoch, site: LandingSite) -> bool {
+        let Some(peer) = self.peers.get_mut(&decode) else {
+            return false;
+        };
+        let known = peer
+            .arenas
+            .get(&site.rank)
+            .map(|arena| (arena.id, arena.state));
+        if let Some((id, state)) = known
+            && id == site.arena
+        {
+            return state != ArenaState::Dead;
+        }
+        let arena = Arena {
+            id: site.arena,
+            state: ArenaState::Attaching,
+            free: (0..site.slots).collect(),
+        };
+        peer.arenas.insert(site.rank, arena);
+        if let Some((old, _)) = known {
+            self.out.push(Effect::Detach { arena: old });
+        }
+        self.out.push(Effect::Attach {
+            arena: site.arena,
+            address: site.address,
+        });
+        true
+    }
+
+    pub(super) fn rejected(&mut self, offer: OfferId, why: Rejection) {
+        self.offer_over(offer, |this, attempt| {
+            this.end_attempt(attempt, Ending::Rejected(why));
+        });
+    }
+
+    pub(super) fn offer_ended(&mut self, offer: OfferId) {
+        self.offer_over(offer, |this, attempt| {
+            let failure = Failure::PeerFailed(Stage::Transfer);
+            this.end_attempt(attempt, Ending::Failed(failure));
+        });
+    }
+
+    /// That offer is over; the attempt queues again, behind others.
+    pub(super) fn busy(&mut self, offer: OfferId, after_ms: u64) {
+        self.offer_over(offer, |this, attempt| {
+            if let Some(known) = this.attempts.get_mut(&attempt) {
+                known.stage = AttemptStage::Waiting;
+                this.out.push(Effect::Arm {
+                    timer: Timer::Retry(attempt),
+                    after_ms,
+                });
+            }
+        });
+    }
+
+    /// An answer that ends an offer: its pages are free, its attempt goes where `then` says.
+    fn offer_over(&mut self, offer: OfferId, then: impl FnOnce(&mut Self, AttemptId)) {
+        let unanswered = |job: &Job| job.ticket.is_none();
+        if offer.epoch != self.hello.epoch || !self.jobs.get(&offer.n).is_some_and(unanswered) {
+            return;
+        }
+        let Some(attempt) = self.remove_job(offer.n) else {
+            return;
+        };
+        if let Some(known) = self.attempts.get_mut(&attempt) {
+            known.stage = AttemptStage::Queued;
+        }
+        then(self, attempt);
+    }
+
+    pub(super) fn conn_of(&self, decode: Epoch) -> Option<Conn> {
+        self.peers
+            .get(&decode)
+            .and_then(|peer| peer.conn.filter(|_| peer.synced))
+    }
+
+    pub(super) fn send(&mut self, decode: Epoch, message: PrefillToDecode) {
+        if let Some(conn) = self.conn_of(decode) {
+            self.out.push(Effect::ToDecode(conn, message));
+        }
+    }
+}
+
+pub(super) fn job_owner(id: u64, domain: Domain) -> Owner {
+    Owner {
+        id: OwnerId::new(id),
+        domain,
+        lane: 0,
+    }
+}

@@ -1,0 +1,261 @@
+//! Batches: finished pages go out while later ones are computed. Nothing is ever submitted twice
+//! inside a handoff.
+
+use super::state::{ArenaState, Submission};
+use super::{Effect, Prefill, SendPage};
+use crate::{
+    ArenaId, Ending, Failure, HandoffId, Manifest, PrefillToDecode, StatedPage, SubmissionId,
+};
+
+impl Prefill {
+    pub(super) fn handle_attached(&mut self, arena: ArenaId, ok: bool) {
+        let mut of_arena = self
+            .peers
+            .values_mut()
+            .flat_map(|peer| peer.arenas.values_mut());
+        let Some(known) = of_arena.find(|known| known.id == arena) else {
+            return;
+        };
+        known.state = if ok {
+            ArenaState::Ready
+        } else {
+            ArenaState::Dead
+        };
+        for id in self.jobs_of(arena) {
+            if ok {
+                self.send_more(id);
+            } else {
+                self.arena_dead(id, arena);
+            }
+        }
+    }
+
+    /// Nothing can be sent to this arena: D shall drop it, and this handoff ends.
+    pub(super) fn arena_dead(&mut self, id: u64, arena: ArenaId) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return;
+        };
+        let Some(ticket) = &mut job.ticket else {
+            return;
+        };
+        for progress in ticket
+            .ranks
+            .iter_mut()
+            .filter(|progress| progress.arena == arena)
+        {
+            progress.failed = true;
+        }
+        self.end_job(
+            id,
+            Ending::Failed(Failure::PeerFailed(crate::Stage::Transfer)),
+        );
+        self.try_close(id);
+    }
+
+    pub(super) fn jobs_of(&self, arena: ArenaId) -> Vec<u64> {
+        let uses = |job: &super::state::Job| {
+            job.ticket
+                .as_ref()
+                .is_some_and(|t| t.ranks.iter().any(|rank| rank.arena == arena))
+        };
+        self.jobs
+            .iter()
+            .filter(|(_, job)| uses(job))
+            .map(|(id, _)| *id)
+            .collect()
+    }
+
+    /// Submits what can be sent now, for every rank, and closes what is complete.
+    pub(super) fn send_more(&mut self, id: u64) {
+        let ranks = self.hello.ranks;
+        for rank in 0..ranks {
+            while self.submit_one(id, rank).is_some() {}
+        }
+        self.try_close(id);
+    }
+
+    fn submit_one(&mut self, id: u64, rank: u16) -> Option<()> {
+        let job = self.jobs.get_mut(&id).filter(|job| !job.is_over())?;
+        let (decode, count) = (job.decode, job.count());
+        let ticket = job.ticket.as_mut()?;
+        let progress = ticket.ranks.get_mut(rank as usize)?;
+        let arena = self.peers.get_mut(&decode)?.arenas.get_mut(&rank)?;
+        let usable = arena.id == progress.arena && arena.state == ArenaState::Ready;
+        let complete = job.checksums.len() as u32;
+        let ready = complete.saturating_sub(progress.next) as usize;
+        let whole = complete as usize == job.pages.len();
+        let most = self.config.max_batch_pages;
+        let n = ready.min(most).min(arena.free.len());
+        let worth_it = n == most || (whole && n > 0) || (n > 0 && n == arena.free.len());
+        if !usable
+            || progress.failed
+            || !worth_it
+            || progress.closing.is_some()
+            || progress.flying.len() >= self.config.max_flying
+        {
+            return None;
+        }
+        let size = u32::from(self.pool.page_size());
+        let mut stated = Vec::with_capacity(n);
+        let mut pages = Vec::with_capacity(n);
+        for ordinal in progress.next..progress.next + n as u32 {
+            let slot = arena.free.pop_first()?;
+            let filled = (count - ordinal * size).min(size) as u16;
+            let tag = *ticket.tags.get((ordinal - ticket.first) as usize)?;
+            let checksum = job.checksums[ordinal as usize];
+            stated.push(StatedPage {
+                slot,
+                tag,
+                ordinal,
+                filled,
+                checksum,
+            });
+            pages.push(SendPage {
+                page: job.pages[ordinal as usize].id(),
+                slot,
+                filled,
+            });
+        }
+        let batch = progress.batches;
+        progress.batches += 1;
+        progress.next += n as u32;
+        let (handoff, arena) = (ticket.handoff, arena.id);
+        let manifest = Manifest {
+            handoff,
+            rank,
+            arena,
+            batch,
+            pages: stated,
+        };
+        self.fly(id, manifest, pages)
+    }
+
+    /// The source pages are read from now until the write has completed: the ledger holds them.
+    fn fly(&mut self, job: u64, manifest: Manifest, pages: Vec<SendPage>) -> Option<()> {
+        let sources: Vec<_> = pages.iter().map(|page| page.page).collect();
+        let begun = self.pool.begin(&sources, &[]);
+        let op = self.must(begun)?;
+        let n = self.mint_id();
+        let (rank, arena) = (manifest.rank, manifest.arena);
+        let ticket = self.jobs.get_mut(&job)?.ticket.as_mut()?;
+        ticket.ranks[rank as usize].flying.insert(n);
+        self.submissions.insert(
+            n,
+            Submission {
+                job,
+                arena,
+                rank,
+                op,
+                manifest,
+                failed: false,
+            },
+        );
+        let submission = SubmissionId {
+            epoch: self.hello.epoch,
+            n,
+        };
+        self.out.push(Effect::Submit {
+            submission,
+            arena,
+            rank,
+            pages,
+        });
+        Some(())
+    }
+
+    pub(super) fn handle_written(&mut self, submission: SubmissionId, ok: bool) {
+        let n = submission.n;
+        let Some(sent) = self.submissions.get_mut(&n).filter(|sent| !sent.failed) else {
+            return;
+        };
+        let (id, rank, decode) = (sent.job, sent.rank as usize, self.jobs.get(&sent.job));
+        let decode = decode.map(|job| job.decode);
+        if !ok {
+            sent.failed = true;
+            return self.write_lost(n);
+        }
+        let Some(sent) = self.submissions.remove(&n) else {
+            return;
+        };
+        let ended = self.pool.end(sent.op);
+        self.must(ended);
+        if let Some(progress) = self.progress(id, rank) {
+            progress.flying.remove(&n);
+            progress
+                .stated
+                .insert(sent.manifest.batch, sent.manifest.clone());
+        }
+        if let Some(decode) = decode {
+            self.send(decode, PrefillToDecode::Landed(sent.manifest));
+        }
+        self.send_more(id);
+        self.forget_if_done(id);
+    }
+
+    /// It may land at any time from now on: the handoff can no longer be completed.
+    fn write_lost(&mut self, n: u64) {
+        let Some(sent) = self.submissions.get(&n) else {
+            return;
+        };
+        let (id, rank) = (sent.job, sent.rank as usize);
+        let slots: Vec<u32> = sent.manifest.pages.iter().map(|page| page.slot).collect();
+        if let Some(progress) = self.progress(id, rank) {
+            progress.flying.remove(&n);
+            progress.failed = true;
+            progress.lost.extend(slots);
+        }
+        self.end_job(id, Ending::Failed(Failure::Unsettled));
+        self.try_close(id);
+    }
+
+    pub(super) fn taken(&mut self, handoff: HandoffId, rank: u16, batch: u32) {
+        let Some(id) = self.job_of(handoff) else {
+            return;
+        };
+        let Some(progress) = self.progress(id, rank as usize) else {
+            return;
+        };
+        let Some(manifest) = progress.stated.remove(&batch) else {
+            return;
+        };
+        self.free_slots(id, rank, &manifest);
+        let arena = manifest.arena;
+        for job in self.jobs_of(arena) {
+            self.send_more(job);
+        }
+    }
+
+    pub(super) fn free_slots(&mut self, id: u64, rank: u16, manifest: &Manifest) {
+        let Some(decode) = self.jobs.get(&id).map(|job| job.decode) else {
+            return;
+        };
+        let Some(peer) = self.peers.get_mut(&decode) else {
+            return;
+        };
+        let arena = peer
+            .arenas
+            .get_mut(&rank)
+            .filter(|arena| arena.id == manifest.arena);
+        if let Some(arena) = arena {
+            arena
+                .free
+                .extend(manifest.pages.iter().map(|page| page.slot));
+        }
+    }
+
+    pub(super) fn job_of(&self, handoff: HandoffId) -> Option<u64> {
+        let holds = |job: &super::state::Job| {
+            job.ticket
+                .as_ref()
+                .is_some_and(|ticket| ticket.handoff == handoff)
+        };
+        self.jobs
+            .iter()
+            .find(|(_, job)| holds(job))
+            .map(|(id, _)| *id)
+    }
+
+    pub(super) fn progress(&mut self, id: u64, rank: usize) -> Option<&mut super::state::Rank> {
+        self.jobs.get_mut(&id)?.ticket.as_mut()?.ranks.get_mut(rank)
+    }
+}

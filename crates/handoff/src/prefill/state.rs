@@ -1,0 +1,180 @@
+//! What the machine remembers.
+
+use crate::prefix::Page;
+use crate::{ArenaId, AttemptId, Capacity, Closing, Conn, HandoffId, Manifest, Spec};
+use pages::{BlockTable, Epoch, OpId, Pool, StatedTag};
+use std::collections::{BTreeMap, BTreeSet};
+
+/// An attempt that a gateway sent and that has not ended here.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Attempt {
+    pub conn: Conn,
+    pub spec: Spec,
+    pub decode: Epoch,
+    pub stage: AttemptStage,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum AttemptStage {
+    Queued,
+    /// D was busy.
+    Waiting,
+    /// Its job.
+    Job(u64),
+}
+
+/// One life of one decode worker.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Peer {
+    pub conn: Option<Conn>,
+    pub synced: bool,
+    pub capacity: Capacity,
+    pub arenas: BTreeMap<u16, Arena>,
+    /// Endpoints that are being destroyed because the life was lost.
+    pub detaching: BTreeSet<ArenaId>,
+}
+
+/// This side's end of a landing arena.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Arena {
+    pub id: ArenaId,
+    pub state: ArenaState,
+    /// Slots that may be written. Only Taken and the answer to Closed put one back.
+    pub free: BTreeSet<u32>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum ArenaState {
+    Attaching,
+    Ready,
+    /// Not attachable, or destroyed. The next ticket that names it is answered Unsettled, and D
+    /// makes another.
+    Dead,
+}
+
+/// An attempt that holds pages: offered, or ticketed.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Job {
+    /// None once the attempt has ended here.
+    pub attempt: Option<AttemptId>,
+    pub spec: Spec,
+    pub decode: Epoch,
+    /// The prompt's pages: pinned prefix of P's own cache, then its own.
+    pub pages: Vec<Page>,
+    /// Tokens that came from P's own cache.
+    pub cached_tokens: u32,
+    pub table: BlockTable,
+    /// Checksums of complete pages, by ordinal.
+    pub checksums: Vec<u32>,
+    pub first: Option<Vec<u8>>,
+    pub chunk: Option<Chunk>,
+    pub ticket: Option<Ticket>,
+    /// Pages wait for the chunk in flight to end.
+    pub release_after_chunk: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Chunk {
+    pub op: OpId,
+    pub from: u32,
+    pub to: u32,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Ticket {
+    pub handoff: HandoffId,
+    /// Tags of the pages from `first` on.
+    pub tags: Vec<StatedTag>,
+    pub first: u32,
+    pub ranks: Vec<Rank>,
+}
+
+/// One writer's progress.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Rank {
+    pub arena: ArenaId,
+    /// Ordinal of the next page to send.
+    pub next: u32,
+    pub batches: u32,
+    /// Submissions in flight.
+    pub flying: BTreeSet<u64>,
+    /// Slots of submissions that ended in another way than success.
+    pub lost: BTreeSet<u32>,
+    pub failed: bool,
+    /// Landed, stated, not Taken.
+    pub stated: BTreeMap<u32, Manifest>,
+    pub closing: Option<Close>,
+    /// Its Closed or Unsettled was answered.
+    pub done: bool,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) enum Close {
+    Closed(Closing),
+    Unsettled,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Submission {
+    pub job: u64,
+    pub arena: ArenaId,
+    pub rank: u16,
+    pub op: OpId,
+    pub manifest: Manifest,
+    /// It ended without success: its source is held until the endpoint is destroyed.
+    pub failed: bool,
+}
+
+impl Job {
+    pub fn count(&self) -> u32 {
+        self.spec.tokens.len() as u32
+    }
+
+    /// The attempt has ended here: nothing more is computed or sent.
+    pub fn is_over(&self) -> bool {
+        self.attempt.is_none()
+    }
+
+    pub fn can_compute(&self) -> bool {
+        !self.is_over()
+            && self.ticket.is_some()
+            && self.chunk.is_none()
+            && self.table.tokens() < self.count()
+    }
+
+    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+        Self {
+            attempt: self.attempt,
+            spec: self.spec.clone(),
+            decode: self.decode,
+            pages: self
+                .pages
+                .iter()
+                .map(|page| page.fork_for_checker(pool))
+                .collect(),
+            cached_tokens: self.cached_tokens,
+            table: self.table.clone(),
+            checksums: self.checksums.clone(),
+            first: self.first.clone(),
+            chunk: self.chunk,
+            ticket: self.ticket.clone(),
+            release_after_chunk: self.release_after_chunk,
+        }
+    }
+}
+
+impl Rank {
+    pub fn new(arena: ArenaId, first: u32) -> Self {
+        Self {
+            arena,
+            next: first,
+            batches: 0,
+            flying: BTreeSet::new(),
+            lost: BTreeSet::new(),
+            failed: false,
+            stated: BTreeMap::new(),
+            closing: None,
+            done: false,
+        }
+    }
+}

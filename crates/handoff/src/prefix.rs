@@ -1,0 +1,214 @@
+//! The prefix cache's index: full pages of one isolation domain, found by a keyed hash and compared
+//! token by token on a hit (H-13). It holds one share of each page; pages are evicted, least
+//! recently used first, when a reservation needs them.
+
+use pages::{Domain, Grant, Misuse, Owner, Pool, Share};
+use std::collections::BTreeMap;
+
+/// Chained hash of a prefix: the key of its last page.
+type Key = [u8; 32];
+
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+struct Entry {
+    domain: Domain,
+    parent: Option<Key>,
+    tokens: Vec<u32>,
+    share: Share,
+    used: u64,
+}
+
+/// See the module's documentation.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) struct PrefixIndex {
+    secret: [u8; 32],
+    entries: BTreeMap<Key, Entry>,
+    clock: u64,
+}
+
+impl PrefixIndex {
+    pub fn new(secret: [u8; 32]) -> Self {
+        Self {
+            secret,
+            entries: BTreeMap::new(),
+            clock: 0,
+        }
+    }
+
+    fn key(&self, domain: Domain, parent: Option<&Key>, tokens: &[u32]) -> Key {
+        let mut hasher = blake3::Hasher::new_keyed(&self.secret);
+        hasher.update(&domain.value().to_le_bytes());
+        hasher.update(parent.map_or(&[][..], |key| &key[..]));
+        for token in tokens {
+            hasher.update(&token.to_le_bytes());
+        }
+        *hasher.finalize().as_bytes()
+    }
+
+    /// Pins the cached pages of the longest known prefix of `tokens`, at most `most` pages.
+    pub fn pin(
+        &mut self,
+        pool: &mut Pool,
+        domain: Domain,
+        tokens: &[u32],
+        most: usize,
+    ) -> Vec<Share> {
+        let mut pinned = Vec::new();
+        let mut path: Vec<Key> = Vec::new();
+        for page in tokens.chunks_exact(pool.page_size() as usize).take(most) {
+            let key = self.key(domain, path.last(), page);
+            let Some(entry) = self.entries.get(&key) else {
+                break;
+            };
+            let same = entry.domain == domain
+                && entry.tokens == page
+                && entry.parent.as_ref() == path.last();
+            if !same {
+                break;
+            }
+            let Ok(share) = pool.share(&entry.share, domain) else {
+                break;
+            };
+            pinned.push(share);
+            path.push(key);
+        }
+        // The deepest page is the oldest, so that a prefix is evicted from its end.
+        for key in path.iter().rev() {
+            self.clock += 1;
+            let used = self.clock;
+            if let Some(entry) = self.entries.get_mut(key) {
+                entry.used = used;
+            }
+        }
+        pinned
+    }
+
+    /// Publishes full pages `grants` (ordinals from `first` on) of a committed prompt. What became
+    /// a cached page comes back as a share for its owner, in place of the grant.
+    pub fn publish(
+        &mut self,
+        pool: &mut Pool,
+        owner: Owner,
+        tokens: &[u32],
+        first: usize,
+        grants: Vec<Grant>,
+    ) -> Result<Vec<Page>, Misuse> {
+        let size = pool.page_size() as usize;
+        let mut parent = None;
+        for page in tokens.chunks_exact(size).take(first) {
+            parent = Some(self.key(owner.domain, parent.as_ref(), page));
+        }
+        let mut pages = Vec::with_capacity(grants.len());
+        for (index, grant) in grants.into_iter().enumerate() {
+            let start = (first + index) * size;
+            let Some(page) = tokens.get(start..start + size) else {
+                pages.push(Page::Own(grant));
+                continue;
+            };
+            let key = self.key(owner.domain, parent.as_ref(), page);
+            if self.entries.contains_key(&key) {
+                pages.push(Page::Own(grant));
+            } else {
+                let share = pool.publish(grant).map_err(|(grant, misuse)| {
+                    drop(grant);
+                    misuse
+                })?;
+                let kept = pool.share(&share, owner.domain)?;
+                let (domain, tokens, used) = (owner.domain, page.to_vec(), self.clock);
+                self.entries.insert(
+                    key,
+                    Entry {
+                        domain,
+                        parent,
+                        tokens,
+                        share: kept,
+                        used,
+                    },
+                );
+                pages.push(Page::Shared(share));
+            }
+            parent = Some(key);
+        }
+        Ok(pages)
+    }
+
+    /// Reserves `n` pages, evicting cached pages that nobody reads if there are too few free ones.
+    pub fn reserve(&mut self, pool: &mut Pool, owner: Owner, n: usize) -> Option<Vec<Grant>> {
+        loop {
+            match pool.reserve(owner, n) {
+                Ok(grants) => return Some(grants),
+                Err(shortage) if self.evictable(pool) + shortage.free < n => return None,
+                Err(_) => self.evict_one(pool)?,
+            }
+        }
+    }
+
+    /// Pages that could be had by eviction.
+    pub fn evictable(&self, pool: &Pool) -> usize {
+        self.entries
+            .values()
+            .filter(|entry| pool.evictable(&entry.share))
+            .count()
+    }
+
+    fn evict_one(&mut self, pool: &mut Pool) -> Option<()> {
+        let oldest = self
+            .entries
+            .iter()
+            .filter(|(_, entry)| pool.evictable(&entry.share));
+        let key = *oldest.min_by_key(|(key, entry)| (entry.used, **key))?.0;
+        let entry = self.entries.remove(&key)?;
+        pool.evict(entry.share)
+            .map_err(|(share, _)| drop(share))
+            .ok()
+    }
+
+    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+        let fork = |entry: &Entry| Entry {
+            domain: entry.domain,
+            parent: entry.parent,
+            tokens: entry.tokens.clone(),
+            share: pool.fork_share_for_checker(&entry.share),
+            used: entry.used,
+        };
+        Self {
+            secret: self.secret,
+            entries: self
+                .entries
+                .iter()
+                .map(|(key, entry)| (*key, fork(entry)))
+                .collect(),
+            clock: self.clock,
+        }
+    }
+}
+
+/// A page of a sequence: its own, or one that it shares.
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(crate) enum Page {
+    Own(Grant),
+    Shared(Share),
+}
+
+impl Page {
+    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+        match self {
+            Self::Own(grant) => Self::Own(pool.fork_grant_for_checker(grant)),
+            Self::Shared(share) => Self::Shared(pool.fork_share_for_checker(share)),
+        }
+    }
+
+    /// Gives the page back.
+    pub fn give_back(self, pool: &mut Pool) -> Result<(), Misuse> {
+        match self {
+            Self::Own(grant) => pool.release(grant).map_err(|(_, misuse)| misuse),
+            Self::Shared(share) => pool.unshare(share).map_err(|(_, misuse)| misuse),
+        }
+    }
+
+    pub fn id(&self) -> pages::PageId {
+        match self {
+            Self::Own(grant) => grant.page(),
+            Self::Shared(share) => share.page(),
+        }
+    }
+}
