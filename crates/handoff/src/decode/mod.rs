@@ -283,12 +283,16 @@ impl Decode {
 /// For checkers only: copies a whole world. Nothing in the product calls it.
 #[doc(hidden)]
 impl Decode {
+    pub fn fence_for_checker(&self, writer: pages::WriterLife) -> WriterGone {
+        self.mint.fenced(writer)
+    }
+
     pub fn fork_for_checker(&mut self) -> Self {
         let pool = self.pool.fork_for_checker();
         Self {
             hello: self.hello.clone(),
             config: self.config.clone(),
-            mint: self.mint.lend(),
+            mint: pool.fork_mint_for_checker(&self.mint),
             prefix: self.prefix.fork_for_checker(&pool),
             gateways: self.gateways.clone(),
             announced: self.announced.clone(),

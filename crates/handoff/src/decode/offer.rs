@@ -85,7 +85,7 @@ impl Decode {
     }
 
     fn admit_offer(&mut self, conn: Conn, peer: Epoch, offer: OfferId, attempt: AttemptId) {
-        if !self.peers.get(&peer).is_some_and(|peer| !peer.refused) {
+        if self.peers.get(&peer).is_none_or(|peer| peer.refused) {
             return self.offer_ended(conn, offer);
         }
         let Some(sites) = self.landing_sites(peer) else {

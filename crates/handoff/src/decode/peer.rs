@@ -77,7 +77,7 @@ impl Decode {
             self.out.push(Effect::Close(old, Hangup::Replaced));
         }
         self.prefills.insert(conn, epoch);
-        let peer = self.peers.entry(epoch).or_insert_with(Peer::default);
+        let peer = self.peers.entry(epoch).or_default();
         (peer.conn, peer.synced, peer.ranks, peer.refused) =
             (Some(conn), false, hello.ranks, false);
         self.out.push(Effect::Disarm(Timer::Peer(epoch)));

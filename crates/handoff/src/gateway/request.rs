@@ -192,7 +192,8 @@ impl Gateway {
         }
         let item = Item::Begin {
             cached_tokens,
-            epochs: [prefill, decode],
+            prefill,
+            decode,
         };
         let request = self.name(n);
         self.out.push(Effect::Deliver { request, item });
@@ -380,11 +381,12 @@ impl Gateway {
             let stop = GatewayToDecode::StopChoice { attempt, choice };
             self.out.push(Effect::ToDecode(decode, stop));
         }
-        if let Some(known) = self.requests.get_mut(&request.n) {
-            if choice < known.spec.choices && !known.finished.contains(&choice) {
-                known.finished.push(choice);
-                known.stopped.push(choice);
-            }
+        if let Some(known) = self.requests.get_mut(&request.n)
+            && choice < known.spec.choices
+            && !known.finished.contains(&choice)
+        {
+            known.finished.push(choice);
+            known.stopped.push(choice);
         }
     }
 

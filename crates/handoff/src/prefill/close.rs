@@ -112,10 +112,10 @@ impl Prefill {
         let published = self
             .prefix
             .publish(&mut self.pool, owner, &tokens, cached, grants);
-        if let Some(pages) = self.must(published) {
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.pages.extend(pages);
-            }
+        if let Some(pages) = self.must(published)
+            && let Some(job) = self.jobs.get_mut(&id)
+        {
+            job.pages.extend(pages);
         }
     }
 
