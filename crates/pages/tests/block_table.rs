@@ -349,3 +349,43 @@ fn a_table_outlives_its_owner_and_is_refused() {
         pool.release(grant).unwrap();
     }
 }
+
+/// More happened since the last check than the pool remembers: then everything is looked at.
+#[test]
+fn a_table_that_slept_through_too_much_is_checked_in_full() {
+    let n = 5_000; // more than either record of changes keeps
+    let (mut pool, _mint) = pool(2 * n);
+    let mut own = BlockTable::new(owner(1), PAGE_SIZE);
+    let mut shared = BlockTable::new(owner(2), PAGE_SIZE);
+    let mut grants = Vec::new();
+    let mut shares = Vec::new();
+    for ordinal in 0..n {
+        let grant = sealed(&mut pool, owner(1), ordinal, 4);
+        own.push_own(&grant);
+        grants.push(grant);
+        let share = cached(&mut pool, owner(3), ordinal);
+        shared.push_shared(&share);
+        shares.push(share);
+    }
+    accepted(&pool, &mut own, 0);
+    accepted(&pool, &mut shared, 0);
+    let (last, last_share) = (grants.pop().unwrap(), shares.pop().unwrap());
+    for (grant, share) in grants.into_iter().zip(shares) {
+        pool.release(grant).unwrap();
+        pool.evict(share).unwrap();
+    }
+    for table in [&mut own, &mut shared] {
+        let told = fault(&pool, table, 0);
+        assert_eq!(told.ordinal, 0, "the first change is the first forgotten");
+    }
+    pool.release(last).unwrap();
+    pool.evict(last_share).unwrap();
+}
+
+#[test]
+fn verified_tables_may_be_read_by_many_threads() {
+    fn shared_by_threads<T: Send + Sync>() {}
+    shared_by_threads::<pages::Verified<'static>>();
+    shared_by_threads::<pages::Pool>();
+    shared_by_threads::<pages::Grant>();
+}
