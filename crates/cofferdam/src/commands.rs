@@ -4,13 +4,13 @@ use crate::args::{CertsCommand, Cli, Command};
 use crate::exit::{Exit, Failure};
 use crate::settings::{Gateway, Serve, Worker, unknown_variables};
 use crate::supervisor::report::{Refused, Report};
-use crate::weights::Fetcher;
 use crate::{lifeline, logs, parts, serve};
 use anyhow::{Context, anyhow};
 use clap::{CommandFactory, Parser};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use tokio::signal::unix::{Signal, SignalKind, signal};
+use weights::Fetcher;
 
 /// The whole command.
 pub fn main() -> ExitCode {

@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
+use weights::WeightsError;
 
 /// How a command ended. The numbers are part of the interface: scripts rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +70,20 @@ impl Failure {
     pub fn unreachable(error: impl Into<anyhow::Error>) -> Failure {
         Failure {
             exit: Exit::Unreachable,
+            error: error.into(),
+        }
+    }
+}
+
+impl From<WeightsError> for Failure {
+    fn from(error: WeightsError) -> Failure {
+        let exit = match error {
+            WeightsError::WrongHash { .. } => Exit::Found,
+            WeightsError::NoCache => Exit::Usage,
+            _ => Exit::Unreachable,
+        };
+        Failure {
+            exit,
             error: error.into(),
         }
     }

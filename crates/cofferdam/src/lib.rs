@@ -21,6 +21,5 @@ pub mod runtime_dir;
 mod serve;
 pub mod settings;
 pub mod supervisor;
-pub mod weights;
 
 pub use commands::main;

