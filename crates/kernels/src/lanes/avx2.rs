@@ -1,0 +1,267 @@
+//! Sixteen lanes in two 256-bit registers; integer dots with `vpmaddubsw`.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Lanes, Portable, TokenRow, WeightGroup};
+use crate::matrix::{BLOCK, Format};
+
+/// AVX2, FMA and F16C.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx2;
+
+/// Lanes 0..8 and 8..16.
+#[derive(Clone, Copy)]
+pub(crate) struct F(__m256, __m256);
+
+// SAFETY of every block in this impl: the trait's contract gives the CPU features and the validity
+// of the pointers; nothing here needs alignment except `codes`, which packing aligns to 64 bytes.
+impl Lanes for Avx2 {
+    type F = F;
+    const TILE: usize = 4;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_set1_ps(x), _mm256_set1_ps(x)) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_loadu_ps(p), _mm256_loadu_ps(p.add(8))) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: F) {
+        // SAFETY: see the impl.
+        unsafe {
+            _mm256_storeu_ps(p, v.0);
+            _mm256_storeu_ps(p.add(8), v.1);
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> F {
+        // SAFETY: see the impl.
+        unsafe {
+            let (low, high) = (_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(8).cast()));
+            F(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: F) {
+        // SAFETY: see the impl.
+        unsafe {
+            _mm_storeu_si128(p.cast(), _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.0));
+            _mm_storeu_si128(
+                p.add(8).cast(),
+                _mm256_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v.1),
+            );
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: F, b: F) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_add_ps(a.0, b.0), _mm256_add_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub(a: F, b: F) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_sub_ps(a.0, b.0), _mm256_sub_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: F, b: F) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_mul_ps(a.0, b.0), _mm256_mul_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn div(a: F, b: F) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_div_ps(a.0, b.0), _mm256_div_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn fma(a: F, b: F, c: F) -> F {
+        // SAFETY: see the impl.
+        unsafe {
+            F(
+                _mm256_fmadd_ps(a.0, b.0, c.0),
+                _mm256_fmadd_ps(a.1, b.1, c.1),
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn max(a: F, b: F) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_max_ps(a.0, b.0), _mm256_max_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn min(a: F, b: F) -> F {
+        // SAFETY: see the impl.
+        unsafe { F(_mm256_min_ps(a.0, b.0), _mm256_min_ps(a.1, b.1)) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale_exponent(v: F, magic: F) -> F {
+        // SAFETY: see the impl.
+        unsafe {
+            let half = |v, magic| {
+                let n = _mm256_slli_epi32::<23>(_mm256_castps_si256(magic));
+                _mm256_castsi256_ps(_mm256_add_epi32(_mm256_castps_si256(v), n))
+            };
+            F(half(v.0, magic.0), half(v.1, magic.1))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn zero_below(v: F, x: F, limit: f32) -> F {
+        // SAFETY: see the impl.
+        unsafe {
+            let limit = _mm256_set1_ps(limit);
+            let half = |v, x| _mm256_and_ps(v, _mm256_cmp_ps::<_CMP_NLT_UQ>(x, limit));
+            F(half(v.0, x.0), half(v.1, x.1))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn quantize_block(x: *const f32, codes: *mut i8) -> (f32, i32) {
+        // The plain loop vectorises well with this function's features; no product is fused, so
+        // all instruction sets quantize alike.
+        // SAFETY: see the impl.
+        unsafe { Portable::quantize_block(x, codes) }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose_f16(rows: &[*const u16; LANES], offset: usize, out: *mut f32) {
+        // SAFETY: see the impl; 16 rows of 16 f16 from `offset`, 256 f32 of output.
+        unsafe {
+            for half in 0..2 {
+                for quarter in 0..2 {
+                    let mut r = [_mm256_setzero_ps(); 8];
+                    for i in 0..8 {
+                        let p = rows[half * 8 + i].add(offset + quarter * 8);
+                        r[i] = _mm256_cvtph_ps(_mm_loadu_si128(p.cast()));
+                    }
+                    let r = transpose8(r);
+                    for (d, r) in r.iter().enumerate() {
+                        _mm256_storeu_ps(out.add((quarter * 8 + d) * LANES + half * 8), *r);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Eight products of a nibble pair fit an i16 (8 * 2 * 15 * 127 = 30,480), so a block needs
+    /// one widening. Bytes are done as two nibbles: `vpmaddubsw` would saturate on them.
+    #[inline(always)]
+    unsafe fn int8_tile<K: Format, const T: usize>(
+        weights: WeightGroup,
+        tokens: &[TokenRow; T],
+    ) -> [F; T] {
+        // SAFETY: see the impl; every pointer is valid for `blocks` blocks.
+        unsafe {
+            let mut acc = [F(_mm256_setzero_ps(), _mm256_setzero_ps()); T];
+            for b in 0..weights.blocks {
+                let codes = weights.codes.add(b * K::BLOCK_BYTES);
+                let first = half_block::<K, T>(codes, b, tokens);
+                let second = half_block::<K, T>(codes.add(32), b, tokens);
+                let d = Self::load_f16(weights.scales.add(b * LANES));
+                for t in 0..T {
+                    let scale = *tokens[t].scales.add(b);
+                    let sum = *tokens[t].sums.add(b);
+                    let dot = F(_mm256_cvtepi32_ps(first[t]), _mm256_cvtepi32_ps(second[t]));
+                    acc[t] = Self::fma(dot, Self::mul(d, Self::splat(scale)), acc[t]);
+                    if K::MIN {
+                        let m = Self::load_f16(weights.minima.add(b * LANES));
+                        acc[t] = Self::fma(m, Self::splat(scale * sum as f32), acc[t]);
+                    }
+                }
+            }
+            acc
+        }
+    }
+}
+
+/// Integer dots of 8 weight rows (32 bytes of each 64-byte line) with `T` tokens, bias included.
+///
+/// # Safety
+/// AVX2; `codes` is valid for a block less the bytes before it, tokens for block `b`.
+#[inline(always)]
+unsafe fn half_block<K: Format, const T: usize>(
+    codes: *const u8,
+    b: usize,
+    tokens: &[TokenRow; T],
+) -> [__m256i; T] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let nibble = _mm256_set1_epi8(15);
+        let ones = _mm256_set1_epi16(1);
+        let mut low_sums = [_mm256_setzero_si256(); T];
+        let mut high_sums = [_mm256_setzero_si256(); T];
+        for line in 0..K::BLOCK_BYTES / 64 {
+            let bytes = _mm256_loadu_si256(codes.add(line * 64).cast());
+            let low = _mm256_and_si256(bytes, nibble);
+            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
+            for t in 0..T {
+                let row = tokens[t].codes.add(b * BLOCK).cast::<i32>();
+                let first = _mm256_set1_epi32(row.add(line).read_unaligned());
+                // High nibbles are the second 16 columns of a nibble format, or of the same
+                // columns in a byte format.
+                let second = if K::NIBBLES {
+                    _mm256_set1_epi32(row.add(line + 4).read_unaligned())
+                } else {
+                    first
+                };
+                low_sums[t] = _mm256_add_epi16(low_sums[t], _mm256_maddubs_epi16(low, first));
+                high_sums[t] = _mm256_add_epi16(high_sums[t], _mm256_maddubs_epi16(high, second));
+            }
+        }
+        let mut dots = [_mm256_setzero_si256(); T];
+        for t in 0..T {
+            let bias = _mm256_set1_epi32(-K::BIAS * *tokens[t].sums.add(b));
+            let low = _mm256_madd_epi16(low_sums[t], ones);
+            let high = _mm256_madd_epi16(high_sums[t], ones);
+            let high = if K::NIBBLES {
+                high
+            } else {
+                _mm256_slli_epi32::<4>(high)
+            };
+            dots[t] = _mm256_add_epi32(bias, _mm256_add_epi32(low, high));
+        }
+        dots
+    }
+}
+
+/// # Safety
+/// AVX.
+#[inline(always)]
+unsafe fn transpose8(r: [__m256; 8]) -> [__m256; 8] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut s = r;
+        for i in (0..8).step_by(2) {
+            s[i] = _mm256_unpacklo_ps(r[i], r[i + 1]);
+            s[i + 1] = _mm256_unpackhi_ps(r[i], r[i + 1]);
+        }
+        let mut q = s;
+        for i in (0..8).step_by(4) {
+            q[i] = _mm256_shuffle_ps::<0x44>(s[i], s[i + 2]);
+            q[i + 1] = _mm256_shuffle_ps::<0xee>(s[i], s[i + 2]);
+            q[i + 2] = _mm256_shuffle_ps::<0x44>(s[i + 1], s[i + 3]);
+            q[i + 3] = _mm256_shuffle_ps::<0xee>(s[i + 1], s[i + 3]);
+        }
+        let mut out = q;
+        for c in 0..4 {
+            out[c] = _mm256_permute2f128_ps::<0x20>(q[c], q[c + 4]);
+            out[c + 4] = _mm256_permute2f128_ps::<0x31>(q[c], q[c + 4]);
+        }
+        out
+    }
+}

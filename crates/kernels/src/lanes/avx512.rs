@@ -1,0 +1,233 @@
+//! Sixteen lanes in one 512-bit register; integer dots with `vpdpbusd`.
+
+use std::arch::x86_64::*;
+
+use super::{LANES, Lanes, TokenRow, WeightGroup};
+use crate::matrix::{BLOCK, Format};
+
+/// AVX-512 F, BW, DQ, VL and VNNI.
+#[derive(Clone, Copy)]
+pub(crate) struct Avx512;
+
+// SAFETY of every block in this impl: the trait's contract gives the CPU features and the validity
+// of the pointers; nothing here needs alignment except `codes`, which packing aligns to 64 bytes.
+impl Lanes for Avx512 {
+    type F = __m512;
+    const TILE: usize = 8;
+
+    #[inline(always)]
+    unsafe fn splat(x: f32) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_set1_ps(x) }
+    }
+
+    #[inline(always)]
+    unsafe fn load(p: *const f32) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_loadu_ps(p) }
+    }
+
+    #[inline(always)]
+    unsafe fn store(p: *mut f32, v: __m512) {
+        // SAFETY: see the impl.
+        unsafe { _mm512_storeu_ps(p, v) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_f16(p: *const u16) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn store_f16(p: *mut u16, v: __m512) {
+        // SAFETY: see the impl.
+        unsafe { _mm256_storeu_si256(p.cast(), _mm512_cvtps_ph::<_MM_FROUND_TO_NEAREST_INT>(v)) }
+    }
+
+    #[inline(always)]
+    unsafe fn add(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_add_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn sub(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_sub_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn mul(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_mul_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn div(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_div_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn fma(a: __m512, b: __m512, c: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_fmadd_ps(a, b, c) }
+    }
+
+    #[inline(always)]
+    unsafe fn max(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_max_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn min(a: __m512, b: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_min_ps(a, b) }
+    }
+
+    #[inline(always)]
+    unsafe fn scale_exponent(v: __m512, magic: __m512) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe {
+            let n = _mm512_slli_epi32::<23>(_mm512_castps_si512(magic));
+            _mm512_castsi512_ps(_mm512_add_epi32(_mm512_castps_si512(v), n))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn zero_below(v: __m512, x: __m512, limit: f32) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe {
+            let keep = _mm512_cmp_ps_mask::<_CMP_NLT_UQ>(x, _mm512_set1_ps(limit));
+            _mm512_maskz_mov_ps(keep, v)
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn quantize_block(x: *const f32, codes: *mut i8) -> (f32, i32) {
+        // SAFETY: see the impl; 32 values and 32 codes.
+        unsafe {
+            let (a, b) = (_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(LANES)));
+            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+            // As integers, magnitudes order like floats, and NaN is above all of them.
+            let top = _mm512_max_epi32(
+                _mm512_and_si512(_mm512_castps_si512(a), magnitude),
+                _mm512_and_si512(_mm512_castps_si512(b), magnitude),
+            );
+            let largest = f32::from_bits(_mm512_reduce_max_epi32(top) as u32);
+            if !largest.is_finite() {
+                _mm256_storeu_si256(codes.cast(), _mm256_setzero_si256());
+                return (f32::NAN, 0);
+            }
+            let inverse = _mm512_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
+            let a = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
+            let b = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
+            _mm_storeu_si128(codes.cast(), _mm512_cvtepi32_epi8(a));
+            _mm_storeu_si128(codes.add(LANES).cast(), _mm512_cvtepi32_epi8(b));
+            (
+                largest / 127.0,
+                _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)),
+            )
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn transpose_f16(rows: &[*const u16; LANES], offset: usize, out: *mut f32) {
+        // SAFETY: see the impl; 16 rows of 16 f16 from `offset`, 256 f32 of output.
+        unsafe {
+            let mut r = [_mm512_setzero_ps(); LANES];
+            for i in 0..LANES {
+                r[i] = Self::load_f16(rows[i].add(offset));
+            }
+            // Pairs of rows, then quads, inside each 128-bit part...
+            let mut s = r;
+            for i in (0..LANES).step_by(2) {
+                s[i] = _mm512_unpacklo_ps(r[i], r[i + 1]);
+                s[i + 1] = _mm512_unpackhi_ps(r[i], r[i + 1]);
+            }
+            for i in (0..LANES).step_by(4) {
+                r[i] = _mm512_shuffle_ps::<0x44>(s[i], s[i + 2]);
+                r[i + 1] = _mm512_shuffle_ps::<0xee>(s[i], s[i + 2]);
+                r[i + 2] = _mm512_shuffle_ps::<0x44>(s[i + 1], s[i + 3]);
+                r[i + 3] = _mm512_shuffle_ps::<0xee>(s[i + 1], s[i + 3]);
+            }
+            // ...then the 128-bit parts of the four quads.
+            for c in 0..4 {
+                let low01 = _mm512_shuffle_f32x4::<0x88>(r[c], r[c + 4]);
+                let high01 = _mm512_shuffle_f32x4::<0xdd>(r[c], r[c + 4]);
+                let low23 = _mm512_shuffle_f32x4::<0x88>(r[c + 8], r[c + 12]);
+                let high23 = _mm512_shuffle_f32x4::<0xdd>(r[c + 8], r[c + 12]);
+                let at = |part: usize| out.add((part * 4 + c) * LANES);
+                _mm512_storeu_ps(at(0), _mm512_shuffle_f32x4::<0x88>(low01, low23));
+                _mm512_storeu_ps(at(1), _mm512_shuffle_f32x4::<0x88>(high01, high23));
+                _mm512_storeu_ps(at(2), _mm512_shuffle_f32x4::<0xdd>(low01, low23));
+                _mm512_storeu_ps(at(3), _mm512_shuffle_f32x4::<0xdd>(high01, high23));
+            }
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn int8_tile<K: Format, const T: usize>(
+        weights: WeightGroup,
+        tokens: &[TokenRow; T],
+    ) -> [__m512; T] {
+        // SAFETY: see the impl; every pointer is valid for `blocks` blocks.
+        unsafe {
+            let mut acc = [_mm512_setzero_ps(); T];
+            for b in 0..weights.blocks {
+                let w = unpack::<K>(weights.codes.add(b * K::BLOCK_BYTES));
+                let d = Self::load_f16(weights.scales.add(b * LANES));
+                let m = if K::MIN {
+                    Self::load_f16(weights.minima.add(b * LANES))
+                } else {
+                    _mm512_setzero_ps()
+                };
+                for t in 0..T {
+                    let row = tokens[t];
+                    let codes = row.codes.add(b * BLOCK).cast::<i32>();
+                    let scale = *row.scales.add(b);
+                    let sum = *row.sums.add(b);
+                    let mut dot = _mm512_set1_epi32(-K::BIAS * sum);
+                    for (i, w) in w.iter().enumerate() {
+                        let four = _mm512_set1_epi32(codes.add(i).read_unaligned());
+                        dot = _mm512_dpbusd_epi32(dot, *w, four);
+                    }
+                    let scales = _mm512_mul_ps(d, _mm512_set1_ps(scale));
+                    acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scales, acc[t]);
+                    if K::MIN {
+                        let sum = _mm512_set1_ps(scale * sum as f32);
+                        acc[t] = _mm512_fmadd_ps(m, sum, acc[t]);
+                    }
+                }
+            }
+            acc
+        }
+    }
+}
+
+/// The eight registers of a block: 16 rows × 4 columns of unsigned bytes each.
+///
+/// # Safety
+/// AVX-512 F; `codes` is valid for `K::BLOCK_BYTES` and 64-byte aligned.
+#[inline(always)]
+unsafe fn unpack<K: Format>(codes: *const u8) -> [__m512i; 8] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut w = [_mm512_setzero_si512(); 8];
+        if K::NIBBLES {
+            let nibble = _mm512_set1_epi8(15);
+            for i in 0..4 {
+                let bytes = _mm512_load_si512(codes.add(i * 64).cast());
+                w[i] = _mm512_and_si512(bytes, nibble);
+                w[i + 4] = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), nibble);
+            }
+        } else {
+            for (i, w) in w.iter_mut().enumerate() {
+                *w = _mm512_load_si512(codes.add(i * 64).cast());
+            }
+        }
+        w
+    }
+}

@@ -1,0 +1,431 @@
+//! Weight matrices, packed once at load: groups of 16 rows side by side, so that a vector holds
+//! the same column (f32) or the same four columns (int8) of 16 rows.
+
+use crate::lanes::{f16_to_f32, f32_to_f16};
+
+/// Rows in a group: one lane for each.
+pub const GROUP: usize = 16;
+/// Columns in a quantized block, as in GGUF's Q4_0, Q4_1 and Q8_0.
+pub const BLOCK: usize = 32;
+/// Columns that the f32 product sums before it adds to the running total.
+pub const F32_BLOCK: usize = 64;
+
+/// A weight matrix of either numeric path.
+#[derive(Clone, Debug)]
+pub enum Matrix {
+    /// Dequantized weights, for f32 activations.
+    F32(PackedF32),
+    /// Quantized weights, for int8 activations.
+    Int8(PackedInt8),
+}
+
+impl Matrix {
+    /// Output features.
+    pub fn rows(&self) -> usize {
+        match self {
+            Matrix::F32(m) => m.rows,
+            Matrix::Int8(m) => m.rows,
+        }
+    }
+
+    /// Input features.
+    pub fn cols(&self) -> usize {
+        match self {
+            Matrix::F32(m) => m.cols,
+            Matrix::Int8(m) => m.cols,
+        }
+    }
+
+    /// Groups of 16 rows, the last one perhaps padded: the unit in which work is split.
+    pub fn groups(&self) -> usize {
+        self.rows().div_ceil(GROUP)
+    }
+
+    /// Writes the weights of one row, as f32. Panics if `row` or the length of `out` is wrong.
+    pub fn row(&self, row: usize, out: &mut [f32]) {
+        assert!(
+            row < self.rows() && out.len() == self.cols(),
+            "row {row} of {}",
+            self.rows()
+        );
+        match self {
+            Matrix::F32(m) => m.row(row, out),
+            Matrix::Int8(m) => m.row(row, out),
+        }
+    }
+}
+
+/// 64 bytes on a cache line.
+#[derive(Clone, Copy, Debug)]
+#[repr(C, align(64))]
+pub(crate) struct Line<T>(pub(crate) T);
+
+/// f32 weights as `[group][column][16 rows]`.
+#[derive(Clone, Debug)]
+pub struct PackedF32 {
+    rows: usize,
+    cols: usize,
+    lines: Vec<Line<[f32; GROUP]>>,
+}
+
+impl PackedF32 {
+    /// Packs `rows` rows of `cols` columns; `fill(row, out)` writes one row.
+    pub fn pack(rows: usize, cols: usize, mut fill: impl FnMut(usize, &mut [f32])) -> PackedF32 {
+        let mut lines = vec![Line([0.0; GROUP]); rows.div_ceil(GROUP) * cols];
+        let mut row_values = vec![0.0; cols];
+        for row in 0..rows {
+            fill(row, &mut row_values);
+            let group = &mut lines[row / GROUP * cols..][..cols];
+            for (line, value) in group.iter_mut().zip(&row_values) {
+                line.0[row % GROUP] = *value;
+            }
+        }
+        PackedF32 { rows, cols, lines }
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn cols(&self) -> usize {
+        self.cols
+    }
+
+    fn row(&self, row: usize, out: &mut [f32]) {
+        let group = &self.lines[row / GROUP * self.cols..][..self.cols];
+        for (out, line) in out.iter_mut().zip(group) {
+            *out = line.0[row % GROUP];
+        }
+    }
+
+    /// The first of `cols` lines of 16 f32.
+    pub(crate) fn group(&self, group: usize) -> *const f32 {
+        self.lines[group * self.cols..][..self.cols].as_ptr().cast()
+    }
+}
+
+/// A GGUF block format that the int8 path takes as it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BlockFormat {
+    /// f16 scale, 32 nibbles; value = scale * (code - 8).
+    Q4_0,
+    /// f16 scale, f16 minimum, 32 nibbles; value = scale * code + minimum.
+    Q4_1,
+    /// f16 scale, 32 signed bytes; value = scale * code.
+    Q8_0,
+}
+
+impl BlockFormat {
+    /// Bytes of one block of 32 columns in a GGUF file.
+    pub fn file_bytes(self) -> usize {
+        match self {
+            BlockFormat::Q4_0 => 18,
+            BlockFormat::Q4_1 => 20,
+            BlockFormat::Q8_0 => 34,
+        }
+    }
+
+    fn nibbles(self) -> bool {
+        self != BlockFormat::Q8_0
+    }
+
+    /// 64-byte lines of a packed block of 16 rows.
+    fn lines(self) -> usize {
+        if self.nibbles() {
+            Q4_0::BLOCK_BYTES / 64
+        } else {
+            Q8_0::BLOCK_BYTES / 64
+        }
+    }
+}
+
+/// What a kernel must know about a format at compile time.
+pub(crate) trait Format: Copy {
+    /// Two codes in a byte (first and second 16 columns), or one.
+    const NIBBLES: bool;
+    /// What is subtracted from every (unsigned) code.
+    const BIAS: i32;
+    /// Whether a minimum is added.
+    const MIN: bool;
+    /// Bytes of a packed block: 16 rows × 32 columns.
+    const BLOCK_BYTES: usize = if Self::NIBBLES { 256 } else { 512 };
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct Q4_0;
+#[derive(Clone, Copy)]
+pub(crate) struct Q4_1;
+#[derive(Clone, Copy)]
+pub(crate) struct Q8_0;
+
+impl Format for Q4_0 {
+    const NIBBLES: bool = true;
+    const BIAS: i32 = 8;
+    const MIN: bool = false;
+}
+
+impl Format for Q4_1 {
+    const NIBBLES: bool = true;
+    const BIAS: i32 = 0;
+    const MIN: bool = true;
+}
+
+impl Format for Q8_0 {
+    const NIBBLES: bool = false;
+    const BIAS: i32 = 128;
+    const MIN: bool = false;
+}
+
+/// Quantized weights as `[group][block][line][16 rows × 4 columns]`.
+///
+/// Byte `4 * row + i` of line `l` holds the unsigned code of column `4 * l + i`; in the nibble
+/// formats that is the low nibble, and the high one is column `16 + 4 * l + i`. Signed bytes are
+/// stored plus 128, because `vpdpbusd` multiplies unsigned by signed.
+#[derive(Clone, Debug)]
+pub struct PackedInt8 {
+    rows: usize,
+    cols: usize,
+    format: BlockFormat,
+    lines: Vec<Line<[u8; 64]>>,
+    scales: Vec<u16>,
+    minima: Vec<u16>,
+}
+
+impl PackedInt8 {
+    /// Packs the blocks of a GGUF tensor, row by row. Panics unless `cols` is a multiple of
+    /// [`BLOCK`] and `file` has exactly the bytes of `rows * cols / 32` blocks.
+    pub fn pack(format: BlockFormat, rows: usize, cols: usize, file: &[u8]) -> PackedInt8 {
+        assert!(
+            cols.is_multiple_of(BLOCK),
+            "{cols} columns are not whole blocks"
+        );
+        let blocks = cols / BLOCK;
+        assert_eq!(
+            file.len(),
+            rows * blocks * format.file_bytes(),
+            "bytes of the tensor"
+        );
+        let mut packed = Self::zeroed(format, rows, cols);
+        for (i, block) in file.chunks_exact(format.file_bytes()).enumerate() {
+            packed.put_file_block(i / blocks, i % blocks, block);
+        }
+        packed
+    }
+
+    /// Quantizes rows of f32 to Q8_0 (for dtypes without an integer kernel); `fill(row, out)`
+    /// writes one row. Panics unless `cols` is a multiple of [`BLOCK`].
+    pub fn quantize(
+        rows: usize,
+        cols: usize,
+        mut fill: impl FnMut(usize, &mut [f32]),
+    ) -> PackedInt8 {
+        assert!(
+            cols.is_multiple_of(BLOCK),
+            "{cols} columns are not whole blocks"
+        );
+        let mut packed = Self::zeroed(BlockFormat::Q8_0, rows, cols);
+        let mut values = vec![0.0; cols];
+        for row in 0..rows {
+            fill(row, &mut values);
+            for (block, x) in values.chunks_exact(BLOCK).enumerate() {
+                let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
+                let scale = largest / 127.0;
+                let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+                let mut codes = [0u8; BLOCK];
+                for (code, v) in codes.iter_mut().zip(x) {
+                    *code = ((v * inverse).round_ties_even() as i8 as u8) ^ 0x80;
+                }
+                packed.put(row, block, f32_to_f16(scale), 0, &codes);
+            }
+        }
+        packed
+    }
+
+    /// The format in which the weights are held.
+    pub fn format(&self) -> BlockFormat {
+        self.format
+    }
+
+    fn zeroed(format: BlockFormat, rows: usize, cols: usize) -> PackedInt8 {
+        let blocks = rows.div_ceil(GROUP) * (cols / BLOCK);
+        let minima = if format == BlockFormat::Q4_1 {
+            blocks * GROUP
+        } else {
+            0
+        };
+        PackedInt8 {
+            rows,
+            cols,
+            format,
+            lines: vec![Line([0; 64]); blocks * format.lines()],
+            scales: vec![0; blocks * GROUP],
+            minima: vec![0; minima],
+        }
+    }
+
+    fn put_file_block(&mut self, row: usize, block: usize, bytes: &[u8]) {
+        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
+        let (minimum, data) = match self.format {
+            BlockFormat::Q4_0 | BlockFormat::Q8_0 => (0, &bytes[2..]),
+            BlockFormat::Q4_1 => (half(2), &bytes[4..]),
+        };
+        let mut codes = [0u8; BLOCK];
+        for (column, code) in codes.iter_mut().enumerate() {
+            *code = match self.format {
+                BlockFormat::Q8_0 => data[column] ^ 0x80,
+                _ if column < 16 => data[column] & 15,
+                _ => data[column - 16] >> 4,
+            };
+        }
+        self.put(row, block, half(0), minimum, &codes);
+    }
+
+    /// Stores the unsigned codes of one row's block.
+    fn put(&mut self, row: usize, block: usize, scale: u16, minimum: u16, codes: &[u8; BLOCK]) {
+        let at = row / GROUP * (self.cols / BLOCK) + block;
+        let lane = row % GROUP;
+        self.scales[at * GROUP + lane] = scale;
+        if !self.minima.is_empty() {
+            self.minima[at * GROUP + lane] = minimum;
+        }
+        let lines = &mut self.lines[at * self.format.lines()..][..self.format.lines()];
+        for (l, line) in lines.iter_mut().enumerate() {
+            for i in 0..4 {
+                let low = codes[4 * l + i];
+                let high = if self.format.nibbles() {
+                    codes[16 + 4 * l + i] << 4
+                } else {
+                    0
+                };
+                line.0[4 * lane + i] = low | high;
+            }
+        }
+    }
+
+    fn row(&self, row: usize, out: &mut [f32]) {
+        let lane = row % GROUP;
+        for (block, out) in out.chunks_exact_mut(BLOCK).enumerate() {
+            let at = row / GROUP * (self.cols / BLOCK) + block;
+            let scale = f16_to_f32(self.scales[at * GROUP + lane]);
+            let minimum = self
+                .minima
+                .get(at * GROUP + lane)
+                .map_or(0.0, |m| f16_to_f32(*m));
+            let lines = &self.lines[at * self.format.lines()..][..self.format.lines()];
+            for (column, out) in out.iter_mut().enumerate() {
+                let byte = |column: usize| lines[column / 4].0[4 * lane + column % 4];
+                let code = match self.format {
+                    BlockFormat::Q8_0 => i32::from(byte(column)) - 128,
+                    _ if column < 16 => i32::from(byte(column) & 15),
+                    _ => i32::from(byte(column - 16) >> 4),
+                };
+                let bias = if self.format == BlockFormat::Q4_0 {
+                    8
+                } else {
+                    0
+                };
+                *out = scale * (code - bias) as f32 + minimum;
+            }
+        }
+    }
+
+    /// One group's slices, checked to hold all of its blocks: codes, scales, minima (empty where
+    /// the format has none).
+    pub(crate) fn group(&self, group: usize) -> (&[Line<[u8; 64]>], &[u16], &[u16]) {
+        let blocks = self.cols / BLOCK;
+        let lines = blocks * self.format.lines();
+        let halves = blocks * GROUP;
+        let minima = if self.minima.is_empty() {
+            &[][..]
+        } else {
+            &self.minima[group * halves..][..halves]
+        };
+        (
+            &self.lines[group * lines..][..lines],
+            &self.scales[group * halves..][..halves],
+            minima,
+        )
+    }
+
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
+    pub(crate) fn blocks(&self) -> usize {
+        self.cols / BLOCK
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use half::f16;
+
+    #[test]
+    fn packed_rows_read_back_as_the_file_says() {
+        // 17 rows: the second group is mostly padding.
+        for format in [BlockFormat::Q4_0, BlockFormat::Q4_1, BlockFormat::Q8_0] {
+            let (rows, cols) = (17, 64);
+            let mut file = Vec::new();
+            for i in 0..rows * cols / BLOCK {
+                file.extend(f16::from_f32(0.25 + i as f32).to_le_bytes());
+                if format == BlockFormat::Q4_1 {
+                    file.extend(f16::from_f32(-3.0).to_le_bytes());
+                }
+                let data = if format == BlockFormat::Q8_0 { 32 } else { 16 };
+                file.extend((0..data).map(|k| (k * 37 + i * 11) as u8));
+            }
+            let matrix = Matrix::Int8(PackedInt8::pack(format, rows, cols, &file));
+            let mut got = vec![0.0; cols];
+            for row in 0..rows {
+                matrix.row(row, &mut got);
+                for (column, got) in got.iter().enumerate() {
+                    assert_eq!(
+                        *got,
+                        expected(format, &file, row * 2 + column / 32, column % 32)
+                    );
+                }
+            }
+        }
+    }
+
+    fn expected(format: BlockFormat, file: &[u8], block: usize, column: usize) -> f32 {
+        let bytes = &file[block * format.file_bytes()..][..format.file_bytes()];
+        let scale = 0.25 + block as f32;
+        let nibble = |data: &[u8]| {
+            if column < 16 {
+                data[column] & 15
+            } else {
+                data[column - 16] >> 4
+            }
+        };
+        match format {
+            BlockFormat::Q4_0 => scale * (f32::from(nibble(&bytes[2..])) - 8.0),
+            BlockFormat::Q4_1 => scale * f32::from(nibble(&bytes[4..])) - 3.0,
+            BlockFormat::Q8_0 => scale * f32::from(bytes[2 + column] as i8),
+        }
+    }
+
+    #[test]
+    fn requantized_rows_stay_within_half_a_step() {
+        let value = |row: usize, column: usize| ((row * 7 + column * 13) % 101) as f32 - 50.0;
+        let fill = |row: usize, out: &mut [f32]| {
+            out.iter_mut()
+                .enumerate()
+                .for_each(|(c, o)| *o = value(row, c));
+        };
+        let matrix = Matrix::Int8(PackedInt8::quantize(5, 96, fill));
+        let mut got = vec![0.0; 96];
+        for row in 0..5 {
+            matrix.row(row, &mut got);
+            for (c, got) in got.iter().enumerate() {
+                // Half a step of 50/127, and the rounding of the scale to f16.
+                assert!(
+                    (got - value(row, c)).abs() < 0.25,
+                    "{got} {}",
+                    value(row, c)
+                );
+            }
+        }
+    }
+}
