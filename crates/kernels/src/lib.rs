@@ -21,6 +21,9 @@
 //!
 //! Results differ *between* instruction sets (fused or separate multiply-add), never within one.
 
+// The tiles index several arrays by the same small constant; iterators would hide that.
+#![allow(clippy::needless_range_loop)]
+
 #[cfg(target_endian = "big")]
 compile_error!("packed weights and pages are little-endian in memory and on the wire");
 

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::isa::{Kernels, Op};
-use crate::lanes::{LANES, Lanes, TokenRow, WeightGroup};
+use crate::lanes::{LANES, Lanes, TokenRow};
 use crate::matrix::{
     BlockFormat, F32_BLOCK, Format, GROUP, Matrix, PackedF32, PackedInt8, Q4_0, Q4_1, Q8_0,
 };
@@ -233,13 +233,7 @@ impl<K: Format> Op for Int8Product<'_, K> {
         let rows = self.weights.rows();
         let first = self.groups.start;
         for group in self.groups.clone() {
-            let (codes, scales, minima) = self.weights.group(group);
-            let weights = WeightGroup {
-                codes: codes.as_ptr().cast(),
-                scales: scales.as_ptr(),
-                minima: minima.as_ptr(),
-                blocks: self.weights.blocks(),
-            };
+            let weights = self.weights.group(group);
             let width = (rows - group * GROUP).min(GROUP);
             macro_rules! tile {
                 ($n:literal, $t:expr) => {{

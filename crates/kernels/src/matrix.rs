@@ -1,7 +1,7 @@
 //! Weight matrices, packed once at load: groups of 16 rows side by side, so that a vector holds
 //! the same column (f32) or the same four columns (int8) of 16 rows.
 
-use crate::lanes::{f16_to_f32, f32_to_f16};
+use crate::lanes::{WeightGroup, f16_to_f32, f32_to_f16};
 
 /// Rows in a group: one lane for each.
 pub const GROUP: usize = 16;
@@ -241,6 +241,14 @@ impl PackedInt8 {
         packed
     }
 
+    /// Whether every scale and minimum, and with them every weight, is finite.
+    pub fn is_finite(&self) -> bool {
+        self.scales
+            .iter()
+            .chain(&self.minima)
+            .all(|bits| bits & 0x7c00 != 0x7c00)
+    }
+
     /// The format in which the weights are held.
     pub fn format(&self) -> BlockFormat {
         self.format
@@ -329,9 +337,8 @@ impl PackedInt8 {
         }
     }
 
-    /// One group's slices, checked to hold all of its blocks: codes, scales, minima (empty where
-    /// the format has none).
-    pub(crate) fn group(&self, group: usize) -> (&[Line<[u8; 64]>], &[u16], &[u16]) {
+    /// One group, checked to hold all of its blocks (no minima where the format has none).
+    pub(crate) fn group(&self, group: usize) -> WeightGroup {
         let blocks = self.cols / BLOCK;
         let lines = blocks * self.format.lines();
         let halves = blocks * GROUP;
@@ -340,19 +347,16 @@ impl PackedInt8 {
         } else {
             &self.minima[group * halves..][..halves]
         };
-        (
-            &self.lines[group * lines..][..lines],
-            &self.scales[group * halves..][..halves],
-            minima,
-        )
+        WeightGroup {
+            codes: self.lines[group * lines..][..lines].as_ptr().cast(),
+            scales: self.scales[group * halves..][..halves].as_ptr(),
+            minima: minima.as_ptr(),
+            blocks,
+        }
     }
 
     pub(crate) fn rows(&self) -> usize {
         self.rows
-    }
-
-    pub(crate) fn blocks(&self) -> usize {
-        self.cols / BLOCK
     }
 }
 

@@ -1,0 +1,196 @@
+//! The parts of a layer in which tokens meet: the cache, and attention over it.
+
+use std::cell::RefCell;
+
+use kernels::{AttendScratch, Attention};
+use pages::VerifiedSequence;
+
+use crate::forward::Scratch;
+use crate::{Error, KvError, KvMemory, Model};
+
+/// Queries (tokens × heads of a group) that share each key and value that is loaded.
+const QUERIES: usize = 24;
+
+thread_local! {
+    static ATTEND: RefCell<AttendScratch> = RefCell::default();
+}
+
+/// Pages of one sequence and KV head: keys, values.
+struct Runs<'a> {
+    keys: Vec<&'a [u16]>,
+    values: Vec<&'a [u16]>,
+}
+
+/// One unit of parallel work: consecutive rows of one sequence, for one or all KV heads.
+struct Work<'a> {
+    runs: &'a [Runs<'a>],
+    first_position: usize,
+    rows: usize,
+    /// Row-major with the full query width; starts at the first of the heads in `runs`.
+    queries: &'a [f32],
+    out: &'a mut [f32],
+}
+
+impl Model {
+    /// Writes the new tokens' keys and values into their pages, as f16.
+    pub(crate) fn store_keys_and_values(
+        &self,
+        layer: usize,
+        scratch: &Scratch,
+        kv: &mut KvMemory,
+        tables: &[VerifiedSequence<'_>],
+    ) -> Result<(), Error> {
+        let (layout, dim, width) = (*kv.layout(), self.config.head_dim, self.config.kv_width());
+        let page_size = layout.page_size as usize;
+        let mut rows = scratch
+            .keys
+            .chunks_exact(width)
+            .zip(scratch.values.chunks_exact(width));
+        for (sequence, table) in tables.iter().enumerate() {
+            for position in table.start()..table.start() + table.new_tokens() {
+                let (keys, values) = rows.next().expect("a row for every new token");
+                let slot = position % page_size * dim;
+                let words = kv.page_mut(table.page_of(position))?.words_mut();
+                let mut finite = true;
+                for head in 0..self.config.kv_heads {
+                    let mut put = |start: usize, row: &[f32]| {
+                        let out = &mut words[start + slot..][..dim];
+                        finite &= self
+                            .exec
+                            .kernels
+                            .encode_f16_checked(&row[head * dim..][..dim], out);
+                    };
+                    put(layout.keys(layer, head).start, keys);
+                    put(layout.values(layer, head).start, values);
+                }
+                if !finite {
+                    let what = "a key or value (as f16)";
+                    return Err(Error::NotFinite {
+                        what,
+                        sequence,
+                        position,
+                    });
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// Attention of every new token over its sequence's pages.
+    pub(crate) fn attend(
+        &self,
+        layer: usize,
+        scratch: &mut Scratch,
+        kv: &KvMemory,
+        tables: &[VerifiedSequence<'_>],
+    ) -> Result<(), Error> {
+        let runs = tables
+            .iter()
+            .map(|table| self.runs(layer, kv, table))
+            .collect::<Result<Vec<_>, _>>()?;
+        let width = self.config.query_width();
+        let (mut queries, mut out) = (&scratch.queries[..], &mut scratch.attended[..]);
+        let mut work = Vec::new();
+        for (table, runs) in tables.iter().zip(&runs) {
+            let new = table.new_tokens() * width;
+            let (my_queries, rest) = queries.split_at(new);
+            queries = rest;
+            let (my_out, rest) = out.split_at_mut(new);
+            out = rest;
+            self.split_work(table.start(), runs, my_queries, my_out, &mut work);
+        }
+        let page_size = kv.layout().page_size as usize;
+        self.exec
+            .for_each(work, |work| self.attend_work(page_size, work));
+        Ok(())
+    }
+
+    fn runs<'a>(
+        &self,
+        layer: usize,
+        kv: &'a KvMemory,
+        table: &VerifiedSequence<'_>,
+    ) -> Result<Vec<Runs<'a>>, KvError> {
+        let layout = kv.layout();
+        let pages = table
+            .pages()
+            .map(|page| kv.page(page))
+            .collect::<Result<Vec<_>, _>>()?;
+        let run = |range: std::ops::Range<usize>| -> Vec<&'a [u16]> {
+            pages
+                .iter()
+                .map(|page| &page.words()[range.clone()])
+                .collect()
+        };
+        let heads = 0..self.config.kv_heads;
+        Ok(heads
+            .map(|head| Runs {
+                keys: run(layout.keys(layer, head)),
+                values: run(layout.values(layer, head)),
+            })
+            .collect())
+    }
+
+    /// A decode row is split by KV head, a prefill chunk into tiles of rows.
+    fn split_work<'a>(
+        &self,
+        start: usize,
+        runs: &'a [Runs<'a>],
+        queries: &'a [f32],
+        out: &'a mut [f32],
+        work: &mut Vec<Work<'a>>,
+    ) {
+        let width = self.config.query_width();
+        let group = width / self.config.kv_heads;
+        if queries.len() == width {
+            let heads = queries.chunks_exact(group).zip(out.chunks_exact_mut(group));
+            work.extend(
+                heads
+                    .zip(runs.chunks(1))
+                    .map(|((queries, out), runs)| Work {
+                        runs,
+                        first_position: start,
+                        rows: 1,
+                        queries,
+                        out,
+                    }),
+            );
+            return;
+        }
+        let rows = (QUERIES * self.config.kv_heads / self.config.heads).max(1);
+        let tiles = queries
+            .chunks(rows * width)
+            .zip(out.chunks_mut(rows * width));
+        work.extend(tiles.enumerate().map(|(tile, (queries, out))| Work {
+            runs,
+            first_position: start + tile * rows,
+            rows: queries.len() / width,
+            queries,
+            out,
+        }));
+    }
+
+    fn attend_work(&self, page_size: usize, work: Work<'_>) {
+        let config = &self.config;
+        let (width, group) = (config.query_width(), config.heads / config.kv_heads);
+        ATTEND.with_borrow_mut(|scratch| {
+            for (head, runs) in work.runs.iter().enumerate() {
+                let offset = head * group * config.head_dim;
+                let attention = Attention {
+                    queries: &work.queries[offset..],
+                    query_stride: width,
+                    rows: work.rows,
+                    group,
+                    head_dim: config.head_dim,
+                    first_position: work.first_position,
+                    page_size,
+                    keys: &runs.keys,
+                    values: &runs.values,
+                    out: &mut work.out[offset..],
+                    out_stride: width,
+                };
+                self.exec.kernels.attend(attention, scratch);
+            }
+        });
+    }
+}

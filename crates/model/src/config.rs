@@ -1,0 +1,165 @@
+//! Hyperparameters, read from the GGUF's metadata.
+
+use crate::Error;
+
+/// The shape of a Llama-architecture model.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Config {
+    /// Transformer layers.
+    pub layers: usize,
+    /// Width of the residual stream.
+    pub hidden: usize,
+    /// Width of the feed-forward part.
+    pub feed_forward: usize,
+    /// Query heads.
+    pub heads: usize,
+    /// Key and value heads; divides `heads`.
+    pub kv_heads: usize,
+    /// Values in a head; a multiple of 16.
+    pub head_dim: usize,
+    /// Tokens in the vocabulary.
+    pub vocab: usize,
+    /// Positions that the model was trained for.
+    pub context: usize,
+    /// Epsilon of the RMS norms.
+    pub rms_epsilon: f32,
+    /// Base of the rotary embedding.
+    pub rope_base: f32,
+    /// Dimensions of a head that are rotated, in neighbouring pairs.
+    pub rope_dims: usize,
+    /// Every position is divided by this (linear scaling); 1 without scaling.
+    pub rope_position_divisor: f32,
+}
+
+/// Largest accepted value of any count: far above real models, far below overflow.
+const COUNT_MAX: usize = 1 << 24;
+
+impl Config {
+    /// Reads and checks the metadata and the vocabulary's size.
+    pub(crate) fn read(file: &gguf::File) -> Result<Config, Error> {
+        let architecture = file.string("general.architecture")?;
+        if architecture != "llama" {
+            return Err(unsupported("general.architecture", architecture, "llama"));
+        }
+        for key in ["llama.expert_count", "llama.attention.sliding_window"] {
+            if let Some(n) = file.find_u32(key)?.filter(|n| *n != 0) {
+                return Err(unsupported(key, n, "0 or absent"));
+            }
+        }
+        let hidden = count(file, "llama.embedding_length")?;
+        let heads = count(file, "llama.attention.head_count")?;
+        let head_dim = match file.find_u32("llama.attention.key_length")? {
+            Some(n) => n as usize,
+            None => hidden / heads,
+        };
+        let optional = |key, default: usize| -> Result<usize, Error> {
+            Ok(file.find_u32(key)?.map_or(default, |n| n as usize))
+        };
+        let config = Config {
+            layers: count(file, "llama.block_count")?,
+            hidden,
+            feed_forward: count(file, "llama.feed_forward_length")?,
+            heads,
+            kv_heads: optional("llama.attention.head_count_kv", heads)?,
+            head_dim,
+            vocab: file.tensor("token_embd.weight")?.rows(),
+            context: count(file, "llama.context_length")?,
+            rms_epsilon: file.f32("llama.attention.layer_norm_rms_epsilon")?,
+            rope_base: file.find_f32("llama.rope.freq_base")?.unwrap_or(10_000.0),
+            rope_dims: optional("llama.rope.dimension_count", head_dim)?,
+            rope_position_divisor: position_divisor(file)?,
+        };
+        let value_dim = optional("llama.attention.value_length", head_dim)?;
+        config.check(value_dim)?;
+        Ok(config)
+    }
+
+    fn check(&self, value_dim: usize) -> Result<(), Error> {
+        let kv = self.kv_heads;
+        if kv == 0 || !self.heads.is_multiple_of(kv) {
+            return Err(unsupported(
+                "llama.attention.head_count_kv",
+                kv,
+                "a divisor of the heads",
+            ));
+        }
+        let dim = self.head_dim;
+        if dim == 0 || dim > 512 || !dim.is_multiple_of(16) {
+            return Err(unsupported(
+                "llama.attention.key_length",
+                dim,
+                "a multiple of 16 to 512",
+            ));
+        }
+        if value_dim != dim {
+            return Err(unsupported(
+                "llama.attention.value_length",
+                value_dim,
+                "the key length",
+            ));
+        }
+        let rope = self.rope_dims;
+        if rope == 0 || rope > dim || !rope.is_multiple_of(2) {
+            return Err(unsupported(
+                "llama.rope.dimension_count",
+                rope,
+                "even, up to a head",
+            ));
+        }
+        for (key, value) in [
+            ("llama.attention.layer_norm_rms_epsilon", self.rms_epsilon),
+            ("llama.rope.freq_base", self.rope_base),
+            ("llama.rope.scaling.factor", self.rope_position_divisor),
+        ] {
+            if !(value.is_finite() && value > 0.0) {
+                return Err(unsupported(key, value, "a positive number"));
+            }
+        }
+        Ok(())
+    }
+
+    /// Width of all query heads together.
+    pub(crate) fn query_width(&self) -> usize {
+        self.heads * self.head_dim
+    }
+
+    /// Width of all key heads together (and of all value heads).
+    pub(crate) fn kv_width(&self) -> usize {
+        self.kv_heads * self.head_dim
+    }
+}
+
+fn position_divisor(file: &gguf::File) -> Result<f32, Error> {
+    let kind = file
+        .find_string("llama.rope.scaling.type")?
+        .unwrap_or("none");
+    match kind {
+        "none" => Ok(1.0),
+        "linear" => Ok(file.f32("llama.rope.scaling.factor")?),
+        _ => Err(unsupported(
+            "llama.rope.scaling.type",
+            kind,
+            "none or linear",
+        )),
+    }
+}
+
+fn count(file: &gguf::File, key: &str) -> Result<usize, Error> {
+    let n = file.u32(key)? as usize;
+    if n == 0 || n > COUNT_MAX {
+        return Err(unsupported(key, n, "a count from 1 to 16777216"));
+    }
+    Ok(n)
+}
+
+pub(crate) fn unsupported(
+    what: impl Into<String>,
+    found: impl ToString,
+    expected: &'static str,
+) -> Error {
+    Error::Unsupported {
+        what: what.into(),
+        found: found.to_string(),
+        expected,
+    }
+}
