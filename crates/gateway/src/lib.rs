@@ -8,3 +8,6 @@
 
 pub mod api;
 pub mod engine;
+
+pub use api::config::Config;
+pub use api::server::serve;

@@ -1,3 +1,29 @@
 //! The HTTP half. See `docs/api.md` for what it speaks and `docs/errors.md` for how it refuses.
+//!
+//! A request's way: [`server`] accepts, `router` judges the head, `body` reads under limits, `ask`
+//! turns JSON into a checked request, `generate` judges its length and submits it, `run` keeps the
+//! engine to its contract, `choice` turns tokens into text, `render` and `stream` answer.
 
+mod access_log;
+mod ask;
+pub mod auth;
+mod body;
+mod choice;
+pub mod config;
 pub mod errors;
+mod fields;
+mod generate;
+mod identity;
+mod metrics;
+mod models;
+mod render;
+mod router;
+mod run;
+pub mod server;
+mod stall;
+mod status;
+mod stream;
+pub mod text;
+mod tokenize;
+
+pub use access_log::AccessLog;

@@ -1,0 +1,221 @@
+//! One line of JSON for every request that was answered, refused or given up, and the figures
+//! that `/metrics` sums. Never prompt text, never a key.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
+use std::thread::JoinHandle;
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use serde_json::{Map, Value, json};
+
+use super::metrics::Metrics;
+use super::run::Usage;
+use crate::engine::{Fault, Provenance, TenantId};
+
+/// Lines that may wait for a slow disk or terminal before lines are dropped (and counted).
+const MAX_WAITING: usize = 8192;
+
+/// Where lines go; by default nowhere. Cheap to clone. Dropping the last clone waits until what
+/// was taken is written.
+#[derive(Clone, Default)]
+pub struct AccessLog(Option<Arc<Writer>>);
+
+struct Writer {
+    lines: Option<SyncSender<String>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl AccessLog {
+    /// A log that writes to `sink` from a thread of its own, so that a slow sink slows no request.
+    pub fn new(mut sink: impl Write + Send + 'static) -> Self {
+        let (send, receive) = sync_channel::<String>(MAX_WAITING);
+        let thread = std::thread::spawn(move || {
+            for line in receive {
+                // A log that cannot be written must not stop the service.
+                let _ = sink.write_all(line.as_bytes()).and_then(|()| sink.flush());
+            }
+        });
+        Self(Some(Arc::new(Writer {
+            lines: Some(send),
+            thread: Some(thread),
+        })))
+    }
+
+    /// Whether the line was taken.
+    fn write(&self, line: &Value) -> bool {
+        let Some(lines) = self.0.as_ref().and_then(|writer| writer.lines.as_ref()) else {
+            return true;
+        };
+        !matches!(
+            lines.try_send(format!("{line}\n")),
+            Err(TrySendError::Full(_))
+        )
+    }
+}
+
+impl Drop for Writer {
+    fn drop(&mut self) {
+        drop(self.lines.take());
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join(); // it has no way to panic but a sink's own
+        }
+    }
+}
+
+/// How a request ended, for logs and metrics.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// Answered in full.
+    Ok,
+    /// The client closed the connection first.
+    ClientLeft,
+    /// The client read its stream too slowly.
+    ClientSlow,
+    /// A fault, by code.
+    Fault(crate::engine::Code),
+}
+
+impl Outcome {
+    /// The word in logs and metrics.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::ClientLeft => "client_left",
+            Self::ClientSlow => "client_slow",
+            Self::Fault(code) => code.as_str(),
+        }
+    }
+}
+
+/// What is known of one request. Written when dropped, so whatever way a request ends, it is
+/// written once; until something else is set, the way is that the client left.
+pub struct Record {
+    log: AccessLog,
+    metrics: Arc<Metrics>,
+    /// The gateway's id of the request.
+    pub id: String,
+    /// Method and path as routed; never a client's own text.
+    pub route: &'static str,
+    /// The client's `X-Request-Id`, shortened; decides nothing.
+    pub client_id: Option<String>,
+    /// Who asked, once known.
+    pub tenant: Option<TenantId>,
+    /// The engine's id of the request.
+    pub engine_request: Option<String>,
+    /// Who computed it.
+    pub provenance: Option<Provenance>,
+    /// Exact figures so far.
+    pub usage: Usage,
+    /// Whether the answer is a stream.
+    pub stream: bool,
+    /// When the head of the request was here.
+    pub start: Instant,
+    /// When the first token was here.
+    pub first_token: Option<Instant>,
+    /// When the latest token was here.
+    pub last_token: Option<Instant>,
+    /// The status line sent or about to be sent; 0 while there is none.
+    pub status: u16,
+    outcome: Outcome,
+}
+
+impl Record {
+    /// A request that has just arrived.
+    pub fn new(log: AccessLog, metrics: Arc<Metrics>, id: String) -> Self {
+        Self {
+            log,
+            metrics,
+            id,
+            route: "unknown",
+            client_id: None,
+            tenant: None,
+            engine_request: None,
+            provenance: None,
+            usage: Usage::default(),
+            stream: false,
+            start: Instant::now(),
+            first_token: None,
+            last_token: None,
+            status: 0,
+            outcome: Outcome::ClientLeft,
+        }
+    }
+
+    /// A token came.
+    pub fn saw_token(&mut self) {
+        let now = Instant::now();
+        match self.last_token.replace(now) {
+            None => {
+                self.first_token = Some(now);
+                self.metrics.first_token(now - self.start);
+            }
+            Some(before) => self.metrics.next_token(now - before),
+        }
+    }
+
+    /// It ended like this.
+    pub fn end(&mut self, outcome: Outcome) {
+        self.outcome = outcome;
+    }
+
+    /// It ended with this fault; an internal one is also said on the server's own log, since its
+    /// message is the only evidence.
+    pub fn fail(&mut self, fault: &Fault) {
+        self.outcome = Outcome::Fault(fault.code);
+        if fault.code == crate::engine::Code::Internal {
+            tracing::error!(request = %self.id, "{fault}");
+        }
+    }
+
+    fn line(&self) -> Value {
+        let now = SystemTime::now()
+            .duration_since(UNIX_EPOCH)
+            .unwrap_or_default();
+        let ms = |d: std::time::Duration| (d.as_secs_f64() * 1e6).round() / 1e3;
+        let mut line = Map::new();
+        let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
+        put(
+            "time_unix_s",
+            json!((now.as_secs_f64() * 1e3).round() / 1e3),
+        );
+        put("request", json!(self.id));
+        put("route", json!(self.route));
+        put("outcome", json!(self.outcome.as_str()));
+        put("status", json!(self.status));
+        put("duration_ms", json!(ms(self.start.elapsed())));
+        if let Some(tenant) = &self.tenant {
+            put("tenant", json!(tenant.as_str()));
+        }
+        if let Some(id) = &self.client_id {
+            put("client_request", json!(id));
+        }
+        if let Some(id) = &self.engine_request {
+            put("engine_request", json!(id));
+            put("stream", json!(self.stream));
+            put(
+                "ttft_ms",
+                json!(self.first_token.map(|at| ms(at - self.start))),
+            );
+            put("completion_tokens", json!(self.usage.completion));
+            put("cached_tokens", json!(self.usage.cached));
+        }
+        if self.usage.prompt > 0 {
+            put("prompt_tokens", json!(self.usage.prompt));
+        }
+        if let Some(from) = &self.provenance {
+            put("prefill_epoch", json!(from.prefill_epoch));
+            put("decode_epoch", json!(from.decode_epoch));
+        }
+        Value::Object(line)
+    }
+}
+
+impl Drop for Record {
+    fn drop(&mut self) {
+        self.metrics.request_ended(self, self.outcome);
+        if !self.log.write(&self.line()) {
+            self.metrics.log_line_dropped();
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! Bodies: requests read under limits of size, memory and time; answers whole or streamed.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll};
+
+use bytes::Bytes;
+use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
+use http_body_util::{BodyExt, LengthLimitError, Limited};
+use hyper::body::{Body, Frame, Incoming, SizeHint};
+use serde_json::Value;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+
+use super::config::Config;
+use super::errors;
+use crate::engine::{Code, Fault};
+
+/// Granularity of the memory budget: a semaphore counts in u32.
+const UNIT: usize = 1024;
+
+/// A share of the memory that all bodies together may use.
+pub struct Budget(Arc<Semaphore>);
+
+impl Budget {
+    /// A budget of so many bytes.
+    pub fn new(bytes: usize) -> Self {
+        Self(Arc::new(Semaphore::new(
+            (bytes / UNIT).min(Semaphore::MAX_PERMITS),
+        )))
+    }
+
+    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
+        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
+        self.0.clone().try_acquire_many_owned(units).map_err(|_| {
+            Fault::new(
+                Code::OverCapacity,
+                "too many request bodies are being read; try again soon",
+            )
+        })
+    }
+}
+
+/// A request body and the share of the budget that it holds.
+pub struct Received {
+    /// The bytes.
+    pub bytes: Bytes,
+    _share: OwnedSemaphorePermit,
+}
+
+/// Reads a JSON body whole.
+///
+/// # Errors
+/// It is not declared as JSON (415), too large (413), too slow (408), broken off, or there is no
+/// memory for it now (503).
+pub async fn read(
+    headers: &HeaderMap,
+    body: Incoming,
+    config: &Config,
+    budget: &Budget,
+) -> Result<Received, Fault> {
+    check_media_type(headers)?;
+    let limit = config.max_body_bytes;
+    let too_large = || {
+        Fault::new(
+            Code::PayloadTooLarge,
+            format!("the body is over the limit of {limit} bytes"),
+        )
+    };
+    // A declared length is known at once; an undeclared one might be anything up to the limit.
+    let expected = body
+        .size_hint()
+        .exact()
+        .map_or(Some(limit), |n| usize::try_from(n).ok());
+    let expected = expected.filter(|&n| n <= limit).ok_or_else(too_large)?;
+    let share = budget.take(expected)?;
+    let whole = Limited::new(body, limit).collect();
+    match tokio::time::timeout(config.body_timeout, whole).await {
+        Ok(Ok(whole)) => Ok(Received {
+            bytes: whole.to_bytes(),
+            _share: share,
+        }),
+        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
+        Ok(Err(_)) => Err(Fault::new(Code::InvalidRequest, "the body was broken off")),
+        Err(_) => Err(Fault::new(
+            Code::RequestTimeout,
+            format!(
+                "the body did not arrive within {} s",
+                config.body_timeout.as_secs_f32()
+            ),
+        )),
+    }
+}
+
+/// A page that a browser shows may send text and forms to any address, a server on its own machine
+/// included, without asking; JSON it may not. So what is declared as something else is refused.
+fn check_media_type(headers: &HeaderMap) -> Result<(), Fault> {
+    let Some(value) = headers.get(header::CONTENT_TYPE) else {
+        return Ok(());
+    };
+    let essence = value
+        .to_str()
+        .unwrap_or_default()
+        .split(';')
+        .next()
+        .unwrap_or_default()
+        .trim();
+    if essence.eq_ignore_ascii_case("application/json") {
+        return Ok(());
+    }
+    Err(Fault::new(
+        Code::UnsupportedMediaType,
+        "expected `Content-Type: application/json`",
+    ))
+}
+
+/// An answer's body.
+pub enum Reply {
+    /// All of it.
+    Whole(Option<Bytes>),
+    /// Frame by frame, until the sender is dropped.
+    Stream {
+        /// Frames to send.
+        frames: mpsc::Receiver<Bytes>,
+        /// Whether the end of frames is the end of the answer. If not, the connection is broken
+        /// off, so that nobody takes the beginning of an answer for all of it.
+        complete: Arc<AtomicBool>,
+        /// The end was seen, and what came before it given time to be written.
+        ending: bool,
+    },
+}
+
+/// A stream ended without its end.
+#[derive(Debug, thiserror::Error)]
+#[error("the answer was broken off")]
+pub struct BrokenOff;
+
+impl Body for Reply {
+    type Data = Bytes;
+    type Error = BrokenOff;
+
+    fn poll_frame(
+        mut self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+    ) -> Poll<Option<Result<Frame<Bytes>, BrokenOff>>> {
+        match &mut *self {
+            Self::Whole(bytes) => Poll::Ready(bytes.take().map(|b| Ok(Frame::data(b)))),
+            Self::Stream {
+                frames,
+                complete,
+                ending,
+            } => match frames.poll_recv(cx) {
+                Poll::Pending => Poll::Pending,
+                Poll::Ready(Some(bytes)) => Poll::Ready(Some(Ok(Frame::data(bytes)))),
+                Poll::Ready(None) if complete.load(Ordering::Acquire) => Poll::Ready(None),
+                // hyper drops what it has not written yet when a body fails; it writes when a body
+                // has nothing more for now. So the last event is let out first.
+                Poll::Ready(None) if !std::mem::replace(ending, true) => {
+                    cx.waker().wake_by_ref();
+                    Poll::Pending
+                }
+                Poll::Ready(None) => Poll::Ready(Some(Err(BrokenOff))),
+            },
+        }
+    }
+
+    fn is_end_stream(&self) -> bool {
+        matches!(self, Self::Whole(None))
+    }
+
+    fn size_hint(&self) -> SizeHint {
+        match self {
+            Self::Whole(bytes) => SizeHint::with_exact(bytes.as_ref().map_or(0, Bytes::len) as u64),
+            Self::Stream { .. } => SizeHint::default(),
+        }
+    }
+}
+
+/// A whole answer of this media type.
+pub fn whole(status: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(Some(bytes.into())));
+    *response.status_mut() = status;
+    response
+        .headers_mut()
+        .insert(header::CONTENT_TYPE, HeaderValue::from_static(media));
+    response
+}
+
+/// A whole answer in JSON.
+pub fn json(status: StatusCode, value: &Value) -> Response<Reply> {
+    whole(status, "application/json", value.to_string())
+}
+
+/// A fault as status, Retry-After and envelope.
+pub fn fault(fault: &Fault) -> Response<Reply> {
+    let mut response = json(errors::row(fault.code).status, &errors::envelope(fault));
+    let headers = response.headers_mut();
+    if let Some(seconds) = errors::retry_after_s(fault) {
+        headers.insert(header::RETRY_AFTER, seconds.into());
+    }
+    if fault.code == Code::InvalidApiKey {
+        headers.insert(header::WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+    }
+    // What was not read of the body would be taken for the next request.
+    if matches!(
+        fault.code,
+        Code::RequestTimeout | Code::PayloadTooLarge | Code::HeadersTooLarge
+    ) {
+        headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
+}

@@ -1,0 +1,150 @@
+//! One choice of an answer on its way from tokens to text: detokenized, cut at a stop string,
+//! its log-probabilities kept beside the text that they belong to.
+
+use text::StopMatcher;
+
+use super::text::{Detokenize, Text};
+use crate::engine::{Finish, TokenOut};
+
+/// A sampled token and where its text begins in the answer, in characters.
+#[derive(Clone, Debug, PartialEq)]
+pub struct TokenLog {
+    /// The token with its log-probabilities.
+    pub token: TokenOut,
+    /// Characters of the answer before this token.
+    pub offset: usize,
+}
+
+/// What may now be shown of a choice.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Piece {
+    /// Index of the choice.
+    pub choice: u16,
+    /// New text; empty while a character or a possible stop string is incomplete.
+    pub text: String,
+    /// Log-probabilities of the tokens whose text begins in what was shown.
+    pub logs: Vec<TokenLog>,
+    /// The choice ended here.
+    pub finish: Option<Finish>,
+}
+
+/// The text of one choice so far.
+pub struct ChoiceText {
+    index: u16,
+    detokenize: Box<dyn Detokenize>,
+    stops: StopMatcher,
+    ignore_eos: bool,
+    keep_logs: bool,
+    /// Tokens counted.
+    tokens: u32,
+    /// Characters decoded, shown or held.
+    decoded: usize,
+    /// Characters shown.
+    shown: usize,
+    /// Log-probabilities of text that is still held.
+    held: Vec<TokenLog>,
+    finish: Option<Finish>,
+    /// It was ended here, at a stop string; the engine may not have heard of it yet.
+    cut: bool,
+}
+
+impl ChoiceText {
+    /// A choice without tokens.
+    pub fn new(
+        index: u16,
+        text: &dyn Text,
+        stops: StopMatcher,
+        logs: bool,
+        ignore_eos: bool,
+    ) -> Self {
+        Self {
+            index,
+            detokenize: text.stream(),
+            stops,
+            ignore_eos,
+            keep_logs: logs,
+            tokens: 0,
+            decoded: 0,
+            shown: 0,
+            held: Vec::new(),
+            finish: None,
+            cut: false,
+        }
+    }
+
+    /// Tokens sampled for this choice, a stop token and those of a stop string included.
+    pub fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
+    /// Why it ended, once it has.
+    pub fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    /// Takes the next token. The piece ends the choice if a stop string is complete.
+    pub fn push(&mut self, token: TokenOut, text: &dyn Text) -> Piece {
+        debug_assert!(self.finish.is_none(), "nothing follows the end");
+        self.tokens += 1;
+        if !self.ignore_eos && text.is_end(token.id) {
+            return self.piece(String::new());
+        }
+        let new = self.detokenize.push(token.id);
+        if self.keep_logs {
+            self.held.push(TokenLog {
+                token,
+                offset: self.decoded,
+            });
+        }
+        let piece = self.scan(&new);
+        self.cut = piece.finish.is_some();
+        piece
+    }
+
+    /// Whether a stop string ended it here, before the engine did.
+    pub fn is_cut(&self) -> bool {
+        self.cut
+    }
+
+    /// The engine ended the choice: shows what was held.
+    pub fn end(&mut self, reason: Finish) -> Piece {
+        let tail = self.detokenize.finish();
+        let mut piece = self.scan(&tail);
+        if piece.finish.is_none() {
+            let rest = self.stops.flush();
+            self.shown += rest.chars().count();
+            piece.text += &rest;
+            piece.logs.append(&mut self.held);
+            self.finish = Some(reason);
+            piece.finish = self.finish;
+        }
+        piece
+    }
+
+    fn scan(&mut self, new: &str) -> Piece {
+        self.decoded += new.chars().count();
+        let scan = self.stops.push(new);
+        if scan.stopped.is_some() {
+            self.finish = Some(Finish::Stop);
+        }
+        self.piece(scan.text)
+    }
+
+    fn piece(&mut self, text: String) -> Piece {
+        self.shown += text.chars().count();
+        // In order, so the first token whose text is still held ends the run. Tokens of a matched
+        // stop string begin at or behind the cut: they are counted, not shown.
+        let ready = self
+            .held
+            .iter()
+            .take_while(|log| log.offset < self.shown)
+            .count();
+        let logs = self.held.drain(..ready).collect();
+        Piece {
+            choice: self.index,
+            text,
+            logs,
+            finish: self.finish,
+        }
+    }
+}

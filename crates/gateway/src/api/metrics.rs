@@ -1,0 +1,299 @@
+//! `GET /metrics`: what the HTTP half counts, and what the engine says about its workers.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::text::encode;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::counter::Counter;
+use prometheus_client::metrics::family::Family;
+use prometheus_client::metrics::gauge::Gauge;
+use prometheus_client::metrics::histogram::Histogram;
+use prometheus_client::registry::Registry;
+
+use super::access_log::{Outcome, Record};
+use crate::engine::{Count, Engine, EngineFacts, Readiness, WorkerFacts};
+
+/// Counters and histograms of one gateway; no globals, so that tests run side by side.
+pub struct Metrics {
+    registry: Registry,
+    requests: Family<RequestLabels, Counter>,
+    first_token: Histogram,
+    inter_token: Histogram,
+    latency: Histogram,
+    prompt_tokens: Counter,
+    generation_tokens: Counter,
+    cached_tokens: Counter,
+    dropped_lines: Counter,
+    /// Generations under way.
+    pub running: Gauge,
+    /// Open connections.
+    pub connections: Gauge,
+}
+
+/// Every label has few values: routes, statuses and codes are lists in the code.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct RequestLabels {
+    route: &'static str,
+    status: u16,
+    outcome: &'static str,
+}
+
+/// From a small model on a fast machine to a long prompt on a slow one.
+const SECONDS: [f64; 16] = [
+    0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+impl Metrics {
+    /// Metrics of a gateway in front of this engine.
+    pub fn new(engine: Arc<dyn Engine>) -> Self {
+        let mut registry = Registry::with_prefix("cofferdam");
+        let seconds = || Histogram::new(SECONDS);
+        let metrics = Self {
+            requests: Family::default(),
+            first_token: seconds(),
+            inter_token: seconds(),
+            latency: seconds(),
+            prompt_tokens: Counter::default(),
+            generation_tokens: Counter::default(),
+            cached_tokens: Counter::default(),
+            dropped_lines: Counter::default(),
+            running: Gauge::default(),
+            connections: Gauge::default(),
+            registry: Registry::default(),
+        };
+        let r = &mut registry;
+        r.register("requests", "HTTP requests ended", metrics.requests.clone());
+        r.register(
+            "time_to_first_token_seconds",
+            "From the head of a request to its first token",
+            metrics.first_token.clone(),
+        );
+        r.register(
+            "inter_token_latency_seconds",
+            "Between deliveries of tokens of a request",
+            metrics.inter_token.clone(),
+        );
+        r.register(
+            "e2e_request_latency_seconds",
+            "From the head of a generation request to its end, if it ended well",
+            metrics.latency.clone(),
+        );
+        r.register(
+            "prompt_tokens",
+            "Prompt tokens of requests that workers took on",
+            metrics.prompt_tokens.clone(),
+        );
+        r.register(
+            "generation_tokens",
+            "Tokens sampled",
+            metrics.generation_tokens.clone(),
+        );
+        r.register(
+            "prompt_tokens_cached",
+            "Prompt tokens not computed again",
+            metrics.cached_tokens.clone(),
+        );
+        r.register(
+            "access_log_lines_dropped",
+            "Access log lines lost to a slow sink",
+            metrics.dropped_lines.clone(),
+        );
+        r.register(
+            "requests_running",
+            "Generations under way",
+            metrics.running.clone(),
+        );
+        r.register(
+            "connections",
+            "Open HTTP connections",
+            metrics.connections.clone(),
+        );
+        registry.register_collector(Box::new(EngineCollector(engine)));
+        Self {
+            registry,
+            ..metrics
+        }
+    }
+
+    /// The page, in OpenMetrics text.
+    pub fn page(&self) -> String {
+        let mut page = String::new();
+        // Writing to a String cannot fail; a collector's own error leaves a page without "# EOF",
+        // which a scraper refuses.
+        let _ = encode(&mut page, &self.registry);
+        page
+    }
+
+    /// A first token came this long after its request.
+    pub fn first_token(&self, wait: Duration) {
+        self.first_token.observe(wait.as_secs_f64());
+    }
+
+    /// A further delivery of tokens came this long after the one before.
+    pub fn next_token(&self, wait: Duration) {
+        self.inter_token.observe(wait.as_secs_f64());
+    }
+
+    /// An access log line was lost.
+    pub fn log_line_dropped(&self) {
+        self.dropped_lines.inc();
+    }
+
+    /// A request ended.
+    pub fn request_ended(&self, record: &Record, outcome: Outcome) {
+        let labels = RequestLabels {
+            route: record.route,
+            status: record.status,
+            outcome: outcome.as_str(),
+        };
+        self.requests.get_or_create(&labels).inc();
+        if record.provenance.is_some() {
+            self.prompt_tokens.inc_by(record.usage.prompt.into());
+            self.generation_tokens
+                .inc_by(record.usage.completion.into());
+            self.cached_tokens.inc_by(record.usage.cached.into());
+            if outcome == Outcome::Ok {
+                self.latency.observe(record.start.elapsed().as_secs_f64());
+            }
+        }
+    }
+}
+
+/// Asks the engine on every scrape.
+struct EngineCollector(Arc<dyn Engine>);
+
+impl fmt::Debug for EngineCollector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("EngineCollector")
+    }
+}
+
+impl Collector for EngineCollector {
+    fn encode(&self, mut encoder: DescriptorEncoder) -> fmt::Result {
+        let facts = self.0.facts();
+        let e = &mut encoder;
+        let ready = u64::from(facts.readiness == Readiness::Ready);
+        gauge(
+            e,
+            "ready",
+            "Whether a request sent now would be taken",
+            [(vec![], ready)],
+        )?;
+        if let Some(limit) = &facts.limit {
+            gauge(
+                e,
+                "context_limit_tokens",
+                "Largest prompt, and largest sum of prompt and output",
+                [
+                    (
+                        vec![("of", "prompt".to_owned())],
+                        limit.max_prompt_tokens.into(),
+                    ),
+                    (
+                        vec![("of", "prompt_plus_output".to_owned())],
+                        limit.max_model_len.into(),
+                    ),
+                ],
+            )?;
+        }
+        let each = |value: fn(&WorkerFacts) -> u64| {
+            facts
+                .workers
+                .iter()
+                .map(move |w| (worker_labels(w), value(w)))
+        };
+        gauge(
+            e,
+            "worker_ready",
+            "Whether the worker takes work",
+            each(|w| u64::from(w.readiness == Readiness::Ready)),
+        )?;
+        gauge(
+            e,
+            "pool_tokens",
+            "Measured size of the worker's KV pool",
+            each(|w| w.pool_tokens),
+        )?;
+        gauge(
+            e,
+            "pages",
+            "Pages of the worker's KV pool by state",
+            pages(&facts),
+        )?;
+        gauge(
+            e,
+            "worker_info",
+            "The worker's present life",
+            facts.workers.iter().map(|w| {
+                let mut labels = worker_labels(w);
+                labels.push(("epoch", w.epoch.clone()));
+                (labels, 1)
+            }),
+        )?;
+        counters(e, &facts)
+    }
+}
+
+type Labels = Vec<(&'static str, String)>;
+
+fn worker_labels(worker: &WorkerFacts) -> Labels {
+    vec![
+        ("role", worker.role.as_str().to_owned()),
+        ("worker", worker.name.clone()),
+    ]
+}
+
+fn pages(facts: &EngineFacts) -> impl Iterator<Item = (Labels, u64)> {
+    facts.workers.iter().flat_map(|worker| {
+        worker.pages.by_state().map(|(state, count)| {
+            let mut labels = worker_labels(worker);
+            labels.push(("state", state.to_owned()));
+            (labels, count)
+        })
+    })
+}
+
+/// Each counter's name once, with a series for every worker that has it; a name that workers and
+/// the engine share would be two counters, so the engine's own stand under role `gateway`.
+fn counters(encoder: &mut DescriptorEncoder, facts: &EngineFacts) -> fmt::Result {
+    let own = facts
+        .counters
+        .iter()
+        .map(|c| (c, vec![("role", "gateway".to_owned())]));
+    let workers = facts
+        .workers
+        .iter()
+        .flat_map(|w| w.counters.iter().map(|c| (c, worker_labels(w))));
+    let mut names = std::collections::BTreeMap::<&str, Vec<(&Count, Labels)>>::new();
+    for (count, labels) in own.chain(workers) {
+        names.entry(count.name).or_default().push((count, labels));
+    }
+    for (name, series) in names {
+        let mut family =
+            encoder.encode_descriptor(name, series[0].0.help, None, MetricType::Counter)?;
+        for (count, labels) in series {
+            let none: Option<&prometheus_client::metrics::exemplar::Exemplar<Labels, u64>> = None;
+            family
+                .encode_family(&labels)?
+                .encode_counter(&count.value, none)?;
+        }
+    }
+    Ok(())
+}
+
+fn gauge(
+    encoder: &mut DescriptorEncoder,
+    name: &str,
+    help: &str,
+    series: impl IntoIterator<Item = (Labels, u64)>,
+) -> fmt::Result {
+    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
+    for (labels, value) in series {
+        family.encode_family(&labels)?.encode_gauge(&value)?;
+    }
+    Ok(())
+}

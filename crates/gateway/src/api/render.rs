@@ -1,0 +1,230 @@
+//! The JSON of answers, in both of OpenAI's forms. Nothing here decides anything.
+
+use serde_json::{Map, Value, json};
+
+use super::ask::{Ask, Dialect};
+use super::choice::{Piece, TokenLog};
+use super::run::Usage;
+use super::text::Text;
+use crate::engine::Finish;
+
+/// What all objects of one answer share.
+pub struct Envelope {
+    dialect: Dialect,
+    id: String,
+    model: String,
+    created: u64,
+    usage_in_chunks: bool,
+    logs: bool,
+}
+
+impl Envelope {
+    /// The envelope of the answer to `ask`, under the gateway's own id.
+    pub fn new(ask: &Ask, request: &str, model: &str, created: u64) -> Self {
+        let prefix = match ask.dialect {
+            Dialect::Chat => "chatcmpl",
+            Dialect::Completion => "cmpl",
+        };
+        Self {
+            dialect: ask.dialect,
+            id: format!("{prefix}-{request}"),
+            model: model.to_owned(),
+            created,
+            usage_in_chunks: ask.include_usage,
+            logs: ask.sampling.logprobs.is_some(),
+        }
+    }
+
+    fn object(&self, kind: &str, choices: Vec<Value>) -> Map<String, Value> {
+        let mut map = Map::new();
+        map.insert("id".into(), json!(self.id));
+        map.insert("object".into(), json!(kind));
+        map.insert("created".into(), json!(self.created));
+        map.insert("model".into(), json!(self.model));
+        map.insert("choices".into(), Value::Array(choices));
+        map
+    }
+
+    fn chunk(&self, choices: Vec<Value>, usage: Option<Usage>) -> Value {
+        let kind = match self.dialect {
+            Dialect::Chat => "chat.completion.chunk",
+            Dialect::Completion => "text_completion",
+        };
+        let mut map = self.object(kind, choices);
+        if self.usage_in_chunks {
+            map.insert("usage".into(), usage.map_or(Value::Null, usage_json));
+        }
+        Value::Object(map)
+    }
+
+    /// The chunk that opens a choice of a chat; completions have none.
+    pub fn opening(&self, choice: u16) -> Option<Value> {
+        (self.dialect == Dialect::Chat).then(|| {
+            let delta = json!({"role": "assistant", "content": ""});
+            self.chunk(
+                vec![json!({
+                    "index": choice, "delta": delta, "logprobs": null, "finish_reason": null,
+                })],
+                None,
+            )
+        })
+    }
+
+    /// The chunks of a piece: none if it shows nothing.
+    pub fn chunks(&self, piece: &Piece, text: &dyn Text) -> Vec<Value> {
+        let mut chunks = Vec::new();
+        let shows = !piece.text.is_empty() || !piece.logs.is_empty();
+        match self.dialect {
+            Dialect::Chat => {
+                if shows {
+                    let choice = json!({
+                        "index": piece.choice,
+                        "delta": {"content": piece.text},
+                        "logprobs": self.logprobs(&piece.logs, text),
+                        "finish_reason": null,
+                    });
+                    chunks.push(self.chunk(vec![choice], None));
+                }
+                if let Some(finish) = piece.finish {
+                    let choice = json!({
+                        "index": piece.choice,
+                        "delta": {},
+                        "logprobs": null,
+                        "finish_reason": reason(finish),
+                    });
+                    chunks.push(self.chunk(vec![choice], None));
+                }
+            }
+            Dialect::Completion if shows || piece.finish.is_some() => {
+                let choice = json!({
+                    "index": piece.choice,
+                    "text": piece.text,
+                    "logprobs": self.logprobs(&piece.logs, text),
+                    "finish_reason": piece.finish.map(reason),
+                });
+                chunks.push(self.chunk(vec![choice], None));
+            }
+            Dialect::Completion => {}
+        }
+        chunks
+    }
+
+    /// The last chunk of a stream that was asked for its usage.
+    pub fn closing(&self, usage: Usage) -> Option<Value> {
+        self.usage_in_chunks
+            .then(|| self.chunk(Vec::new(), Some(usage)))
+    }
+
+    /// A whole answer; `pieces` has one merged piece for each choice, in order.
+    pub fn whole(&self, pieces: &[Piece], usage: Usage, text: &dyn Text) -> Value {
+        let choices = pieces
+            .iter()
+            .map(|piece| {
+                let logprobs = self.logprobs(&piece.logs, text);
+                let finish = piece.finish.map(reason);
+                match self.dialect {
+                    Dialect::Chat => json!({
+                        "index": piece.choice,
+                        "message": {"role": "assistant", "content": piece.text, "refusal": null},
+                        "logprobs": logprobs,
+                        "finish_reason": finish,
+                    }),
+                    Dialect::Completion => json!({
+                        "index": piece.choice,
+                        "text": piece.text,
+                        "logprobs": logprobs,
+                        "finish_reason": finish,
+                    }),
+                }
+            })
+            .collect();
+        let kind = match self.dialect {
+            Dialect::Chat => "chat.completion",
+            Dialect::Completion => "text_completion",
+        };
+        let mut map = self.object(kind, choices);
+        map.insert("usage".into(), usage_json(usage));
+        Value::Object(map)
+    }
+
+    fn logprobs(&self, logs: &[TokenLog], text: &dyn Text) -> Value {
+        if !self.logs {
+            return Value::Null;
+        }
+        match self.dialect {
+            Dialect::Chat => chat_logprobs(logs, text),
+            Dialect::Completion => completion_logprobs(logs, text),
+        }
+    }
+}
+
+fn reason(finish: Finish) -> &'static str {
+    match finish {
+        Finish::Stop => "stop",
+        Finish::Length => "length",
+    }
+}
+
+fn usage_json(usage: Usage) -> Value {
+    json!({
+        "prompt_tokens": usage.prompt,
+        "completion_tokens": usage.completion,
+        "total_tokens": u64::from(usage.prompt) + u64::from(usage.completion),
+        "prompt_tokens_details": {"cached_tokens": usage.cached},
+    })
+}
+
+fn chat_logprobs(logs: &[TokenLog], text: &dyn Text) -> Value {
+    let one = |id: u32, logprob: Option<f32>| {
+        let bytes = text.bytes(id);
+        let mut map = Map::new();
+        map.insert("token".into(), json!(String::from_utf8_lossy(&bytes)));
+        map.insert("logprob".into(), json!(logprob));
+        map.insert("bytes".into(), json!(bytes));
+        map
+    };
+    let content: Vec<Value> = logs
+        .iter()
+        .map(|log| {
+            let top: Vec<Value> = log
+                .token
+                .top
+                .iter()
+                .map(|&(id, logprob)| Value::Object(one(id, Some(logprob))))
+                .collect();
+            let mut map = one(log.token.id, log.token.logprob);
+            map.insert("top_logprobs".into(), Value::Array(top));
+            Value::Object(map)
+        })
+        .collect();
+    json!({"content": content, "refusal": null})
+}
+
+fn completion_logprobs(logs: &[TokenLog], text: &dyn Text) -> Value {
+    let shown = |id| token_key(&text.bytes(id));
+    let top = |log: &TokenLog| -> Map<String, Value> {
+        log.token
+            .top
+            .iter()
+            .map(|&(id, logprob)| (shown(id), json!(logprob)))
+            .collect()
+    };
+    json!({
+        "tokens": logs.iter().map(|log| shown(log.token.id)).collect::<Vec<_>>(),
+        "token_logprobs": logs.iter().map(|log| log.token.logprob).collect::<Vec<_>>(),
+        "top_logprobs": logs.iter().map(top).collect::<Vec<_>>(),
+        "text_offset": logs.iter().map(|log| log.offset).collect::<Vec<_>>(),
+    })
+}
+
+/// A token as a key of a map: bytes that are not text are spelled out, as OpenAI does, so that two
+/// such tokens do not become one key.
+fn token_key(bytes: &[u8]) -> String {
+    match std::str::from_utf8(bytes) {
+        Ok(text) => text.to_owned(),
+        Err(_) => {
+            let spelled: String = bytes.iter().map(|b| format!("\\x{b:02x}")).collect();
+            format!("bytes:{spelled}")
+        }
+    }
+}

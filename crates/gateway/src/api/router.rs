@@ -1,0 +1,304 @@
+//! From a request's head to whoever answers it.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+
+use http::request::Parts;
+use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use hyper::body::Incoming;
+use prometheus_client::metrics::gauge::Gauge;
+use tokio::sync::{Semaphore, watch};
+
+use super::access_log::{AccessLog, Outcome, Record};
+use super::ask::Dialect;
+use super::body::{self, Budget, Reply};
+use super::config::Config;
+use super::identity::Minter;
+use super::metrics::Metrics;
+use super::server::Phase;
+use super::text::Text;
+use super::{auth, generate, models, status, tokenize};
+use crate::engine::{Code, Engine, Fault};
+
+/// Texts tokenized or parsed at once: each may keep a core busy for a while.
+const MAX_BLOCKING: usize = 4;
+/// Most of a client's own request id that is logged.
+const MAX_CLIENT_ID: usize = 128;
+
+/// Whether a connection is served.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Door {
+    /// It is.
+    Open,
+    /// There are too many: it is told so and closed.
+    Full,
+}
+
+/// What all connections share.
+pub struct Shared {
+    /// The limits.
+    pub config: Config,
+    /// Who computes.
+    pub engine: Arc<dyn Engine>,
+    /// Tokenizer and template.
+    pub text: Arc<dyn Text>,
+    /// How far the end has come.
+    pub phase: watch::Receiver<Phase>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// Memory for bodies.
+    pub budget: Budget,
+    /// Places for generations.
+    pub running: Arc<Semaphore>,
+    /// Places for work that keeps a core busy.
+    pub blocking: Arc<Semaphore>,
+    log: AccessLog,
+    minter: Minter,
+}
+
+impl Shared {
+    /// The shared state of a gateway that begins.
+    pub fn new(
+        config: Config,
+        engine: Arc<dyn Engine>,
+        text: Arc<dyn Text>,
+        phase: watch::Receiver<Phase>,
+    ) -> Arc<Self> {
+        let log = config.access_log.clone();
+        Arc::new(Self {
+            budget: Budget::new(config.body_budget_bytes),
+            running: Arc::new(Semaphore::new(config.max_running)),
+            blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
+            metrics: Arc::new(Metrics::new(engine.clone())),
+            minter: Minter::new(),
+            config,
+            engine,
+            text,
+            phase,
+            log,
+        })
+    }
+
+    /// Counts a connection until the guard is dropped.
+    pub fn count_connection(&self) -> Counted {
+        Counted::new(&self.metrics.connections)
+    }
+
+    /// Answers one request.
+    pub async fn answer(
+        self: Arc<Self>,
+        request: Request<Incoming>,
+        door: Door,
+    ) -> Result<Response<Reply>, Infallible> {
+        let name = self.minter.request();
+        let (head, body) = request.into_parts();
+        let mut record = Record::new(self.log.clone(), self.metrics.clone(), name.id.clone());
+        record.client_id = client_id(&head.headers);
+        let mut response = match self.judge(&head, door, &mut record) {
+            Ok(Route::Generate(dialect)) => {
+                generate::answer(&self, dialect, &head.headers, body, name.seed, record).await
+            }
+            Ok(route) => {
+                let answer = self.plain(route, &head.headers, body, &mut record).await;
+                finish(record, answer)
+            }
+            Err(fault) => finish(record, Err(fault)),
+        };
+        let headers = response.headers_mut();
+        if let Ok(id) = HeaderValue::from_str(&name.id) {
+            headers.insert("x-request-id", id);
+        }
+        if response.status() == http::StatusCode::METHOD_NOT_ALLOWED
+            && let Some((_, allowed, _)) = find(head.uri.path())
+        {
+            response
+                .headers_mut()
+                .insert(header::ALLOW, HeaderValue::from_static(allowed));
+        }
+        if door == Door::Full {
+            response
+                .headers_mut()
+                .insert(header::CONNECTION, HeaderValue::from_static("close"));
+        }
+        Ok(response)
+    }
+
+    /// Everything that can be refused by the head alone.
+    fn judge(&self, head: &Parts, door: Door, record: &mut Record) -> Result<Route, Fault> {
+        let size = head_size(head);
+        if size > self.config.max_header_bytes {
+            let limit = self.config.max_header_bytes;
+            let message =
+                format!("request line and headers have {size} bytes; the limit is {limit}");
+            return Err(Fault::new(Code::HeadersTooLarge, message));
+        }
+        if door == Door::Full {
+            let message = format!("all {} connections are in use", self.config.max_connections);
+            return Err(Fault::new(Code::OverCapacity, message));
+        }
+        let (name, allowed, route) = find(head.uri.path())
+            .ok_or_else(|| Fault::new(Code::NotFound, "there is no such path; see docs/api.md"))?;
+        record.route = name;
+        if head.method.as_str() != allowed {
+            let message = format!("{name} takes {allowed} only");
+            return Err(Fault::new(Code::MethodNotAllowed, message));
+        }
+        if route.needs_key() {
+            let tenant = auth::tenant(self.config.keys.as_ref(), &head.headers)?;
+            record.tenant = Some(tenant);
+        }
+        Ok(route)
+    }
+
+    async fn plain(
+        self: &Arc<Self>,
+        route: Route,
+        headers: &HeaderMap,
+        incoming: Incoming,
+        record: &mut Record,
+    ) -> Result<Response<Reply>, Fault> {
+        match route {
+            Route::Generate(_) => Err(Fault::new(Code::Internal, "misrouted")),
+            Route::Models => Ok(models::list(&self.engine.facts())),
+            Route::Model(id) => models::one(&self.engine.facts(), &id),
+            Route::Tokenize => {
+                let received = body::read(headers, incoming, &self.config, &self.budget).await?;
+                tokenize::tokenize(self, received, record).await
+            }
+            Route::Detokenize => {
+                let received = body::read(headers, incoming, &self.config, &self.budget).await?;
+                tokenize::detokenize(self, received).await
+            }
+            Route::Version => Ok(status::version()),
+            Route::Live => Ok(status::live()),
+            Route::Ready => status::ready(self),
+            Route::Info => Ok(status::info(self)),
+            Route::Metrics => Ok(status::metrics(self)),
+        }
+    }
+
+    /// Runs work that keeps a core busy where that is allowed; waits for a place.
+    ///
+    /// # Errors
+    /// The work's own, or `internal` if it panicked.
+    pub async fn block<T: Send + 'static>(
+        &self,
+        work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
+    ) -> Result<T, Fault> {
+        let place = self.blocking.clone().acquire_owned().await;
+        // The place goes with the work: a client that leaves does not free it early.
+        tokio::task::spawn_blocking(move || {
+            let _place = place;
+            work()
+        })
+        .await
+        .unwrap_or_else(|_| Err(Fault::new(Code::Internal, "reading the request failed")))
+    }
+}
+
+/// Ends a record with its answer.
+pub fn finish(mut record: Record, answer: Result<Response<Reply>, Fault>) -> Response<Reply> {
+    let response = match answer {
+        Ok(response) => {
+            record.end(Outcome::Ok);
+            response
+        }
+        Err(fault) => {
+            record.fail(&fault);
+            body::fault(&fault)
+        }
+    };
+    record.status = response.status().as_u16();
+    response
+}
+
+/// Something that is counted while it exists.
+pub struct Counted(Gauge);
+
+impl Counted {
+    /// Counts one more.
+    pub fn new(gauge: &Gauge) -> Self {
+        gauge.inc();
+        Self(gauge.clone())
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.dec();
+    }
+}
+
+/// What can be asked.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Route {
+    Generate(Dialect),
+    Models,
+    Model(String),
+    Tokenize,
+    Detokenize,
+    Version,
+    Live,
+    Ready,
+    Info,
+    Metrics,
+}
+
+impl Route {
+    /// Whoever only looks whether the server is alive, ready or busy needs no key: load balancers
+    /// and scrapers have none, and none of these answers depends on a tenant.
+    fn needs_key(&self) -> bool {
+        !matches!(
+            self,
+            Self::Version | Self::Live | Self::Ready | Self::Metrics
+        )
+    }
+}
+
+/// The name of a path in logs, its only method, and its route.
+fn find(path: &str) -> Option<(&'static str, &'static str, Route)> {
+    let (get, post) = (Method::GET, Method::POST);
+    let (name, method, route) = match path {
+        "/v1/chat/completions" => ("/v1/chat/completions", post, Route::Generate(Dialect::Chat)),
+        "/v1/completions" => (
+            "/v1/completions",
+            post,
+            Route::Generate(Dialect::Completion),
+        ),
+        "/v1/models" => ("/v1/models", get, Route::Models),
+        "/tokenize" => ("/tokenize", post, Route::Tokenize),
+        "/detokenize" => ("/detokenize", post, Route::Detokenize),
+        "/version" => ("/version", get, Route::Version),
+        "/livez" => ("/livez", get, Route::Live),
+        "/readyz" => ("/readyz", get, Route::Ready),
+        "/health" => ("/health", get, Route::Ready),
+        "/server_info" => ("/server_info", get, Route::Info),
+        "/metrics" => ("/metrics", get, Route::Metrics),
+        _ => {
+            let id = path
+                .strip_prefix("/v1/models/")
+                .filter(|id| !id.is_empty())?;
+            ("/v1/models/{id}", get, Route::Model(models::unescape(id)))
+        }
+    };
+    Some((
+        name,
+        if method == Method::GET { "GET" } else { "POST" },
+        route,
+    ))
+}
+
+fn head_size(head: &Parts) -> usize {
+    let line = head.method.as_str().len() + head.uri.path().len();
+    let query = head.uri.query().map_or(0, str::len);
+    let headers = head
+        .headers
+        .iter()
+        .map(|(name, value)| name.as_str().len() + value.len() + 4);
+    line + query + headers.sum::<usize>()
+}
+
+fn client_id(headers: &HeaderMap) -> Option<String> {
+    let id = headers.get("x-request-id")?.to_str().ok()?;
+    Some(id.chars().take(MAX_CLIENT_ID).collect())
+}

@@ -1,0 +1,153 @@
+//! What the HTTP half needs of a tokenizer and a chat template: a trait, so that tests can bring a
+//! small one, and [`ServedText`], which is crate `text` with its errors in a client's words.
+
+use text::{ChatTemplate, Detokenizer, Error, Message, Tokenizer};
+
+use crate::engine::{Code, Fault};
+
+/// One message of a conversation, checked: a known role and plain text.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ChatMessage {
+    /// `system`, `user` or `assistant`.
+    pub role: &'static str,
+    /// What was said.
+    pub content: String,
+}
+
+/// Tokenizer and chat template of the served model.
+pub trait Text: Send + Sync + 'static {
+    /// Number of token ids; every id is below it.
+    fn vocab(&self) -> u32;
+
+    /// Whether this token ends an answer.
+    fn is_end(&self, token: u32) -> bool;
+
+    /// Token ids of a text. `add_special`: with the marks that the model wants around a bare
+    /// prompt. Slow for long texts: call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// The text cannot be tokenized.
+    fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Fault>;
+
+    /// Token ids of a conversation by the model's template; with `open_answer` the prompt ends
+    /// where the assistant would begin to speak.
+    ///
+    /// # Errors
+    /// The template refuses the conversation (its words are passed on).
+    fn chat(&self, messages: &[ChatMessage], open_answer: bool) -> Result<Vec<u32>, Fault>;
+
+    /// Text of token ids, all of which are below [`Text::vocab`]; special tokens are shown.
+    ///
+    /// # Errors
+    /// The ids cannot be decoded.
+    fn decode(&self, tokens: &[u32]) -> Result<String, Fault>;
+
+    /// The bytes that one token stands for; not always whole characters.
+    fn bytes(&self, token: u32) -> Vec<u8>;
+
+    /// Begins to turn the tokens of one answer into text. Special tokens are not shown.
+    fn stream(&self) -> Box<dyn Detokenize>;
+}
+
+/// Turns the tokens of one answer into text, as they come.
+pub trait Detokenize: Send {
+    /// The text that this token completes; bytes that are not yet a whole character are held.
+    fn push(&mut self, token: u32) -> String;
+
+    /// What is still held, with U+FFFD for what never became a character.
+    fn finish(&mut self) -> String;
+}
+
+/// Tokenizer and chat template of a GGUF.
+pub struct ServedText {
+    tokenizer: Tokenizer,
+    template: ChatTemplate,
+}
+
+impl ServedText {
+    /// What clients of this model speak.
+    pub fn new(tokenizer: Tokenizer, template: ChatTemplate) -> Self {
+        Self {
+            tokenizer,
+            template,
+        }
+    }
+}
+
+impl Text for ServedText {
+    fn vocab(&self) -> u32 {
+        self.tokenizer.vocab_size().try_into().unwrap_or(u32::MAX)
+    }
+
+    fn is_end(&self, token: u32) -> bool {
+        self.tokenizer.is_end(token)
+    }
+
+    fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Fault> {
+        let tokens = if add_special {
+            self.tokenizer.encode_prompt(text)
+        } else {
+            self.tokenizer.encode(text, true)
+        };
+        tokens.map_err(|error| blame(error, "prompt"))
+    }
+
+    fn chat(&self, messages: &[ChatMessage], open_answer: bool) -> Result<Vec<u32>, Fault> {
+        let messages: Vec<Message> = messages
+            .iter()
+            .map(|m| Message::new(m.role, m.content.as_str()))
+            .collect();
+        let tokens = self
+            .template
+            .render_chat(&self.tokenizer, &messages, open_answer);
+        tokens.map_err(|error| blame(error, "messages"))
+    }
+
+    fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {
+        self.tokenizer
+            .decode(tokens)
+            .map_err(|error| blame(error, "tokens"))
+    }
+
+    fn bytes(&self, token: u32) -> Vec<u8> {
+        self.tokenizer
+            .token_bytes(token)
+            .unwrap_or_default()
+            .to_vec()
+    }
+
+    fn stream(&self) -> Box<dyn Detokenize> {
+        Box::new(ServedStream {
+            detokenizer: Detokenizer::new(&self.tokenizer),
+            tokenizer: self.tokenizer.clone(),
+        })
+    }
+}
+
+/// Whose fault it is: what a client sent is told to it, what the model's file has wrong is ours.
+fn blame(error: Error, param: &'static str) -> Fault {
+    match error {
+        Error::Refused(_) | Error::TemplateFuel | Error::UnknownToken { .. } => {
+            Fault::new(Code::InvalidRequest, error.to_string()).on(param)
+        }
+        _ => Fault::new(Code::Internal, error.to_string()),
+    }
+}
+
+struct ServedStream {
+    detokenizer: Detokenizer,
+    tokenizer: Tokenizer,
+}
+
+impl Detokenize for ServedStream {
+    fn push(&mut self, token: u32) -> String {
+        if self.tokenizer.is_special(token) {
+            return String::new();
+        }
+        self.detokenizer.push(token)
+    }
+
+    fn finish(&mut self) -> String {
+        self.detokenizer.flush()
+    }
+}

@@ -1,0 +1,105 @@
+//! `POST /tokenize` and `/detokenize`, in vLLM's shapes.
+
+use std::sync::Arc;
+
+use http::{Response, StatusCode};
+use serde_json::{Value, json};
+
+use super::access_log::Record;
+use super::ask::{messages, token_ids};
+use super::body::{self, Received, Reply};
+use super::fields::{Fields, invalid};
+use super::models;
+use super::router::Shared;
+use crate::engine::{Code, Fault};
+
+/// A text or a conversation to token ids: exactly what a generation request would be given.
+///
+/// # Errors
+/// A field cannot be served as asked.
+pub async fn tokenize(
+    shared: &Arc<Shared>,
+    received: Received,
+    record: &mut Record,
+) -> Result<Response<Reply>, Fault> {
+    let facts = shared.engine.facts();
+    let text = shared.text.clone();
+    let max_model_len = facts.limit.as_ref().map(|limit| limit.max_model_len);
+    let (tokens, strings) = shared
+        .block(move || {
+            let mut fields = Fields::parse(&received.bytes)?;
+            models::resolve(&facts, fields.text("model")?.as_deref())?;
+            let strings = fields.flag("return_token_strs")?.unwrap_or(false);
+            let prompt = fields.text("prompt")?;
+            let special = fields.flag("add_special_tokens")?;
+            let tokens = match (prompt, fields.take("messages")) {
+                (Some(prompt), None) => {
+                    fields.finish()?;
+                    text.encode(&prompt, special.unwrap_or(true))?
+                }
+                (None, Some(list)) => {
+                    let open = fields.flag("add_generation_prompt")?.unwrap_or(true);
+                    if special == Some(true) {
+                        let expected = "false: the template writes its own special tokens";
+                        return Err(invalid("add_special_tokens", expected));
+                    }
+                    fields.finish()?;
+                    text.chat(&messages(list)?, open)?
+                }
+                _ => return Err(invalid("prompt", "either `prompt` or `messages`")),
+            };
+            let shown = |id: &u32| String::from_utf8_lossy(&text.bytes(*id)).into_owned();
+            let strings = strings.then(|| tokens.iter().map(shown).collect::<Vec<_>>());
+            Ok((tokens, strings))
+        })
+        .await?;
+    record.usage.prompt = tokens.len() as u32;
+    let answer = json!({
+        "count": tokens.len(),
+        "max_model_len": max_model_len,
+        "tokens": tokens,
+        "token_strs": strings,
+    });
+    Ok(body::json(StatusCode::OK, &answer))
+}
+
+/// Token ids to text, special tokens shown.
+///
+/// # Errors
+/// A field cannot be served as asked, or an id is outside the vocabulary.
+pub async fn detokenize(
+    shared: &Arc<Shared>,
+    received: Received,
+) -> Result<Response<Reply>, Fault> {
+    let facts = shared.engine.facts();
+    let text = shared.text.clone();
+    let prompt = shared
+        .block(move || {
+            let mut fields = Fields::parse(&received.bytes)?;
+            models::resolve(&facts, fields.text("model")?.as_deref())?;
+            let tokens = match fields.take("tokens") {
+                Some(Value::Array(list)) => token_ids("tokens", &list)?,
+                _ => return Err(invalid("tokens", "a list of token ids")),
+            };
+            fields.finish()?;
+            in_vocabulary("tokens", &tokens, text.vocab())?;
+            text.decode(&tokens)
+        })
+        .await?;
+    Ok(body::json(StatusCode::OK, &json!({"prompt": prompt})))
+}
+
+/// Refuses ids that the model does not have.
+///
+/// # Errors
+/// There is one.
+pub fn in_vocabulary(param: &'static str, tokens: &[u32], vocab: u32) -> Result<(), Fault> {
+    match tokens.iter().find(|&&id| id >= vocab) {
+        None => Ok(()),
+        Some(id) => Err(Fault::new(
+            Code::InvalidRequest,
+            format!("`{param}`: token id {id} is outside the vocabulary of {vocab}"),
+        )
+        .on(param)),
+    }
+}

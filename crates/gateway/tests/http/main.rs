@@ -1,0 +1,13 @@
+//! The HTTP half, driven through real sockets in front of an engine that each test scripts.
+//! Content is asserted, not only statuses.
+
+mod answers;
+mod cancel;
+mod endpoints;
+mod faults;
+mod garbage;
+mod limits;
+mod logs;
+mod requests;
+mod streams;
+mod support;
