@@ -195,8 +195,31 @@ pub(crate) fn bytes_of(words: &[u16]) -> &[u8] {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
+
+    impl WriteMap {
+        /// What a careless writer does: a forked child inherits this map.
+        pub(crate) fn inheritable(fd: BorrowedFd<'_>, len: usize) -> Self {
+            Self(Map::new(fd, len, ProtFlags::READ | ProtFlags::WRITE).unwrap())
+        }
+    }
+
+    /// Forks; the child does `work` and ends. `work` must not allocate or lock: other threads of
+    /// this process, and their locks, do not exist in the child.
+    pub(crate) fn fork(work: impl FnOnce()) -> rustix::process::Pid {
+        // SAFETY: the child only runs `work`, which keeps to async-signal-safe calls (stated
+        // above), and `_exit`; it never returns into the test harness.
+        unsafe {
+            match libc::fork() {
+                0 => {
+                    work();
+                    libc::_exit(0)
+                }
+                pid => rustix::process::Pid::from_raw(pid).expect("forks"),
+            }
+        }
+    }
     use proptest::prelude::*;
     use rustix::fs::MemfdFlags;
     use std::os::fd::AsFd;

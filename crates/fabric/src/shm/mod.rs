@@ -13,6 +13,8 @@ mod layout;
 mod mover;
 mod receiver;
 mod sender;
+#[cfg(test)]
+mod tests;
 
 pub use receiver::{Limits, ShmReceiver};
 pub use sender::ShmSender;

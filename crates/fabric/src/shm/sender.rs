@@ -52,7 +52,7 @@ impl Sender for ShmSender {
 }
 
 /// A file that is shorter, or could become so, would kill this process at the first write.
-fn check(descriptor: &OwnedFd, layout: &Layout) -> Result<(), AttachError> {
+pub(crate) fn check(descriptor: &OwnedFd, layout: &Layout) -> Result<(), AttachError> {
     let mismatch = |text: String| Err(AttachError::Mismatch(text));
     let size = rustix::fs::fstat(descriptor)
         .map_err(std::io::Error::from)?
