@@ -323,5 +323,11 @@ fn a_part_ends_when_the_parent_pipe_closes() {
         .unwrap()
         .unwrap();
     drop(part.stdin.take());
+    let pid = Pid::from_child(&part);
+    let ended = ends(&pidfd_open(pid, PidfdFlags::empty()).unwrap());
+    if !ended {
+        part.kill().unwrap();
+    }
+    assert!(ended, "it outlived its parent pipe");
     assert_eq!(part.wait().unwrap().code(), Some(lifeline::PARENT_GONE));
 }
