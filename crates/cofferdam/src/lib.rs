@@ -6,20 +6,22 @@
 //!                                 └─ cofferdam gateway   (one process, started last)
 //! ```
 //!
-//! [`args`] is what can be typed, [`settings`] what it means after environment, configuration
-//! file and defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
+//! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
+//! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
 #![forbid(unsafe_code)]
 
 pub mod args;
 mod commands;
+pub mod config;
 pub mod exit;
 pub mod lifeline;
 mod logs;
 pub mod parts;
+mod plan;
 pub mod runtime_dir;
 mod serve;
-pub mod settings;
+mod stop;
 pub mod supervisor;
 
 pub use commands::main;

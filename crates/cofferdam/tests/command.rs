@@ -60,7 +60,7 @@ fn usage_is_2() {
         (&["serve", "--port", "70000"], "70000"),
         (
             &["serve", "--prefill", "0"],
-            "--prefill is 0; it must be from 1 to 64",
+            "invalid value '0' for '--prefill <N>': 0 is not in 1..=64",
         ),
         (
             &["serve", "--model", "no/such.gguf"],

@@ -17,7 +17,7 @@ const SOUND: &str = r#"echo '{"ready":{"role":"x","epoch":"'$$'","addr":"a"}}'; 
 const PLAY: &str = "SUPERVISION_TEST_PLAY";
 
 fn shell(name: &str, stage: u32, script: &'static str) -> Part {
-    let command = Box::new(move || {
+    let command = Box::new(move |_| {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
         command
@@ -188,7 +188,7 @@ fn a_part_that_refuses_is_not_started_again() {
 
 #[test]
 fn a_command_that_cannot_be_started_is_given_up() {
-    let command = Box::new(|| Command::new("/no/such/command"));
+    let command = Box::new(|_| Command::new("/no/such/command"));
     let parts = [Part {
         name: "decode-0".into(),
         stage: 0,
@@ -270,7 +270,7 @@ fn supervisor_to_be_killed() {
     let ours = Part {
         name: "ours".into(),
         stage: 1,
-        command: Box::new(|| ourselves("part")),
+        command: Box::new(|_| ourselves("part")),
     };
     let parts = [shell("shell", 0, SOUND), ours];
     let say = |reports: &[Ready], _: &mpsc::Sender<()>| {

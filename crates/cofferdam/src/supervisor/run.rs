@@ -17,8 +17,9 @@ pub struct Part {
     pub name: String,
     /// Its stage: lower ones start earlier and stop later.
     pub stage: u32,
-    /// Makes the command for the next life. Its standard streams are set by the supervisor.
-    pub command: Box<dyn Fn() -> std::process::Command>,
+    /// Makes the command for a life (1 is the first). Its standard streams are set by the
+    /// supervisor.
+    pub command: Box<dyn Fn(u64) -> std::process::Command>,
 }
 
 /// Who wants to know what the parts do.
@@ -109,7 +110,7 @@ impl Running<'_> {
     fn carry_out(&mut self, action: Action) -> Option<Event> {
         match action {
             Action::Spawn { part, life } => {
-                let command = (self.parts[part].command)();
+                let command = (self.parts[part].command)(life);
                 match Life::start(part, life, command, self.sender.clone()) {
                     Ok(started) => drop(self.lives.insert(part, started)),
                     Err(error) => {

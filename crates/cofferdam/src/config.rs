@@ -1,0 +1,151 @@
+//! Flags over variables over the configuration file over defaults.
+//!
+//! clap orders the first, second and fourth. The file becomes the third by taking the place of
+//! the defaults: its values are parsed by the same code as the flags, so there is one list of
+//! names, types, ranges and aliases, and nothing to keep in step.
+
+use crate::args::Cli;
+use crate::exit::Failure;
+use anyhow::{Context, anyhow, bail, ensure};
+use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use toml::{Table, Value};
+
+/// Bytes of a configuration file that are read.
+const CONFIG_BYTES_MAX: u64 = 1 << 20;
+
+/// What was meant by these words (the first is the program's name).
+///
+/// # Errors
+/// A file that cannot be read or has a name or value that no flag has. Wrong *words* are clap's
+/// own error, inside: it also stands for `--help` and `--version`.
+pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, Wrong> {
+    let words: Vec<OsString> = words.into_iter().collect();
+    let mut matches = Cli::command().try_get_matches_from(&words)?;
+    if let Some((name, file)) = named_file(&matches) {
+        let in_file = || format!("configuration file {}", file.display());
+        let command = with_file(Cli::command(), &name, &file).with_context(in_file);
+        let command = command.map_err(Failure::usage)?;
+        // The words were right without the file: what is wrong now stands in it.
+        let parsed = command.try_get_matches_from(&words);
+        let parsed = parsed.map_err(|error| anyhow!("{}", error.render()));
+        matches = parsed.with_context(in_file).map_err(Failure::usage)?;
+    }
+    Ok(Cli::from_arg_matches(&matches)?)
+}
+
+/// Why there is nothing to run.
+#[derive(Debug)]
+pub enum Wrong {
+    /// The words are wrong, or ask for help.
+    Words(clap::Error),
+    /// The file is wrong.
+    File(Failure),
+}
+
+impl From<clap::Error> for Wrong {
+    fn from(error: clap::Error) -> Wrong {
+        Wrong::Words(error)
+    }
+}
+
+impl From<Failure> for Wrong {
+    fn from(failure: Failure) -> Wrong {
+        Wrong::File(failure)
+    }
+}
+
+fn named_file(matches: &ArgMatches) -> Option<(String, PathBuf)> {
+    let (name, matches) = matches.subcommand()?;
+    let file = matches.try_get_one::<PathBuf>("config").ok()??;
+    Some((name.to_owned(), file.clone()))
+}
+
+/// `program` whose subcommand `name` has the values of the file as its defaults.
+fn with_file(program: Command, name: &str, file: &Path) -> anyhow::Result<Command> {
+    let size = std::fs::metadata(file).context("cannot be read")?.len();
+    ensure!(
+        size <= CONFIG_BYTES_MAX,
+        "is {size} bytes; at most {CONFIG_BYTES_MAX} are read"
+    );
+    let table: Table = std::fs::read_to_string(file)
+        .context("cannot be read")?
+        .parse()?;
+    let flags = program.find_subcommand(name).context("no such command")?;
+    let mut values = Vec::new();
+    for (key, value) in table {
+        let flag = flags.get_arguments().find(|flag| is_named(flag, &key));
+        let flag = flag.filter(|flag| flag.get_long() != Some("config"));
+        let Some(flag) = flag else {
+            bail!("{name} has no flag --{key}")
+        };
+        if values.iter().any(|(id, _)| id == flag.get_id()) {
+            bail!("{key}: another name of this flag is set too");
+        }
+        values.push((flag.get_id().clone(), texts(&key, value)?));
+    }
+    Ok(program.mut_subcommand(name, |mut flags| {
+        for (id, texts) in values {
+            // Leaked: clap keeps defaults as static text, and a process parses its words once.
+            let texts = texts.into_iter().map(|text| &*text.leak());
+            flags = flags.mut_arg(id, |flag| flag.default_values(texts));
+        }
+        flags
+    }))
+}
+
+fn is_named(flag: &Arg, name: &str) -> bool {
+    let alias = |aliases: Option<Vec<&str>>| aliases.is_some_and(|all| all.contains(&name));
+    flag.get_long() == Some(name) || alias(flag.get_all_aliases())
+}
+
+/// What would be typed for a value of the file.
+fn texts(key: &str, value: Value) -> anyhow::Result<Vec<String>> {
+    let one = |value: Value| match value {
+        Value::String(text) => Ok(text),
+        Value::Integer(number) => Ok(number.to_string()),
+        Value::Boolean(choice) => Ok(choice.to_string()),
+        other => bail!("{key} is a {}, which no flag takes", other.type_str()),
+    };
+    match value {
+        Value::Array(values) => values.into_iter().map(one).collect(),
+        value => Ok(vec![one(value)?]),
+    }
+}
+
+/// Variables that start with `COFFERDAM_` and belong to no flag: probably misspelt, so worth a
+/// warning. Not an error, because an orchestrator that runs a service named cofferdam may set
+/// variables such as `COFFERDAM_SERVICE_HOST` by itself.
+pub fn unknown_variables(names: impl IntoIterator<Item = String>) -> Vec<String> {
+    let mut known = BTreeSet::new();
+    collect_variables(&Cli::command(), &mut known);
+    let ours = names
+        .into_iter()
+        .filter(|name| name.starts_with("COFFERDAM_"));
+    ours.filter(|name| !known.contains(name)).collect()
+}
+
+fn collect_variables(command: &Command, known: &mut BTreeSet<String>) {
+    let names = command
+        .get_arguments()
+        .filter_map(|argument| argument.get_env());
+    known.extend(names.map(|name| name.to_string_lossy().into_owned()));
+    command
+        .get_subcommands()
+        .for_each(|c| collect_variables(c, known));
+}
+
+/// A setting that has no default and must come from somewhere.
+pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
+    value.ok_or_else(|| {
+        Failure::usage(anyhow!(
+            "--{name} is missing: it may be a flag, a variable or in --config"
+        ))
+    })
+}
+
+#[cfg(test)]
+#[path = "config_tests.rs"]
+mod tests;

@@ -1,0 +1,349 @@
+//! What `serve` starts: the parts, in order, and the words that each is started with.
+
+use crate::args::{Serve, word};
+use crate::exit::Failure;
+use crate::parts::CERTIFICATE_DAYS;
+use crate::runtime_dir::RuntimeDir;
+use crate::supervisor::Part;
+use anyhow::{Context, anyhow};
+use std::ffi::{OsStr, OsString};
+use std::fmt::{Display, Write};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// Where everything of one serving is.
+pub(crate) struct Plan<'a> {
+    settings: &'a Serve,
+    executable: PathBuf,
+    weights: PathBuf,
+    dir: PathBuf,
+    certs: PathBuf,
+    keys: Option<PathBuf>,
+}
+
+impl<'a> Plan<'a> {
+    /// Makes certificates and what else the parts find in `dir`.
+    pub(crate) fn new(
+        settings: &'a Serve,
+        weights: &Path,
+        dir: &RuntimeDir,
+    ) -> Result<Plan<'a>, Failure> {
+        let keys = key_file(settings, dir)?;
+        let certs = dir.path().join("certs");
+        let validity = control::certs::Validity::days(CERTIFICATE_DAYS);
+        let made = control::certs::new_cluster(&certs, validity);
+        made.context("cannot make certificates")
+            .map_err(Failure::found)?;
+        let executable = std::env::current_exe().context("cannot find this executable");
+        let executable = executable.map_err(Failure::found)?;
+        let weights = std::path::absolute(weights).map_err(Failure::usage)?;
+        if let Some(trace) = &settings.trace {
+            let made = std::fs::create_dir_all(trace);
+            made.with_context(|| format!("--trace {}", trace.display()))
+                .map_err(Failure::usage)?;
+        }
+        let dir = dir.path().to_owned();
+        Ok(Plan {
+            settings,
+            executable,
+            weights,
+            dir,
+            certs,
+            keys,
+        })
+    }
+
+    /// Workers one after another, each in a stage of its own, so that each compares its pool
+    /// with the memory that the one before it has left; the gateway last.
+    pub(crate) fn parts(&self) -> Vec<Part> {
+        let decodes = (0..self.settings.decode).map(|i| (format!("decode-{i}"), self.decode(i)));
+        let prefills =
+            (0..self.settings.prefill).map(|i| (format!("prefill-{i}"), self.prefill(i)));
+        let parts = decodes
+            .chain(prefills)
+            .chain([("gateway".to_owned(), self.gateway())]);
+        let part = |(stage, (name, words)): (u32, (String, Words))| {
+            let (executable, trace) = (self.executable.clone(), self.settings.trace.clone());
+            let file = format!("{name}.");
+            let command = Box::new(move |life| {
+                let mut words = words.clone();
+                // A life of its own has a trace of its own.
+                let trace = trace
+                    .as_ref()
+                    .map(|dir| dir.join(format!("{file}{life}.trace")));
+                words.maybe_path("trace", trace.as_deref());
+                command(&executable, words)
+            });
+            Part {
+                name,
+                stage,
+                command,
+            }
+        };
+        (0..).zip(parts).map(part).collect()
+    }
+
+    fn address(&self, role: &str, index: u32) -> String {
+        format!("unix:{}/{role}-{index}.sock", self.dir.display())
+    }
+
+    fn decode(&self, index: u32) -> Words {
+        let mut words = self.part("decode");
+        words.flag("listen", self.address("decode", index));
+        words.path("fabric-dir", &self.dir);
+        self.add_engine(&mut words);
+        words
+    }
+
+    fn prefill(&self, index: u32) -> Words {
+        let mut words = self.part("prefill");
+        words.flag("listen", self.address("prefill", index));
+        for decode in 0..self.settings.decode {
+            words.flag("decode-at", self.address("decode", decode));
+        }
+        self.add_engine(&mut words);
+        words
+    }
+
+    fn gateway(&self) -> Words {
+        let api = &self.settings.api;
+        let mut words = self.part("gateway");
+        for prefill in 0..self.settings.prefill {
+            words.flag("prefill-at", self.address("prefill", prefill));
+        }
+        for decode in 0..self.settings.decode {
+            words.flag("decode-at", self.address("decode", decode));
+        }
+        words.flag("host", api.host.0);
+        words.flag("port", api.port);
+        words.maybe("served-model-name", api.served_model_name.as_ref());
+        words.maybe_path("api-keys", self.keys.as_deref());
+        words.maybe_path("access-log", api.access_log.as_deref());
+        words
+    }
+
+    fn add_engine(&self, words: &mut Words) {
+        let engine = &self.settings.engine;
+        words.maybe("pool-tokens", engine.pool_tokens);
+        words.flag("page-size", engine.page_size);
+        words.maybe("max-context", engine.max_context);
+        words.maybe("threads", engine.threads);
+        words.flag("numeric", word(engine.numeric));
+        words.flag("scrub", engine.scrub);
+    }
+
+    /// The words that every part begins with.
+    fn part(&self, command: &str) -> Words {
+        let common = &self.settings.common;
+        let mut words = Words(vec![command.into()]);
+        words.path("model", &self.weights);
+        words.path("certs", &self.certs);
+        words.flag("log-format", word(common.log_format));
+        words.flag("drain-seconds", common.drain_seconds);
+        words.flag("until-stdin-closes", true);
+        words
+    }
+}
+
+/// Keys that were given as flags go into a file: other users can see what a part is started with.
+fn key_file(settings: &Serve, dir: &RuntimeDir) -> Result<Option<PathBuf>, Failure> {
+    let (file, keys) = (&settings.api.api_keys, &settings.api_key);
+    if keys.is_empty() {
+        return Ok(file.clone());
+    }
+    if file.is_some() {
+        let both = "--api-keys and --api-key are both set (flag, variable or file): keep one";
+        return Err(Failure::usage(anyhow!(both)));
+    }
+    let mut lines = String::new();
+    for (number, key) in (1..).zip(keys) {
+        writeln!(lines, "key-{number} {key}").expect("a string takes everything");
+    }
+    dir.write_private("api-keys", &lines)
+        .map(Some)
+        .map_err(Failure::found)
+}
+
+/// Words of a command line, each flag in one word: a value may begin with a dash.
+#[derive(Clone)]
+struct Words(Vec<OsString>);
+
+impl Words {
+    fn flag(&mut self, name: &str, value: impl Display) {
+        self.0.push(format!("--{name}={value}").into());
+    }
+
+    fn maybe(&mut self, name: &str, value: Option<impl Display>) {
+        if let Some(value) = value {
+            self.flag(name, value);
+        }
+    }
+
+    fn path(&mut self, name: &str, path: impl AsRef<OsStr>) {
+        let mut word = OsString::from(format!("--{name}="));
+        word.push(path.as_ref());
+        self.0.push(word);
+    }
+
+    fn maybe_path(&mut self, name: &str, path: Option<&Path>) {
+        if let Some(path) = path {
+            self.path(name, path);
+        }
+    }
+}
+
+/// A part is told everything by words: variables meant for `serve` must not reach it, where the
+/// same name may mean something else.
+fn command(executable: &Path, words: Words) -> Command {
+    let mut command = Command::new(executable);
+    command.args(words.0);
+    let names = std::env::vars_os().map(|(name, _)| name);
+    for name in names.filter(|name| name.to_string_lossy().starts_with("COFFERDAM_")) {
+        command.env_remove(name);
+    }
+    command
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::args::{Command as Typed, Decode, Gateway, Prefill};
+    use crate::config;
+
+    fn parse(words: impl IntoIterator<Item = OsString>) -> Typed {
+        config::parse(std::iter::once("cofferdam".into()).chain(words))
+            .unwrap()
+            .command
+    }
+
+    fn serve(words: &[&str]) -> Serve {
+        let words = ["serve"].iter().chain(words).map(OsString::from);
+        let Typed::Serve(serve) = parse(words) else {
+            panic!("not serve")
+        };
+        serve
+    }
+
+    /// Every part with what it is told in its third life, as the part itself understands it.
+    fn told(settings: &Serve, dir: &RuntimeDir) -> Vec<(String, Typed)> {
+        let plan = Plan::new(settings, Path::new("w.gguf"), dir).unwrap();
+        let understood = |part: Part| {
+            let command = (part.command)(3);
+            (part.name, parse(command.get_args().map(OsString::from)))
+        };
+        plan.parts().into_iter().map(understood).collect()
+    }
+
+    fn decode(typed: &Typed) -> &Decode {
+        let Typed::Decode(it) = typed else {
+            panic!("{typed:?}")
+        };
+        it
+    }
+
+    fn prefill(typed: &Typed) -> &Prefill {
+        let Typed::Prefill(it) = typed else {
+            panic!("{typed:?}")
+        };
+        it
+    }
+
+    fn gateway(typed: &Typed) -> &Gateway {
+        let Typed::Gateway(it) = typed else {
+            panic!("{typed:?}")
+        };
+        it
+    }
+
+    #[test]
+    fn every_part_is_told_everything() {
+        let settings = serve(&[
+            "--prefill=2",
+            "--decode=2",
+            "--pool-tokens=4096",
+            "--max-context=1024",
+            "--scrub",
+            "--numeric=exact",
+            "--threads=3",
+            "--page-size=32",
+            "--served-model-name=-m",
+            "--drain-seconds=7",
+            "--log-format=json",
+            "--port=0",
+            "--host=::1",
+        ]);
+        let base = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::new_in(base.path()).unwrap();
+        let parts = told(&settings, &dir);
+        let names: Vec<_> = parts.iter().map(|(name, _)| name.as_str()).collect();
+        assert_eq!(
+            names,
+            ["decode-0", "decode-1", "prefill-0", "prefill-1", "gateway"]
+        );
+        let (second, worker) = (decode(&parts[1].1), prefill(&parts[3].1));
+        let gateway = gateway(&parts[4].1);
+        assert_eq!(
+            (&second.engine, &worker.engine),
+            (&settings.engine, &settings.engine)
+        );
+        assert_eq!(gateway.api, settings.api);
+        for (common, part) in [
+            (&second.common, &second.part),
+            (&worker.common, &worker.part),
+            (&gateway.common, &gateway.part),
+        ] {
+            assert!(part.until_stdin_closes && part.trace.is_none());
+            assert!(part.certs.as_ref().unwrap().join("ca.pem").exists());
+            assert!(common.model.as_ref().unwrap().is_absolute());
+            assert_eq!(common.drain_seconds, 7);
+            assert_eq!(common.log_format, settings.common.log_format);
+        }
+        // Who dials finds who listens.
+        assert_eq!(worker.decode_at.get(1), second.listen.as_ref());
+        assert_eq!(gateway.decode_at, worker.decode_at);
+        assert_eq!(gateway.prefill_at.get(1), worker.listen.as_ref());
+        assert_eq!(second.fabric_dir.as_deref(), Some(dir.path()));
+    }
+
+    #[test]
+    fn keys_are_not_for_the_process_list() {
+        let settings = serve(&["--api-key=secret,other"]);
+        let base = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::new_in(base.path()).unwrap();
+        let parts = told(&settings, &dir);
+        assert!(
+            parts
+                .iter()
+                .all(|(_, typed)| !format!("{typed:?}").contains("secret"))
+        );
+        let file = gateway(&parts[2].1).api.api_keys.clone().unwrap();
+        let text = std::fs::read_to_string(file).unwrap();
+        assert_eq!(
+            text, "key-1 secret\nkey-2 other\n",
+            "each key is a tenant of its own"
+        );
+
+        let both = serve(&["--api-key=secret", "--api-keys=file"]);
+        let failure = Plan::new(&both, Path::new("w.gguf"), &dir).err().unwrap();
+        assert!(failure.to_string().contains("keep one"), "{failure}");
+    }
+
+    #[test]
+    fn every_life_has_a_trace_of_its_own() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::new_in(base.path()).unwrap();
+        let traces = base.path().join("traces");
+        let flag = format!("--trace={}", traces.display());
+        let parts = told(&serve(&[&flag]), &dir);
+        assert!(traces.is_dir());
+        let trace = |part: &crate::args::Part| part.trace.clone().unwrap();
+        assert_eq!(
+            trace(&decode(&parts[0].1).part),
+            traces.join("decode-0.3.trace")
+        );
+        assert_eq!(
+            trace(&gateway(&parts[2].1).part),
+            traces.join("gateway.3.trace")
+        );
+    }
+}
