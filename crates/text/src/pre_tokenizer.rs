@@ -63,3 +63,46 @@ pub(crate) fn rules(name: &str) -> Result<Rules, Error> {
         }),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use tokenizers::tokenizer::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer};
+
+    use super::*;
+
+    const TEXT: &str = "I'LL pay $1234.50 for  naïve (café)!\n\n  it's\t日本  ";
+
+    fn words(name: &str) -> Vec<&'static str> {
+        let mut text = PreTokenizedString::from(TEXT);
+        rules(name)
+            .unwrap()
+            .pre_tokenizer
+            .pre_tokenize(&mut text)
+            .unwrap();
+        let splits = text.get_splits(OffsetReferential::Original, OffsetType::Byte);
+        splits
+            .into_iter()
+            .map(|(_, (start, end), _)| &TEXT[start..end])
+            .collect()
+    }
+
+    /// Expected: what Python's `regex` finds with the published patterns.
+    #[test]
+    fn words_are_those_of_the_published_patterns() {
+        let gpt_2 = [
+            "I", "'", "LL", " pay", " $", "1234", ".", "50", " for", " ", " naïve", " (", "café",
+            ")!", "\n\n ", " it", "'s", "\t", "日本", "  ",
+        ];
+        assert_eq!(words("gpt-2"), gpt_2);
+        let llama_3 = [
+            "I", "'LL", " pay", " $", "123", "4", ".", "50", " for", " ", " naïve", " (", "café",
+            ")!\n\n", " ", " it", "'s", "\t日本", "  ",
+        ];
+        assert_eq!(words("llama-bpe"), llama_3);
+        let smollm = [
+            "I", "'", "LL", " pay", " $", "1", "2", "3", "4", ".", "5", "0", " for", " ", " naïve",
+            " (", "café", ")!", "\n\n ", " it", "'s", "\t", "日本", "  ",
+        ];
+        assert_eq!(words("smollm"), smollm);
+    }
+}
