@@ -356,3 +356,44 @@ impl Ledger {
             .collect()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Domain, Epoch};
+
+    fn writer(rank: u16) -> WriterLife {
+        WriterLife {
+            epoch: Epoch::new(1),
+            rank,
+        }
+    }
+
+    /// Two lives of a page that differ in nothing that still matters are one state to a checker,
+    /// and a worker that runs for a year keeps no record of the writers that it once had.
+    #[test]
+    fn a_freed_page_leaves_nothing_behind() {
+        let id = OwnerId::new(1);
+        let owner = Owner {
+            id,
+            domain: Domain::new(1),
+            lane: 0,
+        };
+        let mut ledger = Ledger::new(1, 4, false);
+        let (page, _tag) = ledger.take(owner).expect("a free page");
+        ledger.open(page, &[writer(0), writer(1), writer(2)]);
+        ledger.close(writer(0), id);
+        ledger.close(writer(1), id);
+        ledger.reopen(writer(1), id);
+        let op = ledger.begin(Operation::new(&[page], &[page]));
+        ledger.end_ownership(page);
+        ledger.end(op).expect("in flight");
+        ledger.fence(writer(0));
+        assert!(ledger.records[0].closed.is_empty(), "a fence is final");
+        ledger.close(writer(1), id);
+        assert_eq!(ledger.free.len(), 0);
+        ledger.close(writer(2), id);
+        (ledger.last_tag, ledger.last_op) = (0, 0);
+        assert_eq!(ledger, Ledger::new(1, 4, false));
+    }
+}
