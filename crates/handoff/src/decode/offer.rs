@@ -276,7 +276,9 @@ impl Decode {
             .map(|(id, _)| *id)
     }
 
-    /// Where each rank of this life writes to; none while an arena is being made or dropped.
+    /// Where each rank of this life writes to; none while an arena is being made or dropped, or is
+    /// to be: a ticket into an arena with unsettled slots could wait for slots that never come back
+    /// (explored: 9 steps to a wait that only a deadline ends).
     fn landing_sites(&self, peer: Epoch) -> Option<Vec<LandingSite>> {
         let peer = self.peers.get(&peer)?;
         let site = |rank: u16| {
@@ -284,6 +286,9 @@ impl Decode {
             let ArenaState::Ready { slots, address } = &arena.state else {
                 return None;
             };
+            if arena.doubtful {
+                return None;
+            }
             Some(LandingSite {
                 rank,
                 arena: arena.id,

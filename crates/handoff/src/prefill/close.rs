@@ -246,11 +246,7 @@ impl Prefill {
 
     /// A job is remembered until its offer or every rank's certificate was answered.
     pub(super) fn forget_if_done(&mut self, id: u64) {
-        let answered = |job: &Job| {
-            job.ticket
-                .as_ref()
-                .is_some_and(|ticket| ticket.ranks.iter().all(|rank| rank.done))
-        };
+        let answered = |job: &Job| job.ticket.as_ref().is_some_and(|ticket| !ticket.is_held());
         let done = |job: &Job| job.is_over() && job.chunk.is_none() && answered(job);
         if self.jobs.get(&id).is_some_and(done) {
             self.remove_job(id);
@@ -278,7 +274,13 @@ pub(super) fn closing_message(
     Some(match progress.closing.clone()? {
         Close::Closed(how) => PrefillToDecode::Closed { handoff, rank, how },
         Close::Unsettled => {
-            let slots = progress.lost.iter().copied().collect();
+            // Slots that were stated and not Taken do not come back either.
+            let stated = progress
+                .stated
+                .values()
+                .flat_map(|manifest| &manifest.pages);
+            let stated = stated.map(|page| page.slot);
+            let slots = progress.lost.iter().copied().chain(stated).collect();
             PrefillToDecode::Unsettled {
                 handoff,
                 rank,

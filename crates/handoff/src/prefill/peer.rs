@@ -88,11 +88,11 @@ impl Prefill {
         let peer = self.peers.entry(epoch).or_insert(new);
         (peer.conn, peer.synced, peer.capacity) = (Some(conn), false, capacity);
         self.out.push(Effect::Disarm(Timer::Peer(epoch)));
-        let of_peer = |job: &&super::state::Job| job.decode == epoch;
-        let tickets = self.jobs.values().filter(of_peer);
-        let tickets = tickets
-            .filter_map(|job| job.ticket.as_ref().map(|t| t.handoff))
-            .collect();
+        let tickets = self.jobs.values().filter(|job| job.decode == epoch);
+        let held = tickets
+            .filter_map(|job| job.ticket.as_ref())
+            .filter(|ticket| ticket.is_held());
+        let tickets = held.map(|ticket| ticket.handoff).collect();
         let offers = self
             .jobs
             .iter()

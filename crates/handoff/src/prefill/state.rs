@@ -163,6 +163,13 @@ impl Job {
     }
 }
 
+impl Ticket {
+    /// Whether an answer to Closed or Unsettled is still due.
+    pub fn is_held(&self) -> bool {
+        self.ranks.iter().any(|rank| !rank.done)
+    }
+}
+
 impl Rank {
     pub fn new(arena: ArenaId, first: u32) -> Self {
         Self {
