@@ -11,7 +11,7 @@ pub const STOPS_MAX: usize = 16;
 /// Bytes of one stop string, at most.
 pub const STOP_BYTES_MAX: usize = 1024;
 /// Alternatives that are delivered with a token, at most.
-pub const TOP_MAX: u8 = 64;
+pub const TOP_MAX: u8 = 20;
 
 /// The opaque bytes of `Spec::sampling`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -170,7 +170,7 @@ impl Sampling {
             "ascending tokens, none twice",
         )?;
         let top = self.logprobs.unwrap_or(0);
-        require(top <= TOP_MAX, "logprobs", top, "at most 64")
+        require(top <= TOP_MAX, "logprobs", top, "at most 20")
     }
 }
 

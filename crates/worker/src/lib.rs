@@ -1,3 +1,45 @@
-//! Prefill and decode workers: scheduler, control connections, sampling loop.
+//! Prefill and decode workers, and the engine in one process.
+//!
+//! A worker decides **when** something runs. Who may touch a page is decided in `pages`, what
+//! happens next in a handoff in `handoff`, how bytes move in `fabric`, what they mean in `model`.
+//!
+//! * [`prefill::run`] and [`decode::run`] are whole workers: they measure memory, allocate and
+//!   populate their pool, listen, and then carry out the effects of their machine on one engine
+//!   thread until they are told to end.
+//! * [`local::Local`] is the same engine in one process, without a handoff: the reference.
+//!
+//! Every forward pass is over [`pages::Verified`] block tables. A rule that must hold and does not
+//! ends the worker with the evidence ([`WorkerError::FailStop`]).
+#![forbid(unsafe_code)]
 
+mod choose;
+pub mod decode;
+mod driver;
+mod error;
+mod facts;
+pub mod local;
 pub mod memory;
+pub mod prefill;
+mod start;
+
+pub use driver::Stop;
+pub use error::WorkerError;
+pub use start::{EngineConfig, Ready};
+
+/// The words of a page's filled slots, as the fabric names them.
+fn runs_of(layout: &model::KvLayout, filled: usize) -> Vec<fabric::Run> {
+    let runs = layout.filled_runs(filled);
+    runs.map(|run| fabric::Run {
+        offset: run.start,
+        words: run.len(),
+    })
+    .collect()
+}
+
+/// A worker's last words.
+fn say_end(role: &str, ended: &Result<(), WorkerError>) {
+    match ended {
+        Ok(()) => tracing::info!(role, "drained and ended"),
+        Err(error) => tracing::error!(target: "audit", role, %error, "the worker ends now"),
+    }
+}

@@ -1,0 +1,143 @@
+//! From logits to a token record, and when a choice has enough: the same for every engine.
+
+use dialect::{Ask, Malformed, TokenOut};
+use handoff::{Finish, Spec};
+use model::sampling::{Draw, History, InvalidParameter, Sampler, SamplingParams};
+use std::sync::Arc;
+use text::{Detokenizer, StopMatcher, Tokenizer};
+
+/// A request that cannot be sampled. The gateway checks before it sends, so this is its fault, or
+/// that of whoever went past it.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum BadAsk {
+    #[error("sampling parameters: {0}")]
+    Malformed(#[from] Malformed),
+    #[error("sampling parameters: {0}")]
+    Invalid(#[from] InvalidParameter),
+    #[error("stop strings: {0}")]
+    Stops(#[from] text::Error),
+    #[error("token {token} of the prompt, the vocabulary has {vocab}")]
+    Token { token: u32, vocab: usize },
+}
+
+/// How one request is sampled and ends.
+#[derive(Debug)]
+pub(crate) struct Rules {
+    ask: Ask,
+    params: SamplingParams,
+    stops: Option<StopMatcher>,
+    tokenizer: Tokenizer,
+    prompt: Vec<u32>,
+    max_new: u32,
+}
+
+impl Rules {
+    pub(crate) fn new(spec: &Spec, tokenizer: &Tokenizer, vocab: usize) -> Result<Self, BadAsk> {
+        if let Some(&token) = spec.tokens.iter().find(|token| **token as usize >= vocab) {
+            return Err(BadAsk::Token { token, vocab });
+        }
+        let ask = Ask::decode(&spec.sampling)?;
+        let params = params(&ask);
+        params.validate(vocab)?;
+        let stops = match ask.stop.is_empty() {
+            true => None,
+            false => Some(StopMatcher::new(&ask.stop)?),
+        };
+        let (tokenizer, prompt) = (tokenizer.clone(), spec.tokens.clone());
+        Ok(Self {
+            ask,
+            params,
+            stops,
+            tokenizer,
+            prompt,
+            max_new: spec.max_new,
+        })
+    }
+}
+
+fn params(ask: &Ask) -> SamplingParams {
+    let sampling = &ask.sampling;
+    SamplingParams {
+        temperature: sampling.temperature,
+        top_p: sampling.top_p,
+        top_k: sampling.top_k,
+        min_p: sampling.min_p,
+        seed: sampling.seed,
+        presence_penalty: sampling.presence_penalty,
+        frequency_penalty: sampling.frequency_penalty,
+        repetition_penalty: sampling.repetition_penalty,
+        logit_bias: sampling.logit_bias.iter().copied().collect(),
+        top_logprobs: u32::from(sampling.logprobs.unwrap_or(0)),
+    }
+}
+
+/// One choice of a request, as far as it has got.
+#[derive(Debug)]
+pub(crate) struct Voice {
+    rules: Arc<Rules>,
+    choice: u16,
+    generated: Vec<u32>,
+    matching: Option<(Detokenizer, StopMatcher)>,
+}
+
+impl Voice {
+    /// A choice that has sampled nothing yet.
+    pub(crate) fn new(rules: &Arc<Rules>, choice: u16) -> Self {
+        let matching = rules.stops.as_ref().map(|stops| {
+            let detokenizer = Detokenizer::new(&rules.tokenizer);
+            (detokenizer, stops.clone())
+        });
+        Self {
+            rules: rules.clone(),
+            choice,
+            generated: Vec::new(),
+            matching,
+        }
+    }
+
+    /// Samples the next token. Which one is a function of seed, choice, position and logits, so it
+    /// is the same on whichever worker it happens.
+    pub(crate) fn sample(&self, sampler: &mut Sampler, logits: &[f32]) -> TokenOut {
+        let prompt = &self.rules.prompt;
+        let position = (prompt.len() + self.generated.len()) as u32;
+        let draw = Draw {
+            choice: u32::from(self.choice),
+            position,
+        };
+        let history = History {
+            prompt,
+            generated: &self.generated,
+        };
+        let sampled = sampler.sample(logits, &self.rules.params, draw, history);
+        let wanted = self.rules.ask.sampling.logprobs.is_some();
+        let logprob = wanted.then_some(sampled.logprob);
+        TokenOut {
+            id: sampled.token,
+            logprob,
+            top: sampled.top,
+        }
+    }
+
+    /// Takes a sampled token as the next of this choice; says whether it is the last.
+    pub(crate) fn accept(&mut self, token: u32) -> Option<Finish> {
+        self.generated.push(token);
+        let rules = &self.rules;
+        if rules.tokenizer.is_end(token) && !rules.ask.ignore_eos {
+            return Some(Finish::Stop);
+        }
+        if let Some((detokenizer, stops)) = &mut self.matching {
+            let text = detokenizer.push(token);
+            if stops.push(&text).stopped.is_some() {
+                return Some(Finish::Stop);
+            }
+        }
+        let enough = self.generated.len() >= rules.max_new as usize;
+        enough.then_some(Finish::Length)
+    }
+
+    /// The last token, as the input of the next step.
+    pub(crate) fn input(&self) -> &[u32] {
+        let last = self.generated.len().saturating_sub(1);
+        &self.generated[last..]
+    }
+}

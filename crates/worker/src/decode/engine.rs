@@ -1,0 +1,173 @@
+//! The engine: the decode machine, and everything that its effects need.
+
+use super::copier::{Copied, Copier};
+use crate::WorkerError;
+use crate::choose::Voice;
+use crate::driver::{self, Desk};
+use crate::facts::pages_of;
+use crate::start::{EngineConfig, Foundation};
+use control::Role;
+use dialect::Facts;
+use fabric::shm::ShmReceiver;
+use handoff::decode::{Config, Decode, Event, Lane, Timer};
+use handoff::{ArenaId, Conn, codec};
+use model::sampling::Sampler;
+use model::{KvMemory, Model, Scratch};
+use pages::WriterGone;
+use std::collections::{BTreeMap, VecDeque};
+use text::Tokenizer;
+
+/// See the module's documentation.
+pub(super) struct Engine {
+    pub(super) machine: Decode,
+    pub(super) desk: Desk<Copied, Timer>,
+    pub(super) model: Model,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) kv: KvMemory,
+    pub(super) scratch: Scratch,
+    pub(super) sampler: Sampler,
+    pub(super) receiver: ShmReceiver,
+    pub(super) copier: Copier,
+    /// What is sampled, by sequence; exactly those that may run.
+    pub(super) voices: BTreeMap<Lane, Voice>,
+    pub(super) max_batch: usize,
+    /// Where the next step begins to choose among more sequences than it can take.
+    pub(super) turn: usize,
+    epoch: u128,
+}
+
+/// What an effect led to at once.
+pub(super) enum Told {
+    Event(Event),
+    Fenced(ArenaId, WriterGone),
+}
+
+impl Engine {
+    pub(super) fn new(
+        foundation: Foundation,
+        config: &EngineConfig,
+        machine: Config,
+        desk: Desk<Copied, Timer>,
+        receiver: ShmReceiver,
+        inbox: driver::Inbox<Copied>,
+    ) -> Result<Self, WorkerError> {
+        let Foundation {
+            model,
+            tokenizer,
+            kv,
+            pool,
+            mint,
+            hello,
+            ..
+        } = foundation;
+        let epoch = hello.epoch.bits();
+        let machine = Decode::new(machine, hello, pool, mint);
+        Ok(Self {
+            machine,
+            desk,
+            model,
+            tokenizer,
+            copier: Copier::start(*kv.layout(), inbox)?,
+            kv,
+            scratch: Scratch::default(),
+            sampler: Sampler::default(),
+            receiver,
+            voices: BTreeMap::new(),
+            max_batch: config.max_batch,
+            turn: 0,
+            epoch,
+        })
+    }
+
+    /// Tells the machine, carries out its effects in order, and then tells it what came of them.
+    pub(super) fn tell(&mut self, event: Event) -> Result<(), WorkerError> {
+        let mut pending = VecDeque::from([Told::Event(event)]);
+        while let Some(told) = pending.pop_front() {
+            let effects = match told {
+                Told::Event(event) => {
+                    self.count(&event);
+                    self.desk.trace_input(&trace::DecodeInput::Event(&event));
+                    self.machine.handle(event)
+                }
+                Told::Fenced(arena, proof) => {
+                    let input = trace::DecodeInput::<&Event>::Fenced(arena, proof.writer());
+                    self.desk.trace_input(&input);
+                    self.machine.handle_fenced(arena, proof)
+                }
+            };
+            self.desk.trace_effects(&effects)?;
+            for effect in effects {
+                self.carry_out(effect, &mut pending)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl driver::Engine for Engine {
+    type Own = Copied;
+    type Timer = Timer;
+
+    fn desk(&mut self) -> &mut Desk<Copied, Timer> {
+        &mut self.desk
+    }
+
+    /// The peer begins: nothing is said before its Hello.
+    fn up(&mut self, conn: Conn, role: Role) -> Result<(), WorkerError> {
+        tracing::debug!(conn = conn.0, %role, "connected");
+        Ok(())
+    }
+
+    fn message(
+        &mut self,
+        conn: Conn,
+        role: Role,
+        bytes: &[u8],
+    ) -> Result<Result<(), String>, WorkerError> {
+        let event = match role {
+            Role::Gateway => codec::decode(bytes).map(|message| Event::FromGateway(conn, message)),
+            _ => codec::decode(bytes).map(|message| Event::FromPrefill(conn, message)),
+        };
+        match event {
+            Ok(event) => self.tell(event).map(Ok),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn down(&mut self, conn: Conn) -> Result<(), WorkerError> {
+        self.tell(Event::Disconnected(conn))
+    }
+
+    fn own(&mut self, copied: Copied) -> Result<(), WorkerError> {
+        self.take_copied(copied)
+    }
+
+    fn fired(&mut self, timer: Timer) -> Result<(), WorkerError> {
+        self.tell(Event::Fired(timer))
+    }
+
+    fn drain(&mut self) -> Result<(), WorkerError> {
+        self.tell(Event::Drain)
+    }
+
+    fn busy(&self) -> bool {
+        !self.voices.is_empty()
+    }
+
+    fn step(&mut self) -> Result<(), WorkerError> {
+        self.decode_step()
+    }
+
+    fn at_rest(&mut self) -> bool {
+        self.machine.at_rest()
+    }
+
+    fn facts(&mut self) -> Facts {
+        Facts {
+            epoch: self.epoch,
+            draining: self.desk.draining(),
+            pages: pages_of(self.machine.counts()),
+            counters: self.desk.counters,
+        }
+    }
+}

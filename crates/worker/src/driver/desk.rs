@@ -1,0 +1,122 @@
+//! What both engines keep: inbox, connections, timers, trace, counters.
+
+use super::{Input, Links, Timers};
+use crate::WorkerError;
+use crate::facts::count_ending;
+use dialect::Counters;
+use handoff::{AttemptId, Ending};
+use serde::Serialize;
+use std::collections::BTreeSet;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::time::{Duration, Instant};
+use trace::Writer;
+
+/// See the module's documentation.
+pub(crate) struct Desk<Own, Timer> {
+    inbox: Receiver<Input<Own>>,
+    pub(crate) links: Links,
+    pub(crate) timers: Timers<Timer>,
+    pub(crate) counters: Counters,
+    /// Attempts that were sent here and have not ended, so that each ending is counted once.
+    live: BTreeSet<AttemptId>,
+    trace: Option<Writer>,
+    drain_for: Duration,
+    over_at: Option<Instant>,
+}
+
+/// Longest sleep without a timer.
+const IDLE: Duration = Duration::from_secs(1);
+
+impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
+    pub(crate) fn new(
+        inbox: Receiver<Input<Own>>,
+        trace: Option<Writer>,
+        drain_for: Duration,
+    ) -> Self {
+        Self {
+            inbox,
+            links: Links::default(),
+            timers: Timers::default(),
+            counters: Counters::default(),
+            live: BTreeSet::new(),
+            trace,
+            drain_for,
+            over_at: None,
+        }
+    }
+
+    /// The next input. With `busy` it does not wait for one.
+    pub(crate) fn next(&mut self, busy: bool) -> Result<Option<Input<Own>>, WorkerError> {
+        if let Ok(input) = self.inbox.try_recv() {
+            return Ok(Some(input));
+        }
+        if busy {
+            return Ok(None);
+        }
+        self.flush_trace()?;
+        let until = self.timers.next().into_iter().chain(self.over_at).min();
+        let wait = until.map_or(IDLE, |until| {
+            until.saturating_duration_since(Instant::now())
+        });
+        match self.inbox.recv_timeout(wait.min(IDLE)) {
+            Ok(input) => Ok(Some(input)),
+            Err(RecvTimeoutError::Timeout) => Ok(None),
+            Err(RecvTimeoutError::Disconnected) => {
+                Err(WorkerError::FailStop("the I/O runtime is gone".into()))
+            }
+        }
+    }
+
+    /// What the machine is about to be told.
+    pub(crate) fn trace_input(&mut self, input: &impl Serialize) {
+        if let Some(trace) = &mut self.trace {
+            trace.input(input);
+        }
+    }
+
+    /// What it answered.
+    pub(crate) fn trace_effects(&mut self, effects: &impl Serialize) -> Result<(), WorkerError> {
+        match &mut self.trace {
+            Some(trace) => Ok(trace.effects(effects)?),
+            None => Ok(()),
+        }
+    }
+
+    pub(crate) fn flush_trace(&mut self) -> Result<(), WorkerError> {
+        match &mut self.trace {
+            Some(trace) => Ok(trace.flush()?),
+            None => Ok(()),
+        }
+    }
+
+    /// A gateway has sent this attempt.
+    pub(crate) fn attempt_seen(&mut self, attempt: AttemptId) {
+        self.counters.attempts_seen += 1;
+        self.live.insert(attempt);
+    }
+
+    /// A gateway is told how it ended.
+    pub(crate) fn attempt_ended(&mut self, attempt: AttemptId, ending: &Ending) {
+        if self.live.remove(&attempt) {
+            count_ending(&mut self.counters, ending);
+        }
+    }
+
+    pub(crate) fn draining(&self) -> bool {
+        self.over_at.is_some()
+    }
+
+    pub(crate) fn begin_draining(&mut self) {
+        self.over_at.get_or_insert(Instant::now() + self.drain_for);
+    }
+
+    pub(crate) fn stop_now(&mut self) {
+        self.over_at = Some(Instant::now());
+    }
+
+    /// Whether a draining worker may end: nothing is going on, or its time is over.
+    pub(crate) fn is_over(&self, at_rest: bool) -> bool {
+        self.over_at
+            .is_some_and(|over_at| at_rest || Instant::now() >= over_at)
+    }
+}

@@ -1,0 +1,157 @@
+//! What both workers have around their machine: one engine thread that owns machine, pool, model
+//! and KV memory, fed by a small I/O runtime.
+//!
+//! ```text
+//! control connections ──frames──┐
+//! copier, movers ────endings────┼─▶ inbox ─▶ engine thread: machine ─▶ effects
+//! signals ──────────────────────┘            between steps; timers kept here
+//! ```
+//! Inputs are applied between steps. A connection's unread bytes are bounded; what a worker's own
+//! threads report is bounded by what was asked of them.
+
+mod desk;
+mod links;
+mod net;
+mod stop;
+mod timers;
+
+pub(crate) use desk::Desk;
+pub(crate) use links::Links;
+pub(crate) use net::{Inbox, Net};
+pub use stop::Stop;
+pub(crate) use timers::Timers;
+
+use crate::WorkerError;
+use bytes::Bytes;
+use control::Role;
+use handoff::Conn;
+use std::time::Instant;
+use tokio::sync::OwnedSemaphorePermit;
+
+/// What reaches the engine thread. `Own` is what this worker's other threads report.
+pub(crate) enum Input<Own> {
+    /// A peer of this role, as its certificate says, is connected.
+    Up(Conn, Role, control::Sender),
+    /// It sent a frame; its bytes count against the connection's room until they are processed.
+    Frame(Conn, Bytes, OwnedSemaphorePermit),
+    /// The connection is gone; nothing more arrives on it.
+    Down(Conn),
+    /// Another thread of this worker has ended something.
+    Own(Own),
+    /// Take nothing new; end when what runs has ended.
+    Drain,
+    /// End now.
+    Stop,
+}
+
+/// Inputs applied between two steps, at most: a flood of messages must not starve the steps.
+const INPUTS_MAX: usize = 256;
+
+/// One worker's engine: a machine and what carries out its effects.
+pub(crate) trait Engine {
+    /// What its other threads report.
+    type Own;
+    /// Its machine's timers.
+    type Timer: Ord + Copy;
+
+    fn desk(&mut self) -> &mut Desk<Self::Own, Self::Timer>;
+    /// A peer is connected.
+    fn up(&mut self, conn: Conn, role: Role) -> Result<(), WorkerError>;
+    /// A message of the core arrived. The inner error says that it is none.
+    fn message(
+        &mut self,
+        conn: Conn,
+        role: Role,
+        bytes: &[u8],
+    ) -> Result<Result<(), String>, WorkerError>;
+    fn down(&mut self, conn: Conn) -> Result<(), WorkerError>;
+    fn own(&mut self, own: Self::Own) -> Result<(), WorkerError>;
+    fn fired(&mut self, timer: Self::Timer) -> Result<(), WorkerError>;
+    fn drain(&mut self) -> Result<(), WorkerError>;
+    /// Whether there is something to compute.
+    fn busy(&self) -> bool;
+    /// Computes something, if there is something.
+    fn step(&mut self) -> Result<(), WorkerError>;
+    /// Whether nothing is going on.
+    fn at_rest(&mut self) -> bool;
+    /// What it says about itself.
+    fn facts(&mut self) -> dialect::Facts;
+}
+
+/// Runs an engine until it is told to end, or must (fail-stop).
+pub(crate) fn run<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
+    loop {
+        let busy = engine.busy();
+        let mut input = engine.desk().next(busy)?;
+        let mut taken = 0;
+        while let Some(next) = input {
+            take(engine, next)?;
+            taken += 1;
+            input = if taken < INPUTS_MAX {
+                engine.desk().next(true)?
+            } else {
+                None
+            };
+        }
+        while let Some(timer) = engine.desk().timers.pop_due(Instant::now()) {
+            engine.fired(timer)?;
+        }
+        if engine.desk().draining() {
+            let at_rest = engine.at_rest();
+            if engine.desk().is_over(at_rest) {
+                engine.desk().links.close_all();
+                return engine.desk().flush_trace();
+            }
+        }
+        engine.step()?;
+    }
+}
+
+fn take<E: Engine>(engine: &mut E, input: Input<E::Own>) -> Result<(), WorkerError> {
+    match input {
+        Input::Up(conn, role, sender) => {
+            engine.desk().links.up(conn, role, sender);
+            engine.up(conn, role)
+        }
+        Input::Frame(conn, bytes, _room) => take_frame(engine, conn, &bytes),
+        Input::Down(conn) => {
+            engine.desk().links.down(conn);
+            engine.down(conn)
+        }
+        Input::Own(own) => engine.own(own),
+        Input::Drain => {
+            tracing::info!("draining: no new attempts");
+            engine.desk().begin_draining();
+            engine.drain()
+        }
+        Input::Stop => {
+            engine.desk().stop_now();
+            Ok(())
+        }
+    }
+}
+
+/// Garbage costs its connection, and never more.
+fn take_frame<E: Engine>(engine: &mut E, conn: Conn, bytes: &[u8]) -> Result<(), WorkerError> {
+    // A connection that was closed here: what was unprocessed on it is discarded.
+    let Some(role) = engine.desk().links.role(conn) else {
+        return Ok(());
+    };
+    let problem = match dialect::Frame::decode(bytes) {
+        Ok(dialect::Frame::Core(message)) => match engine.message(conn, role, message)? {
+            Ok(()) => return Ok(()),
+            Err(problem) => problem,
+        },
+        Ok(dialect::Frame::AskFacts) => {
+            let facts = dialect::Frame::Facts(Box::new(engine.facts()));
+            engine.desk().links.send_frame(conn, facts.encode());
+            return Ok(());
+        }
+        Ok(dialect::Frame::Facts(_)) => "facts that nobody asked for".to_owned(),
+        Err(error) => error.to_string(),
+    };
+    tracing::warn!(conn = conn.0, %role, %problem, "a peer sent what is no message: closed");
+    engine.desk().counters.malformed_messages += 1;
+    engine.desk().links.close(conn);
+    Ok(())
+}

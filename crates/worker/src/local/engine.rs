@@ -1,0 +1,293 @@
+//! The engine's thread: commands, admission, deadlines. What a step does is in `step`.
+
+use super::job::Job;
+use super::{Event, Shared};
+use crate::choose::Rules;
+use crate::facts::pages_of;
+use crate::start::Foundation;
+use crate::{EngineConfig, WorkerError};
+use dialect::{Counters, Facts};
+use handoff::{Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
+use model::sampling::Sampler;
+use model::{KvMemory, Model, Scratch};
+use pages::{Misuse, Pool};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+use text::Tokenizer;
+use tokio::sync::mpsc;
+
+/// What the handle asks of the thread.
+#[derive(Debug)]
+pub(crate) enum Command {
+    Submit {
+        id: u64,
+        spec: Spec,
+        deadline: Instant,
+        events: mpsc::Sender<Event>,
+    },
+    StopChoice {
+        id: u64,
+        choice: u16,
+    },
+    Drain,
+    Stop,
+}
+
+/// A request that holds no page yet.
+pub(super) struct Waiting {
+    pub(super) id: u64,
+    pub(super) spec: Spec,
+    pub(super) rules: Arc<Rules>,
+    pub(super) deadline: Instant,
+    pub(super) events: mpsc::Sender<Event>,
+}
+
+pub(super) struct Engine {
+    pub(super) model: Model,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) kv: KvMemory,
+    pub(super) pool: Pool,
+    pub(super) scratch: Scratch,
+    pub(super) sampler: Sampler,
+    pub(super) capacity: Capacity,
+    pub(super) chunk: u32,
+    pub(super) max_batch: usize,
+    pub(super) jobs: BTreeMap<u64, Job>,
+    pub(super) counters: Counters,
+    queue: VecDeque<Waiting>,
+    commands: Receiver<Command>,
+    shared: Arc<Shared>,
+    epoch: u128,
+    draining: bool,
+    stopped: bool,
+}
+
+/// Longest sleep while nothing runs: a client that left is noticed by then.
+const IDLE: Duration = Duration::from_millis(200);
+
+impl Engine {
+    pub(super) fn new(
+        foundation: Foundation,
+        config: &EngineConfig,
+        commands: Receiver<Command>,
+        shared: Arc<Shared>,
+    ) -> Self {
+        let capacity = Capacity::of(&foundation.pool, Role::Decode, foundation.context);
+        let mut engine = Self {
+            model: foundation.model,
+            tokenizer: foundation.tokenizer,
+            kv: foundation.kv,
+            pool: foundation.pool,
+            scratch: Scratch::default(),
+            sampler: Sampler::default(),
+            capacity,
+            chunk: config.chunk,
+            max_batch: config.max_batch,
+            jobs: BTreeMap::new(),
+            counters: Counters::default(),
+            queue: VecDeque::new(),
+            commands,
+            shared,
+            epoch: foundation.hello.epoch.bits(),
+            draining: false,
+            stopped: false,
+        };
+        engine.publish_facts();
+        engine
+    }
+
+    pub(super) fn run(mut self) -> Result<(), WorkerError> {
+        let ended = self.work();
+        if let Err(error) = &ended {
+            tracing::error!(%error, "the engine ends (fail-stop)");
+        }
+        let failure = Ending::Failed(Failure::Compute);
+        for (_, job) in std::mem::take(&mut self.jobs) {
+            job.say(Event::Ended(failure.clone()));
+            self.forget_one();
+        }
+        for waiting in std::mem::take(&mut self.queue) {
+            let _ = waiting.events.try_send(Event::Ended(failure.clone()));
+            self.forget_one();
+        }
+        ended
+    }
+
+    fn work(&mut self) -> Result<(), WorkerError> {
+        loop {
+            self.take_commands();
+            self.end_overdue()?;
+            if self.stopped {
+                return Ok(());
+            }
+            self.admit()?;
+            if !self.jobs.is_empty() {
+                self.step()?;
+            }
+            self.publish_facts();
+        }
+    }
+
+    /// Takes what is there; waits only if there is nothing else to do.
+    fn take_commands(&mut self) {
+        if self.jobs.is_empty() && self.queue.is_empty() {
+            match self.commands.recv_timeout(IDLE) {
+                Ok(command) => self.obey(command),
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => self.stopped = true,
+            }
+        }
+        while let Ok(command) = self.commands.try_recv() {
+            self.obey(command);
+        }
+    }
+
+    fn obey(&mut self, command: Command) {
+        match command {
+            Command::Submit {
+                id,
+                spec,
+                deadline,
+                events,
+            } => {
+                self.counters.attempts_seen += 1;
+                match self.judge(&spec) {
+                    Ok(rules) => {
+                        let rules = Arc::new(rules);
+                        self.queue.push_back(Waiting {
+                            id,
+                            spec,
+                            rules,
+                            deadline,
+                            events,
+                        });
+                    }
+                    Err(ending) => {
+                        self.count(&ending);
+                        let _ = events.try_send(Event::Ended(ending));
+                        self.forget_one();
+                    }
+                }
+            }
+            Command::StopChoice { id, choice } => {
+                if let Some(job) = self.jobs.get_mut(&id) {
+                    job.stop_choice(choice);
+                }
+            }
+            Command::Drain => self.draining = true,
+            Command::Stop => self.stopped = true,
+        }
+    }
+
+    fn judge(&self, spec: &Spec) -> Result<Rules, Ending> {
+        if self.draining {
+            return Err(Ending::Refused(Refusal::Draining));
+        }
+        self.capacity.admits(spec).map_err(Ending::Rejected)?;
+        Rules::new(spec, &self.tokenizer, self.model.config().vocab).map_err(|error| {
+            tracing::warn!(%error, "a request that cannot be sampled");
+            Ending::Rejected(Rejection::Empty)
+        })
+    }
+
+    /// Takes every page that the oldest requests can ever need, so that nothing is preempted.
+    fn admit(&mut self) -> Result<(), WorkerError> {
+        while let Some(waiting) = self.queue.pop_front() {
+            match Job::admit(&mut self.pool, &self.capacity, waiting) {
+                Ok(job) => {
+                    self.jobs.insert(job.id, job);
+                }
+                Err(waiting) if self.jobs.is_empty() => {
+                    // An idle pool without room for what its capacity admits is a broken ledger.
+                    let pages = self.capacity.pages_needed(&waiting.spec);
+                    let evidence = format!("{pages} pages fit the pool and are not to be had");
+                    return Err(WorkerError::FailStop(evidence));
+                }
+                Err(waiting) => {
+                    self.queue.push_front(*waiting);
+                    break;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// A deadline, or a client that has left, ends ownership. Between steps nothing reads a page.
+    fn end_overdue(&mut self) -> Result<(), WorkerError> {
+        let now = Instant::now();
+        let waiting = self.queue.len();
+        self.queue.retain(|waiting| {
+            let late = now >= waiting.deadline;
+            if late {
+                let failure = Failure::Deadline(Stage::Queue);
+                let _ = waiting
+                    .events
+                    .try_send(Event::Ended(Ending::Failed(failure)));
+            }
+            !late && !waiting.events.is_closed()
+        });
+        for _ in self.queue.len()..waiting {
+            self.forget_one();
+        }
+        let over: Vec<(u64, Ending)> = self
+            .jobs
+            .values()
+            .filter_map(|job| job.must_end(now).map(|ending| (job.id, ending)))
+            .collect();
+        for (id, ending) in over {
+            self.end(id, ending)?;
+        }
+        Ok(())
+    }
+
+    /// Gives the pages of a job back and says how it ended.
+    pub(super) fn end(&mut self, id: u64, ending: Ending) -> Result<(), WorkerError> {
+        let Some(mut job) = self.jobs.remove(&id) else {
+            return Ok(());
+        };
+        self.count(&ending);
+        for grant in job.take_pages() {
+            self.pool
+                .release(grant)
+                .map_err(|(_, misuse)| broken(misuse))?;
+        }
+        for page in self.pool.to_scrub() {
+            self.kv.scrub(page)?;
+            self.pool.scrubbed(page).map_err(broken)?;
+        }
+        job.say(Event::Ended(ending));
+        self.forget_one();
+        Ok(())
+    }
+
+    fn count(&mut self, ending: &Ending) {
+        crate::facts::count_ending(&mut self.counters, ending);
+    }
+
+    fn forget_one(&self) {
+        self.shared.requests.fetch_sub(1, Ordering::Relaxed);
+    }
+
+    fn publish_facts(&mut self) {
+        self.counters.dropped_grants = self.pool.dropped().0;
+        let facts = Facts {
+            epoch: self.epoch,
+            draining: self.draining,
+            pages: pages_of(self.pool.counts()),
+            counters: self.counters,
+        };
+        *self
+            .shared
+            .facts
+            .lock()
+            .unwrap_or_else(PoisonError::into_inner) = facts;
+    }
+}
+
+/// The ledger says that somebody broke its rules; here that can only be this engine.
+pub(super) fn broken(misuse: Misuse) -> WorkerError {
+    WorkerError::FailStop(misuse.to_string())
+}

@@ -1,0 +1,151 @@
+//! What the prefill machine wants done.
+
+use super::endpoints::Moved;
+use super::engine::{Chunk, Engine, Job};
+use crate::WorkerError;
+use crate::choose::Rules;
+use fabric::SubmissionId as FabricId;
+use handoff::prefill::{Effect, Event, SendPage};
+use handoff::{ArenaId, GatewayToPrefill, PrefillToGateway, SubmissionId};
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::Instant;
+
+impl Engine {
+    pub(super) fn carry_out(
+        &mut self,
+        effect: Effect,
+        pending: &mut VecDeque<Event>,
+    ) -> Result<(), WorkerError> {
+        match effect {
+            Effect::ToGateway(conn, message) => {
+                if let PrefillToGateway::Ended { attempt, ending } = &message {
+                    self.desk.attempt_ended(*attempt, ending);
+                }
+                self.desk.links.send(conn, &message);
+            }
+            Effect::ToDecode(conn, message) => self.desk.links.send(conn, &message),
+            Effect::Close(conn, why) => {
+                tracing::warn!(conn = conn.0, ?why, "connection ended");
+                self.desk.links.close(conn);
+            }
+            Effect::Attach { arena, address } => self.endpoints.attach(arena, address),
+            Effect::Detach { arena } => self.endpoints.detach(arena),
+            Effect::Submit {
+                submission,
+                arena,
+                rank: _,
+                pages,
+            } => {
+                if !self.submit(submission, arena, &pages)? {
+                    pending.push_back(Event::Written {
+                        submission,
+                        ok: false,
+                    });
+                }
+            }
+            Effect::Compute {
+                offer,
+                from,
+                to,
+                last,
+            } => {
+                self.computing = Some(Chunk {
+                    offer,
+                    from,
+                    to,
+                    last,
+                });
+            }
+            Effect::Admitted {
+                offer,
+                attempt,
+                spec,
+                cached_tokens,
+            } => {
+                self.desk.counters.cached_tokens += u64::from(cached_tokens);
+                let rules = Rules::new(&spec, &self.tokenizer, self.model.config().vocab);
+                let rules = rules
+                    .map_err(|error| tracing::warn!(%attempt, %error, "cannot be sampled"))
+                    .ok();
+                self.jobs.insert(
+                    offer,
+                    Job {
+                        spec: *spec,
+                        rules: rules.map(Arc::new),
+                    },
+                );
+            }
+            Effect::Dropped { offer } => {
+                self.jobs.remove(&offer);
+            }
+            Effect::Scrub { page } => self.kv.scrub(page)?,
+            Effect::Arm { timer, after_ms } => {
+                self.desk.timers.arm(timer, Instant::now(), after_ms);
+            }
+            Effect::Disarm(timer) => self.desk.timers.disarm(timer),
+            Effect::FailStop(evidence) => return Err(WorkerError::FailStop(evidence)),
+        }
+        Ok(())
+    }
+
+    /// Lends the pages to the fabric; false if nothing was begun.
+    fn submit(
+        &mut self,
+        submission: SubmissionId,
+        arena: ArenaId,
+        pages: &[SendPage],
+    ) -> Result<bool, WorkerError> {
+        self.desk.counters.batches += 1;
+        self.desk.counters.batch_pages += pages.len() as u64;
+        let mut writes = Vec::with_capacity(pages.len());
+        for page in pages {
+            let lent = self.kv.share(page.page)?;
+            let write = self.endpoints.write(lent, page.filled, page.slot);
+            writes.push(write.ok_or_else(|| {
+                WorkerError::FailStop(format!("{} slots of a page", page.filled))
+            })?);
+        }
+        let begun = self.endpoints.submit(arena, FabricId(submission.n), writes);
+        self.desk.counters.batches_failed += u64::from(!begun);
+        Ok(begun)
+    }
+
+    pub(super) fn take_moved(&mut self, moved: Moved) -> Result<(), WorkerError> {
+        match moved {
+            Moved::Attached(arena, attached) => {
+                let ok = self.endpoints.attached(arena, attached);
+                self.tell(Event::Attached { arena, ok })
+            }
+            Moved::Written(arena, id, landed) => {
+                self.desk.counters.batches_failed += u64::from(!landed);
+                self.tell(Event::Written {
+                    submission: self.submission(id),
+                    ok: landed,
+                })?;
+                for id in self.endpoints.submit_waiting(arena) {
+                    self.tell(Event::Written {
+                        submission: self.submission(id),
+                        ok: false,
+                    })?;
+                }
+                Ok(())
+            }
+            Moved::Detached(arena) => self.tell(Event::Detached { arena }),
+        }
+    }
+
+    fn submission(&self, id: FabricId) -> SubmissionId {
+        SubmissionId {
+            epoch: self.machine.hello().epoch,
+            n: id.0,
+        }
+    }
+
+    /// What an incoming event means for the counters.
+    pub(super) fn count(&mut self, event: &Event) {
+        if let Event::FromGateway(_, GatewayToPrefill::Attempt { attempt, .. }) = event {
+            self.desk.attempt_seen(*attempt);
+        }
+    }
+}

@@ -1,0 +1,173 @@
+//! The engine: the prefill machine, and everything that its effects need.
+
+use super::endpoints::{Endpoints, Moved};
+use crate::WorkerError;
+use crate::choose::Rules;
+use crate::driver::{self, Desk, Inbox};
+use crate::facts::pages_of;
+use crate::start::{EngineConfig, Foundation};
+use control::Role;
+use dialect::Facts;
+use handoff::prefill::{Config, Event, Prefill, Timer};
+use handoff::{Conn, OfferId, Spec, codec};
+use model::sampling::Sampler;
+use model::{KvMemory, Model, Scratch};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use text::Tokenizer;
+
+/// See the module's documentation.
+pub(super) struct Engine {
+    pub(super) machine: Prefill,
+    pub(super) desk: Desk<Moved, Timer>,
+    pub(super) model: Model,
+    pub(super) tokenizer: Tokenizer,
+    pub(super) kv: KvMemory,
+    pub(super) scratch: Scratch,
+    pub(super) sampler: Sampler,
+    pub(super) endpoints: Endpoints,
+    /// Jobs that have their ticket.
+    pub(super) jobs: BTreeMap<OfferId, Job>,
+    pub(super) chunk: u32,
+    /// The chunk that the machine has begun.
+    pub(super) computing: Option<Chunk>,
+    /// The job that was computed last: its neighbours are next.
+    pub(super) last: Option<OfferId>,
+    epoch: u128,
+}
+
+/// A job as the engine computes it.
+pub(super) struct Job {
+    pub(super) spec: Spec,
+    /// How its first tokens are sampled; none if nobody can.
+    pub(super) rules: Option<Arc<Rules>>,
+}
+
+/// Tokens `from..to` of a job's prompt.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Chunk {
+    pub(super) offer: OfferId,
+    pub(super) from: u32,
+    pub(super) to: u32,
+    pub(super) last: bool,
+}
+
+impl Engine {
+    pub(super) fn new(
+        foundation: Foundation,
+        config: &EngineConfig,
+        machine: Config,
+        desk: Desk<Moved, Timer>,
+        inbox: Inbox<Moved>,
+    ) -> Self {
+        let Foundation {
+            model,
+            tokenizer,
+            kv,
+            pool,
+            hello,
+            ..
+        } = foundation;
+        let epoch = hello.epoch;
+        Self {
+            machine: Prefill::new(machine, hello, pool),
+            desk,
+            model,
+            tokenizer,
+            endpoints: Endpoints::new(*kv.layout(), epoch, inbox),
+            kv,
+            scratch: Scratch::default(),
+            sampler: Sampler::default(),
+            jobs: BTreeMap::new(),
+            chunk: config.chunk,
+            computing: None,
+            last: None,
+            epoch: epoch.bits(),
+        }
+    }
+
+    /// Tells the machine, carries out its effects in order, and then tells it what came of them.
+    pub(super) fn tell(&mut self, event: Event) -> Result<(), WorkerError> {
+        let mut pending = VecDeque::from([event]);
+        while let Some(event) = pending.pop_front() {
+            self.count(&event);
+            self.desk.trace_input(&event);
+            let effects = self.machine.handle(event);
+            self.desk.trace_effects(&effects)?;
+            for effect in effects {
+                self.carry_out(effect, &mut pending)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+impl driver::Engine for Engine {
+    type Own = Moved;
+    type Timer = Timer;
+
+    fn desk(&mut self) -> &mut Desk<Moved, Timer> {
+        &mut self.desk
+    }
+
+    fn up(&mut self, conn: Conn, role: Role) -> Result<(), WorkerError> {
+        tracing::debug!(conn = conn.0, %role, "connected");
+        match role {
+            Role::Decode => self.tell(Event::Dialled(conn)),
+            _ => Ok(()),
+        }
+    }
+
+    fn message(
+        &mut self,
+        conn: Conn,
+        role: Role,
+        bytes: &[u8],
+    ) -> Result<Result<(), String>, WorkerError> {
+        let event = match role {
+            Role::Gateway => codec::decode(bytes).map(|message| Event::FromGateway(conn, message)),
+            _ => codec::decode(bytes).map(|message| Event::FromDecode(conn, message)),
+        };
+        match event {
+            Ok(event) => self.tell(event).map(Ok),
+            Err(error) => Ok(Err(error.to_string())),
+        }
+    }
+
+    fn down(&mut self, conn: Conn) -> Result<(), WorkerError> {
+        self.tell(Event::Disconnected(conn))
+    }
+
+    fn own(&mut self, moved: Moved) -> Result<(), WorkerError> {
+        self.take_moved(moved)
+    }
+
+    fn fired(&mut self, timer: Timer) -> Result<(), WorkerError> {
+        self.tell(Event::Fired(timer))
+    }
+
+    fn drain(&mut self) -> Result<(), WorkerError> {
+        self.tell(Event::Drain)
+    }
+
+    fn busy(&self) -> bool {
+        !self.machine.runnable().is_empty()
+    }
+
+    fn step(&mut self) -> Result<(), WorkerError> {
+        self.prefill_step()
+    }
+
+    fn at_rest(&mut self) -> bool {
+        self.machine.at_rest()
+    }
+
+    fn facts(&mut self) -> Facts {
+        Facts {
+            epoch: self.epoch,
+            draining: self.desk.draining(),
+            pages: pages_of(self.machine.counts()),
+            counters: self.desk.counters,
+        }
+    }
+}

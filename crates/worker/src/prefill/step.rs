@@ -1,0 +1,165 @@
+//! One forward pass over a chunk of one prompt. Jobs take turns chunk by chunk, so that a short
+//! prompt does not wait for all of a long one. Finished pages are on their way while the next
+//! chunk is computed.
+
+use super::engine::{Chunk, Engine};
+use crate::WorkerError;
+use crate::choose::{Rules, Voice};
+use dialect::encode_first;
+use handoff::OfferId;
+use handoff::prefill::Event;
+use model::{Logits, SequenceInput, Want};
+use pages::PageId;
+use std::sync::Arc;
+
+/// Chunks between two audits that trust no earlier check of a block table.
+const AUDIT_EVERY: u64 = 64;
+
+impl Engine {
+    pub(super) fn prefill_step(&mut self) -> Result<(), WorkerError> {
+        let Some(offer) = self.next_job() else {
+            return Ok(());
+        };
+        self.last = Some(offer);
+        self.tell(Event::ChunkBegin {
+            offer,
+            tokens: self.chunk,
+        })?;
+        let Some(chunk) = self.computing.take().filter(|chunk| chunk.offer == offer) else {
+            return Err(WorkerError::FailStop(format!(
+                "{offer} may be computed and was not"
+            )));
+        };
+        self.desk.counters.steps += 1;
+        let event = match self.compute(chunk)? {
+            Some((checksums, first)) => {
+                self.desk.counters.prompt_tokens += u64::from(chunk.to - chunk.from);
+                Event::ChunkEnd {
+                    offer,
+                    checksums,
+                    first,
+                }
+            }
+            None => Event::ChunkFailed { offer },
+        };
+        self.tell(event)
+    }
+
+    /// The next in turn after the one that was computed last.
+    fn next_job(&self) -> Option<OfferId> {
+        let runnable = self.machine.runnable();
+        let after = runnable.iter().find(|offer| Some(**offer) > self.last);
+        after.or(runnable.first()).copied()
+    }
+
+    /// Checksums of the pages that became complete, and with the last chunk the first tokens. None
+    /// if the pass failed.
+    #[allow(clippy::type_complexity)] // both halves are named by the event that takes them
+    fn compute(
+        &mut self,
+        chunk: Chunk,
+    ) -> Result<Option<(Vec<u32>, Option<Vec<u8>>)>, WorkerError> {
+        let job = self.jobs.get(&chunk.offer);
+        let job = job.and_then(|job| Some((&job.spec, job.rules.clone()?)));
+        let Some((spec, rules)) = job else {
+            return Ok(None);
+        };
+        let Some(tokens) = spec.tokens.get(chunk.from as usize..chunk.to as usize) else {
+            return Err(WorkerError::FailStop("a chunk behind its prompt".into()));
+        };
+        let verified = match self.desk.counters.steps % AUDIT_EVERY {
+            0 => self.machine.verify_in_full(),
+            _ => self.machine.verify(),
+        };
+        let verified = verified.map_err(|fault| WorkerError::FailStop(fault.to_string()))?;
+        let Some(sequence) = verified.sequences().first() else {
+            return Err(WorkerError::FailStop(
+                "a chunk without a block table".into(),
+            ));
+        };
+        let pages: Vec<PageId> = sequence.pages().collect();
+        let want = if chunk.last {
+            Want::Last
+        } else {
+            Want::Nothing
+        };
+        let inputs = [SequenceInput { tokens, want }];
+        let choices = spec.choices;
+        match self
+            .model
+            .forward(&mut self.scratch, &mut self.kv, &verified, &inputs)
+        {
+            Ok(logits) => {
+                let checksums = self.checksums(chunk, &pages)?;
+                let first = chunk
+                    .last
+                    .then(|| self.first_tokens(&rules, choices, &logits));
+                Ok(Some((checksums, first)))
+            }
+            Err(model::Error::Kv(error)) => Err(WorkerError::FailStop(error.to_string())),
+            Err(error) => {
+                tracing::error!(offer = %chunk.offer, %error, "a chunk failed: its job ends");
+                Ok(None)
+            }
+        }
+    }
+
+    /// Over exactly the filled slots, by the thread that filled them.
+    fn checksums(&self, chunk: Chunk, pages: &[PageId]) -> Result<Vec<u32>, WorkerError> {
+        let size = self.kv.layout().page_size;
+        complete(chunk, size)
+            .map(|ordinal| {
+                let filled = (chunk.to - ordinal * size).min(size) as usize;
+                Ok(self.kv.checksum(pages[ordinal as usize], filled)?)
+            })
+            .collect()
+    }
+
+    fn first_tokens(&mut self, rules: &Arc<Rules>, choices: u16, logits: &Logits) -> Vec<u8> {
+        let Some(logits) = logits.last(0) else {
+            return encode_first(&[]);
+        };
+        let tokens: Vec<_> = (0..choices)
+            .map(|choice| Voice::new(rules, choice).sample(&mut self.sampler, logits))
+            .collect();
+        self.desk.counters.sampled_tokens += tokens.len() as u64;
+        encode_first(&tokens)
+    }
+}
+
+/// Ordinals of the pages that this chunk completes: those it fills, and with the last chunk the
+/// prompt's last page however far it is filled.
+fn complete(chunk: Chunk, page_size: u32) -> std::ops::Range<u32> {
+    let end = if chunk.last {
+        chunk.to.div_ceil(page_size)
+    } else {
+        chunk.to / page_size
+    };
+    chunk.from / page_size..end
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pages::Epoch;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn every_page_is_completed_once_and_in_order(
+            cached_pages in 0u32..4, more in 1u32..200, size in 1u32..20, step in 1u32..64,
+        ) {
+            let count = cached_pages * size + more;
+            let offer = OfferId { epoch: Epoch::new(1), n: 1 };
+            let mut completed = Vec::new();
+            let mut from = cached_pages * size;
+            while from < count {
+                let to = (from + step).min(count);
+                completed.extend(complete(Chunk { offer, from, to, last: to == count }, size));
+                from = to;
+            }
+            let all: Vec<u32> = (cached_pages..count.div_ceil(size)).collect();
+            prop_assert_eq!(completed, all);
+        }
+    }
+}

@@ -1,0 +1,385 @@
+//! Prefill and decode as they are shipped, with control connections, certificates and shared
+//! memory between them. The gateway is played by its real machine.
+
+mod edge;
+
+use dialect::{Ask, Sampling};
+use edge::{Answer, Pair};
+use handoff::gateway::{Event, Outcome};
+use handoff::{
+    AttemptId, DecodeToGateway, Ending, GatewayToDecode, GatewayToPrefill, PrefillToGateway,
+    Rejection, Role, Spec, codec,
+};
+use pages::{Domain, Epoch};
+use std::time::{Duration, Instant};
+use trace::{Header, replay};
+use worker::EngineConfig;
+use worker::local::{self, Local};
+
+fn endless() -> Ask {
+    Ask {
+        ignore_eos: true,
+        ..Ask::greedy()
+    }
+}
+
+fn sampled(seed: u64) -> Ask {
+    let sampling = Sampling {
+        seed,
+        temperature: 0.9,
+        top_p: 0.95,
+        presence_penalty: 0.3,
+        logprobs: Some(2),
+        ..Sampling::default()
+    };
+    Ask {
+        sampling,
+        ..endless()
+    }
+}
+
+fn prompt(seed: u32, n: u32) -> Vec<u32> {
+    (0..n)
+        .map(|i| 1000 + (seed * 7919 + i * 31) % 20_000)
+        .collect()
+}
+
+fn spec(domain: u64, tokens: Vec<u32>, max_new: u32, choices: u16, ask: &Ask) -> Spec {
+    let sampling = ask.encode();
+    Spec {
+        tokens,
+        max_new,
+        choices,
+        domain: Domain::new(domain),
+        cache: true,
+        sampling,
+    }
+}
+
+fn probe() -> Spec {
+    spec(99, vec![7], 1, 1, &endless())
+}
+
+/// The same requests to the engine in one process.
+fn reference(pair: &Pair, specs: &[Spec]) -> Vec<Vec<Vec<dialect::TokenOut>>> {
+    let config = EngineConfig {
+        threads: 1,
+        max_context: Some(256),
+        ..EngineConfig::new(&pair.model)
+    };
+    let local = Local::start(&config).unwrap();
+    let deadline = Instant::now() + Duration::from_secs(600);
+    let running: Vec<_> = specs
+        .iter()
+        .map(|spec| local.submit(spec.clone(), deadline).unwrap())
+        .collect();
+    running
+        .into_iter()
+        .map(|mut running| {
+            let mut tokens = Vec::new();
+            while let Some(event) = running.events.blocking_recv() {
+                if let local::Event::Token { choice, token, .. } = event {
+                    let choice = usize::from(choice);
+                    tokens.resize(tokens.len().max(choice + 1), Vec::new());
+                    tokens[choice].push(token);
+                }
+            }
+            tokens
+        })
+        .collect()
+}
+
+/// A crowd of prompts from one token to the limit, of four tenants.
+fn crowd(n: u32) -> Vec<Spec> {
+    (0..n)
+        .map(|i| {
+            let ask = if i % 2 == 0 {
+                endless()
+            } else {
+                sampled(u64::from(i))
+            };
+            let length = [1, 15, 16, 17, 33, 64, 100, 200, 235][i as usize % 9];
+            let choices = if i % 5 == 4 { 3 } else { 1 };
+            spec(u64::from(i % 4), prompt(i, length), 20, choices, &ask)
+        })
+        .collect()
+}
+
+#[test]
+fn answers_equal_those_of_the_engine_in_one_process() {
+    let pair = Pair::start(|_| {});
+    let specs = crowd(18);
+    let expected = reference(&pair, &specs);
+    let mut edge = pair.edge(1);
+    edge.ready(&probe());
+    let requests: Vec<_> = specs.iter().map(|spec| edge.submit(spec.clone())).collect();
+    let answers = edge.answers(&requests);
+    for ((spec, answer), expected) in specs.iter().zip(&answers).zip(&expected) {
+        assert_eq!(answer.outcome, Some(Outcome::Answered));
+        assert_eq!(
+            answer.tokens,
+            *expected,
+            "prompt of {} tokens",
+            spec.tokens.len()
+        );
+    }
+    let decode = edge.at_rest(edge.decode, pair.decode.ready.pool_tokens, 16);
+    let prefill = edge.at_rest(edge.prefill, pair.prefill.ready.pool_tokens, 16);
+    assert_eq!(decode.counters.integrity_faults + decode.counters.fences, 0);
+    assert!(decode.counters.batch_pages > 0 && prefill.counters.batch_pages > 0);
+    assert_eq!(
+        (
+            decode.counters.dropped_grants,
+            prefill.counters.dropped_grants
+        ),
+        (0, 0)
+    );
+}
+
+#[test]
+fn a_cached_prefix_changes_no_answer_and_stays_in_its_domain() {
+    let pair = Pair::start(|_| {});
+    let one = spec(1, prompt(3, 100), 12, 1, &endless());
+    let other = Spec {
+        domain: Domain::new(2),
+        ..one.clone()
+    };
+    let expected = reference(&pair, std::slice::from_ref(&one)).remove(0);
+    let mut edge = pair.edge(1);
+    edge.ready(&probe());
+    let first = edge.ask(one.clone());
+    let again = edge.ask(one);
+    let foreign = edge.ask(other);
+    for answer in [&first, &again, &foreign] {
+        assert_eq!(answer.tokens, expected);
+    }
+    assert_eq!(
+        (
+            first.cached_tokens,
+            again.cached_tokens,
+            foreign.cached_tokens
+        ),
+        (0, 96, 0)
+    );
+}
+
+#[test]
+fn what_is_over_a_limit_is_rejected_past_the_gateway_too() {
+    // Prefill's pool is the smaller one for prompts, decode's for the sum.
+    let pair = Pair::start(|shape| {
+        shape.prefill.pool_tokens = Some(128);
+        shape.prefill.max_context = Some(128);
+        shape.decode.max_context = Some(96);
+        shape.decode.pool_tokens = Some(96);
+    });
+    let mut edge = pair.edge(1);
+    edge.ready(&probe());
+    let limit = edge.machine.limit().unwrap();
+    assert_eq!((limit.max_prompt(), limit.max_model_len()), (95, 96));
+    for (length, fits) in [(94, true), (95, true), (96, false)] {
+        let answer = edge.ask(spec(1, prompt(length, length), 1, 1, &endless()));
+        let answered = answer.outcome == Some(Outcome::Answered);
+        assert_eq!(answered, fits, "{length}: {answer:?}");
+    }
+    let (prefill, decode) = (edge.facts(edge.prefill), edge.facts(edge.decode));
+    edge.at_rest(edge.prefill, 128, 16);
+    edge.at_rest(edge.decode, 96, 16);
+
+    edge.go_raw();
+    let attempt = |n| AttemptId {
+        epoch: Epoch::new(77),
+        n,
+    };
+    let hello = handoff::Hello {
+        epoch: Epoch::new(77),
+        ..edge.hello.clone()
+    };
+    let p = edge.dial_raw(&pair.prefill.addr(), control::Role::Prefill);
+    edge.say(p, &GatewayToPrefill::Hello(hello.clone()));
+    let d = edge.dial_raw(&pair.decode.addr(), control::Role::Decode);
+    edge.say(d, &GatewayToDecode::Hello(hello));
+    let (at_p, at_d) = (pair.prefill.ready.epoch, pair.decode.ready.epoch);
+    let long = |n| spec(1, prompt(n, n), 1, 1, &endless());
+    let deadline_ms = 60_000;
+    for (n, spec) in [(1, long(129)), (2, long(96))] {
+        let decode = at_d;
+        edge.say(
+            p,
+            &GatewayToPrefill::Attempt {
+                attempt: attempt(n),
+                spec,
+                decode,
+                deadline_ms,
+            },
+        );
+    }
+    for (n, spec) in [
+        (1, long(96)),
+        (
+            2,
+            Spec {
+                max_new: 3,
+                ..long(94)
+            },
+        ),
+    ] {
+        let prefill = at_p;
+        edge.say(
+            d,
+            &GatewayToDecode::Expect {
+                attempt: attempt(n),
+                spec,
+                prefill,
+                deadline_ms,
+            },
+        );
+    }
+    edge.until("three answers on each connection", |edge| {
+        [p, d]
+            .iter()
+            .all(|conn| edge.raw.get(conn).is_some_and(|raw| raw.len() == 3))
+    });
+    let p_said: Vec<PrefillToGateway> = edge.raw[&p][1..]
+        .iter()
+        .map(|bytes| codec::decode(bytes).unwrap())
+        .collect();
+    let too_long = |n, tokens, limit, by| PrefillToGateway::Ended {
+        attempt: attempt(n),
+        ending: Ending::Rejected(Rejection::PromptTooLong { tokens, limit, by }),
+    };
+    assert_eq!(p_said[0], too_long(1, 129, 127, Role::Prefill));
+    assert_eq!(
+        p_said[1],
+        too_long(2, 96, 95, Role::Decode),
+        "P checks D's limit again"
+    );
+    let d_said: Vec<DecodeToGateway> = edge.raw[&d][1..]
+        .iter()
+        .map(|bytes| codec::decode(bytes).unwrap())
+        .collect();
+    let rejected = |n, why| {
+        let (attempt, ending) = (attempt(n), Ending::Rejected(why));
+        DecodeToGateway::Ended { attempt, ending }
+    };
+    let by = Role::Decode;
+    let prompt = Rejection::PromptTooLong {
+        tokens: 96,
+        limit: 95,
+        by,
+    };
+    let sum = Rejection::ContextTooLong {
+        prompt: 94,
+        max_new: 3,
+        limit: 96,
+        by,
+    };
+    assert_eq!(d_said, [rejected(1, prompt), rejected(2, sum)]);
+
+    for (conn, before, pool) in [(p, prefill, 128), (d, decode, 96)] {
+        let after = edge.at_rest(conn, pool, 16).counters;
+        let before = before.counters;
+        assert_eq!(after.attempts_rejected, before.attempts_rejected + 2);
+        assert_eq!(
+            (after.steps, after.batches, after.prompt_tokens),
+            (before.steps, before.batches, before.prompt_tokens),
+            "H-5: nothing is granted, written or computed for what was rejected"
+        );
+    }
+}
+
+#[test]
+fn garbage_costs_its_connection_and_nothing_else() {
+    let pair = Pair::start(|_| {});
+    let mut edge = pair.edge(1);
+    edge.ready(&probe());
+    let garbage: [&[u8]; 6] = [
+        &[],
+        &[9],
+        &[0],
+        &[0, 1, 250, 250],
+        &[0, 7, 1],
+        &[2, 1, 255, 255, 255],
+    ];
+    for (role, addr) in [
+        (control::Role::Prefill, pair.prefill.addr()),
+        (control::Role::Decode, pair.decode.addr()),
+    ] {
+        for bytes in garbage {
+            let conn = edge.dial_raw(&addr, role);
+            edge.say_bytes(conn, bytes.to_vec());
+            edge.until("the connection is closed", |edge| edge.gone.contains(&conn));
+        }
+    }
+    for conn in [edge.prefill, edge.decode] {
+        assert_eq!(
+            edge.facts(conn).counters.malformed_messages,
+            garbage.len() as u64
+        );
+    }
+    let answer = edge.ask(spec(1, prompt(1, 40), 4, 1, &endless()));
+    assert_eq!(answer.outcome, Some(Outcome::Answered));
+}
+
+#[test]
+fn traces_of_a_loaded_run_with_cancels_replay_byte_for_byte() {
+    let mut pair = Pair::start(|shape| shape.decode.max_batch = 6);
+    let mut edge = pair.edge(1);
+    edge.ready(&probe());
+    let specs = crowd(40);
+    let expected = reference(&pair, &specs);
+    let requests: Vec<_> = specs.iter().map(|spec| edge.submit(spec.clone())).collect();
+    // Some leave at once, some in the middle of their answer, one stops a choice.
+    for request in requests.iter().step_by(7) {
+        edge.tell(Event::ClientGone(*request));
+    }
+    let half = |answer: &Answer| {
+        answer
+            .tokens
+            .first()
+            .is_some_and(|tokens| tokens.len() >= 5)
+    };
+    let leaving: Vec<_> = requests.iter().skip(1).step_by(7).copied().collect();
+    for request in &leaving {
+        edge.until("half an answer", |edge| {
+            half(&edge.answers[request]) || edge.answers[request].outcome.is_some()
+        });
+        edge.tell(Event::ClientGone(*request));
+    }
+    let answers = edge.answers(&requests);
+    let mut answered = 0;
+    for (answer, expected) in answers.iter().zip(&expected) {
+        match answer.outcome {
+            Some(Outcome::Answered) => {
+                assert_eq!(answer.tokens, *expected);
+                answered += 1;
+            }
+            Some(Outcome::ClientLeft) => {
+                for (tokens, expected) in answer.tokens.iter().zip(expected) {
+                    assert!(expected.starts_with(tokens), "what came before was right");
+                }
+            }
+            _ => panic!("{answer:?}"),
+        }
+    }
+    assert!((28..40).contains(&answered), "{answered}");
+    edge.at_rest(edge.prefill, pair.prefill.ready.pool_tokens, 16);
+    edge.at_rest(edge.decode, pair.decode.ready.pool_tokens, 16);
+    drop(edge);
+    pair.prefill.end().unwrap();
+    pair.decode.end().unwrap();
+
+    for role in ["prefill", "decode"] {
+        let replayed = replay(&pair.trace(role)).unwrap();
+        assert!(replayed.at_rest && !replayed.torn, "{role}");
+        assert!(replayed.inputs > 500, "{role}: {}", replayed.inputs);
+        match (role, &replayed.header) {
+            ("prefill", Header::Prefill { hello, .. }) => {
+                assert_eq!(hello.epoch, pair.prefill.ready.epoch);
+            }
+            ("decode", Header::Decode { hello, .. }) => {
+                assert_eq!(hello.epoch, pair.decode.ready.epoch);
+            }
+            other => panic!("{other:?}"),
+        }
+    }
+}
