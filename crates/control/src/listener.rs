@@ -116,12 +116,12 @@ async fn serve(
         let (config, limits, finished) = (config.clone(), limits.clone(), finished.clone());
         handshakes.spawn(async move {
             let result = handshake::receive(socket, config, &limits).await;
-            drop(permit);
             if let Err(error) = &result {
                 tracing::warn!(%from, %error, "refused a control connection");
             }
             let result = result.map_err(|error| Refused { from, error });
             let _ = finished.send(result).await; // the listener is gone: so is the peer
+            drop(permit); // only now: an owner that does not accept stops handshakes, too
         });
     }
 }

@@ -18,6 +18,10 @@
 //! late, and a receiver that applies writes itself (TCP) implements the same fence by joining its
 //! tasks. [`conformance`] says all this in executable form.
 //!
+//! Faults are injected from outside, by wrapping these traits: a submission that is reported as
+//! failed and passed on later, a completion that is held back, a reader that lies. The product has
+//! no hook for it.
+//!
 //! # Unsafe code
 //! All of it is in one module, `map`, behind bounds-checked functions; everything else denies it.
 #![deny(unsafe_code)]

@@ -213,7 +213,11 @@ pub(crate) mod tests {
         unsafe {
             match libc::fork() {
                 0 => {
-                    work();
+                    // A failed test must not leave a child that waits for it.
+                    let kill = Some(rustix::process::Signal::KILL);
+                    if rustix::process::set_parent_process_death_signal(kill).is_ok() {
+                        work();
+                    }
                     libc::_exit(0)
                 }
                 pid => rustix::process::Pid::from_raw(pid).expect("forks"),

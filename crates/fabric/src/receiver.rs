@@ -9,6 +9,9 @@ use crate::arena::{ArenaId, Landing, OutOfRange, Run, Shape};
 use crate::memory::Shortage;
 
 /// Owns landing arenas. One thread owns the receiver; copies run elsewhere through [`Reader`]s.
+///
+/// Opening touches every byte of an arena and a fence gives them back: both take milliseconds for
+/// large ones, so the owner is better not the thread that computes.
 pub trait Receiver: Send {
     /// Opens the arena that `writer`, and no other life, may write to. The caller mints `arena`.
     ///
