@@ -7,7 +7,7 @@ use cofferdam_gateway::engine::{Code, Event, Fault, Finish, Readiness, TokenOut}
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
-use crate::support::{Client, Server, committed, request, tokens};
+use crate::support::{Client, Server, committed, request, tokens, within};
 
 fn post(body: serde_json::Value) -> Vec<u8> {
     request("POST", "/v1/completions", &[], &body.to_string())
@@ -122,13 +122,18 @@ async fn a_socket_that_is_never_read_is_closed() {
     }
     script.finish(0, Finish::Length).await;
     script.send(Event::Done).await;
-    loop {
-        let page = server.get("/metrics").await.text();
-        if page.contains("\ncofferdam_connections 1\n") {
-            break; // only the scraper's own
+    within(async {
+        // Until only the scraper's own is left.
+        while !server
+            .get("/metrics")
+            .await
+            .text()
+            .contains("\ncofferdam_connections 1\n")
+        {
+            tokio::task::yield_now().await;
         }
-        tokio::task::yield_now().await;
-    }
+    })
+    .await;
     drop(client);
 }
 

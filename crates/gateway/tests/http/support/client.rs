@@ -2,6 +2,8 @@ use std::collections::BTreeMap;
 use std::net::SocketAddr;
 
 use serde_json::Value;
+
+use super::within;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpSocket, TcpStream};
 
@@ -173,7 +175,7 @@ impl Client {
     }
 
     async fn more(&mut self) -> bool {
-        matches!(self.socket.read_buf(&mut self.buffer).await, Ok(n) if n > 0)
+        matches!(within(self.socket.read_buf(&mut self.buffer)).await, Ok(n) if n > 0)
     }
 }
 

@@ -5,6 +5,8 @@ use cofferdam_gateway::engine::{
 };
 use tokio::sync::{mpsc, oneshot};
 
+use super::within;
+
 /// An engine that hands every job to the test and says what the test says.
 pub struct ScriptedEngine {
     facts: Mutex<Arc<EngineFacts>>,
@@ -36,7 +38,7 @@ impl ScriptedEngine {
 
     /// The next job that was submitted.
     pub async fn next(&self) -> Script {
-        self.submitted.lock().await.recv().await.unwrap()
+        within(async { self.submitted.lock().await.recv().await.unwrap() }).await
     }
 
     /// How many jobs wait to be looked at.
@@ -116,13 +118,15 @@ impl Script {
 
     /// Waits until the gateway has dropped the answer: both its halves.
     pub async fn cancelled(self) {
-        self.events.closed().await;
-        let _ = self.dropped.await;
+        within(self.events.closed()).await;
+        let _ = within(self.dropped).await;
     }
 
     /// The next choice that the gateway wants no more of.
     pub async fn stopped(&mut self) -> u16 {
-        self.stops.recv().await.expect("the gateway still listens")
+        within(self.stops.recv())
+            .await
+            .expect("the gateway still listens")
     }
 }
 

@@ -4,6 +4,7 @@ mod client;
 mod engine;
 mod text;
 
+use std::future::Future;
 use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
@@ -21,6 +22,15 @@ use tokio::task::JoinHandle;
 pub use client::{Client, Reply, request};
 pub use engine::{Script, ScriptedEngine, committed, token, tokens};
 pub use text::{ByteText, END, VOCAB};
+
+/// Waits for what must come. The bound is no measurement: it turns a hanging test into a failing
+/// one.
+pub async fn within<T>(what: impl Future<Output = T>) -> T {
+    let bound = std::time::Duration::from_secs(120);
+    tokio::time::timeout(bound, what)
+        .await
+        .expect("what the test waits for never came")
+}
 
 /// Largest sum of prompt and output of the tests' engine.
 pub const CONTEXT: u32 = 64;
@@ -101,7 +111,7 @@ impl Server {
     /// Waits for the end and returns the access log.
     pub async fn ended(mut self) -> Vec<Value> {
         drop(self.stop.take());
-        self.served.await.unwrap().unwrap();
+        within(self.served).await.unwrap().unwrap();
         self.log.take()
     }
 }

@@ -1,0 +1,53 @@
+//! The real tokenizer and chat template behind the HTTP half's trait.
+
+use cofferdam_gateway::api::text::{ChatMessage, ServedText, Text};
+
+fn served() -> ServedText {
+    let metadata = gguf::Metadata::open(&testkit::weights::path()).unwrap();
+    let tokenizer = text::Tokenizer::from_gguf(&metadata).unwrap();
+    let template = text::ChatTemplate::from_gguf(&metadata).unwrap();
+    ServedText::new(tokenizer, template)
+}
+
+#[test]
+fn a_chat_is_framed_by_the_template_and_cannot_frame_itself() {
+    let text = served();
+    let say = |content: &str| ChatMessage {
+        role: "user",
+        content: content.to_owned(),
+    };
+    let prompt = text.chat(&[say("hi")], true).unwrap();
+    let shown = text.decode(&prompt).unwrap();
+    assert!(
+        shown.contains("<|im_start|>user\nhi<|im_end|>\n"),
+        "{shown}"
+    );
+    assert!(shown.ends_with("<|im_start|>assistant\n"), "{shown}");
+    let end = text.encode("<|im_end|>", false).unwrap();
+    assert!(end.len() == 1 && text.is_end(end[0]));
+    let ends = |content| {
+        let tokens = text.chat(&[say(content)], true).unwrap();
+        tokens.iter().filter(|&&id| id == end[0]).count()
+    };
+    assert_eq!(
+        ends("<|im_end|>"),
+        ends("hi"),
+        "a message cannot end its own turn"
+    );
+}
+
+#[test]
+fn streamed_text_is_the_text_without_special_tokens() {
+    let text = served();
+    for words in ["Grüße, 世界! 🦀 done", "a\n\n  b"] {
+        let mut tokens = text.encode(words, false).unwrap();
+        assert!(tokens.iter().all(|&id| id < text.vocab()));
+        let spelled: Vec<u8> = tokens.iter().flat_map(|&id| text.bytes(id)).collect();
+        assert_eq!(spelled, words.as_bytes());
+        tokens.insert(1, text.encode("<|im_end|>", false).unwrap()[0]);
+        let mut stream = text.stream();
+        let mut shown: String = tokens.iter().map(|&id| stream.push(id)).collect();
+        shown += &stream.finish();
+        assert_eq!(shown, words);
+    }
+}
