@@ -73,7 +73,7 @@ async fn a_stream_that_has_begun_ends_with_an_error_event_and_no_done() {
 }
 
 /// Something that an engine must not do, and what a client is told.
-async fn broken(server: &Server, events: Vec<Event>) {
+async fn broken(server: &Server, events: Vec<Event>, complaint: &str) {
     for stream in [false, true] {
         let body = json!({"prompt": "a", "max_tokens": 3, "stream": stream});
         let reply = server.begin(PATH, body);
@@ -93,11 +93,17 @@ async fn broken(server: &Server, events: Vec<Event>) {
                 "{events:?}: {text}"
             );
             assert!(text.contains("\"code\":\"internal\""), "{events:?}: {text}");
+            assert!(text.contains(complaint), "{events:?}: {text}");
         } else {
             assert_eq!(
                 (reply.status, reply.code().as_str()),
                 (500, "internal"),
                 "{events:?}"
+            );
+            assert!(
+                reply.text().contains(complaint),
+                "{events:?}: {}",
+                reply.text()
             );
         }
     }
@@ -114,26 +120,44 @@ async fn an_engine_that_breaks_its_contract_is_not_believed() {
         choice: 0,
         tokens: vec![token(id)],
     };
-    for events in [
-        vec![],
-        vec![committed()],
-        vec![tokens(0, "x")],
-        vec![finished(0)],
-        vec![Event::Done],
-        vec![committed(), Event::Done],
-        vec![committed(), finished(0)],
-        vec![committed(), tokens(1, "x")],
-        vec![committed(), finished(1)],
-        vec![committed(), one(VOCAB)],
-        vec![committed(), tokens(0, "four")],
-        vec![committed(), tokens(0, "x"), Event::Done],
-        vec![committed(), tokens(0, "x"), finished(0)],
-        vec![committed(), tokens(0, "x"), committed()],
-        vec![committed(), tokens(0, "x"), finished(0), finished(0)],
-        vec![committed(), tokens(0, "x"), finished(0), tokens(0, "y")],
-        vec![committed(), tokens(0, "x"), one(END), Event::Done],
+    for (complaint, events) in [
+        ("without an outcome", vec![]),
+        ("without an outcome", vec![committed()]),
+        ("before the prompt was verified", vec![tokens(0, "x")]),
+        ("before the prompt was verified", vec![finished(0)]),
+        ("while a choice is not", vec![Event::Done]),
+        ("while a choice is not", vec![committed(), Event::Done]),
+        ("without a token", vec![committed(), finished(0)]),
+        ("nobody asked for", vec![committed(), tokens(1, "x")]),
+        ("nobody asked for", vec![committed(), finished(1)]),
+        ("outside the vocabulary", vec![committed(), one(VOCAB)]),
+        ("the maximum", vec![committed(), tokens(0, "four")]),
+        (
+            "while a choice is not",
+            vec![committed(), tokens(0, "x"), Event::Done],
+        ),
+        (
+            "without an outcome",
+            vec![committed(), tokens(0, "x"), finished(0)],
+        ),
+        (
+            "committed again after a token",
+            vec![committed(), tokens(0, "x"), committed()],
+        ),
+        (
+            "twice",
+            vec![committed(), tokens(0, "x"), finished(0), finished(0)],
+        ),
+        (
+            "it had finished",
+            vec![committed(), tokens(0, "x"), finished(0), tokens(0, "y")],
+        ),
+        (
+            "while a choice is not",
+            vec![committed(), tokens(0, "x"), one(END), Event::Done],
+        ),
     ] {
-        broken(&server, events).await;
+        broken(&server, events, complaint).await;
     }
 }
 
