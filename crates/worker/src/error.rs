@@ -30,7 +30,7 @@ pub enum WorkerError {
     },
     /// The memory could not be had although it was there a moment ago.
     #[error(transparent)]
-    Memory(#[from] model::KvError),
+    Memory(model::KvError),
     /// The certificates cannot be used.
     #[error(transparent)]
     Identity(#[from] control::IdentityError),
@@ -52,6 +52,17 @@ pub enum WorkerError {
     /// over (fail closed, loudly).
     #[error("fail-stop: {0}")]
     FailStop(String),
+}
+
+/// Memory that cannot be had is a setting; every other fault of a page means that somebody broke
+/// the ledger's rules (H-3).
+impl From<model::KvError> for WorkerError {
+    fn from(error: model::KvError) -> Self {
+        match error {
+            model::KvError::OutOfMemory { .. } => Self::Memory(error),
+            broken => Self::FailStop(broken.to_string()),
+        }
+    }
 }
 
 impl WorkerError {

@@ -22,7 +22,7 @@ pub mod memory;
 pub mod prefill;
 mod start;
 
-pub use driver::Stop;
+pub use driver::{Deadlines, Stop};
 pub use error::WorkerError;
 pub use start::{EngineConfig, Ready};
 

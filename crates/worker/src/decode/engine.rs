@@ -151,7 +151,7 @@ impl driver::Engine for Engine {
     }
 
     fn busy(&self) -> bool {
-        !self.voices.is_empty()
+        !self.machine.runnable().is_empty()
     }
 
     fn step(&mut self) -> Result<(), WorkerError> {

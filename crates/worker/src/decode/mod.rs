@@ -6,7 +6,7 @@ mod engine;
 mod step;
 
 use crate::WorkerError;
-use crate::driver::{self, Desk, Net, Stop};
+use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use control::{Addr, Identity, Role};
 use engine::Engine;
@@ -40,6 +40,8 @@ pub struct DecodeConfig {
     pub fabric_dir: Option<PathBuf>,
     /// Where a trace of the machine is written.
     pub trace: Option<PathBuf>,
+    /// How long it waits for prefill workers.
+    pub deadlines: Deadlines,
     /// Time for what runs, once it drains.
     pub drain_for: Duration,
     /// Whether SIGTERM and SIGINT drain it.
@@ -57,6 +59,7 @@ impl DecodeConfig {
             certs: certs.into(),
             fabric_dir: None,
             trace: None,
+            deadlines: Deadlines::default(),
             drain_for: Duration::from_secs(20),
             signals: false,
             stop: Stop::default(),
@@ -76,6 +79,9 @@ pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), Worke
     let pages = foundation.pool.size();
     let machine = Config {
         max_batch_pages: BATCH_PAGES,
+        peer_ms: milliseconds(config.deadlines.peer),
+        cancel_ms: milliseconds(config.deadlines.cancel),
+        unsettled_ms: milliseconds(config.deadlines.unsettled),
         ..Config::for_pool(pages, foundation.context, random()?)
     };
     let trace = match &config.trace {

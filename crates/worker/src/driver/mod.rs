@@ -25,7 +25,7 @@ use crate::WorkerError;
 use bytes::Bytes;
 use control::Role;
 use handoff::Conn;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 
 /// What reaches the engine thread. `Own` is what this worker's other threads report.
@@ -42,6 +42,34 @@ pub(crate) enum Input<Own> {
     Drain,
     /// End now.
     Stop,
+}
+
+/// How long a worker waits for others (H-15). A deadline ends ownership; it proves nothing about
+/// writes that may still land: that takes a certificate or a fence.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Deadlines {
+    /// For a lost peer to come back.
+    pub peer: Duration,
+    /// Decode: for prefill's answer to a Cancel; then its arena is dropped and it is refused until
+    /// it says Hello again.
+    pub cancel: Duration,
+    /// Decode: for an arena with unsettled writes that other handoffs still use.
+    pub unsettled: Duration,
+}
+
+impl Default for Deadlines {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            peer: seconds(10),
+            cancel: seconds(5),
+            unsettled: seconds(2),
+        }
+    }
+}
+
+pub(crate) fn milliseconds(duration: Duration) -> u64 {
+    u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// Inputs applied between two steps, at most: a flood of messages must not starve the steps.

@@ -20,7 +20,7 @@ const UNPROCESSED_BYTES_MAX: usize = 2 * FRAME_BYTES_MAX;
 /// A message of the core and the byte that says that it is one.
 const FRAME_BYTES_MAX: usize = codec::MAX_BYTES + 1;
 /// First pause before a peer is dialled again, and the longest.
-const REDIAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(2));
+const REDIAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// Time for what is queued when the worker ends.
 const FLUSH: Duration = Duration::from_millis(100);

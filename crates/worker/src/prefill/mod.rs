@@ -6,7 +6,7 @@ mod engine;
 mod step;
 
 use crate::WorkerError;
-use crate::driver::{self, Desk, Net, Stop};
+use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use control::{Addr, Identity, Role};
 use engine::Engine;
@@ -28,6 +28,8 @@ pub struct PrefillConfig {
     pub certs: PathBuf,
     /// Where a trace of the machine is written.
     pub trace: Option<PathBuf>,
+    /// How long it waits for decode workers.
+    pub deadlines: Deadlines,
     /// Time for what runs, once it drains.
     pub drain_for: Duration,
     /// Whether SIGTERM and SIGINT drain it.
@@ -50,6 +52,7 @@ impl PrefillConfig {
             decode,
             certs: certs.into(),
             trace: None,
+            deadlines: Deadlines::default(),
             drain_for: Duration::from_secs(20),
             signals: false,
             stop: Stop::default(),
@@ -65,7 +68,10 @@ impl PrefillConfig {
 pub fn run(config: PrefillConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Prefill)?;
     let foundation = Foundation::lay(&config.engine, handoff::Role::Prefill, |_| 0)?;
-    let machine = Config::for_context(foundation.context, random()?);
+    let machine = Config {
+        peer_ms: milliseconds(config.deadlines.peer),
+        ..Config::for_context(foundation.context, random()?)
+    };
     let trace = match &config.trace {
         None => None,
         Some(path) => {

@@ -70,9 +70,18 @@ impl Shape {
 }
 
 impl Pair {
+    /// With the small random model.
     pub fn start(shape: impl FnOnce(&mut Shape)) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let model = small_gguf(dir.path(), SmallSpec::default());
+        Self::start_with(dir, model, shape)
+    }
+
+    pub fn start_with(
+        dir: tempfile::TempDir,
+        model: PathBuf,
+        shape: impl FnOnce(&mut Shape),
+    ) -> Self {
         let certs = dir.path().join("certs");
         certs::new_cluster(&certs, certs::Validity::days(1)).unwrap();
         let mut with = Shape::small(&model);
@@ -100,7 +109,7 @@ impl Pair {
 
     /// A gateway that is connected to both, once they are connected to each other.
     pub fn edge(&self, epoch: u128) -> Edge {
-        let mut edge = Edge::new(self, epoch);
+        let mut edge = Edge::new(&self.dir.path().join("certs"), &self.model, epoch);
         edge.prefill = edge.dial(&self.prefill.addr(), Role::Prefill);
         edge.decode = edge.dial(&self.decode.addr(), Role::Decode);
         edge
@@ -172,9 +181,10 @@ pub struct Edge {
 }
 
 impl Edge {
-    fn new(pair: &Pair, epoch: u128) -> Self {
-        let identity = Identity::load(&pair.dir.path().join("certs"), Role::Gateway).unwrap();
-        let file = std::fs::File::open(&pair.model).unwrap();
+    /// A gateway of this life that is connected to nobody.
+    pub fn new(certs: &Path, model: &Path, epoch: u128) -> Self {
+        let identity = Identity::load(certs, Role::Gateway).unwrap();
+        let file = std::fs::File::open(model).unwrap();
         let hello = Hello {
             epoch: Epoch::new(epoch),
             role: handoff::Role::Gateway,

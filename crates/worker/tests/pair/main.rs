@@ -2,6 +2,8 @@
 //! memory between them. The gateway is played by its real machine.
 
 mod edge;
+mod golden_answers;
+mod processes;
 
 use dialect::{Ask, Sampling};
 use edge::{Answer, Pair};
@@ -11,6 +13,7 @@ use handoff::{
     Rejection, Role, Spec, codec,
 };
 use pages::{Domain, Epoch};
+use std::path::Path;
 use std::time::{Duration, Instant};
 use trace::{Header, replay};
 use worker::EngineConfig;
@@ -62,10 +65,15 @@ fn probe() -> Spec {
 
 /// The same requests to the engine in one process.
 fn reference(pair: &Pair, specs: &[Spec]) -> Vec<Vec<Vec<dialect::TokenOut>>> {
+    reference_of(&pair.model, 256, specs)
+}
+
+fn reference_of(model: &Path, context: u32, specs: &[Spec]) -> Vec<Vec<Vec<dialect::TokenOut>>> {
+    let (threads, max_context) = (1, Some(context));
     let config = EngineConfig {
-        threads: 1,
-        max_context: Some(256),
-        ..EngineConfig::new(&pair.model)
+        threads,
+        max_context,
+        ..EngineConfig::new(model)
     };
     let local = Local::start(&config).unwrap();
     let deadline = Instant::now() + Duration::from_secs(600);
