@@ -258,6 +258,8 @@ impl Engine {
             self.kv.scrub(page)?;
             self.pool.scrubbed(page).map_err(broken)?;
         }
+        // Whoever learns of the end finds it in the figures already.
+        self.publish_facts();
         job.say(Event::Ended(ending));
         self.forget_one();
         Ok(())

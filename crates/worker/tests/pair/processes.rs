@@ -41,7 +41,8 @@ fn child() {
 }
 
 fn engine(model: &str) -> EngineConfig {
-    let (threads, max_context, chunk) = (1, Some(CONTEXT), 8);
+    // Token by token, so that there is a middle to be killed in.
+    let (threads, max_context, chunk) = (1, Some(CONTEXT), 1);
     EngineConfig {
         threads,
         max_context,
@@ -239,12 +240,12 @@ fn start(dir: &Path, model: &Path, role: Role) -> Process {
     process
 }
 
-/// Waits until prefill has computed a part of a prompt and not all of it.
+/// Waits until prefill has computed a part of a long prompt, and sent a batch, and has much to do.
 fn in_the_middle_of_prefill(edge: &mut Edge, before: u64) {
     loop {
         let computed = edge.facts(edge.prefill).counters.prompt_tokens - before;
-        if computed >= 200 {
-            assert!(computed < 900, "too late: {computed} tokens");
+        if computed >= 300 {
+            assert!(computed < 700, "too late: {computed} tokens");
             return;
         }
     }
