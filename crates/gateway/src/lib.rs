@@ -4,10 +4,14 @@
 //! against the measured limit, turns tokens into text and faults into statuses. [`engine::Engine`]
 //! owns the request machine of the handoff and the connections to prefill and decode. The HTTP
 //! half knows no worker, the engine half knows no HTTP, and either is tested without the other.
+//! [`pairs`] is that engine over prefill and decode workers; [`verdict`] says in a client's words
+//! how a request ended.
 #![forbid(unsafe_code)]
 
 pub mod api;
 pub mod engine;
+pub mod pairs;
+pub mod verdict;
 
 pub use api::config::Config;
 pub use api::server::serve;

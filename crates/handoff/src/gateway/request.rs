@@ -215,6 +215,9 @@ impl Gateway {
             return;
         };
         let judged = request.attempt.as_ref().and_then(|attempt| attempt.judged);
+        if judged.is_some() && request.stopped.contains(&choice) {
+            return; // it was on its way when the choice was stopped
+        }
         let expected = choice < request.spec.choices && !request.finished.contains(&choice);
         match judged {
             Some(PrefillJudged(())) if expected => {

@@ -1,0 +1,409 @@
+//! The task that owns the machine: inputs become events, effects are carried out in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use dialect::{Frame, TokenOut};
+use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
+use handoff::{
+    Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway, RequestId,
+    codec,
+};
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::UnboundedReceiver;
+use trace::{Header, TraceError, Writer};
+
+use super::counters::Counters;
+use super::facts::{Board, snapshot};
+use super::links::Links;
+use super::requests::{NotTaken, Open, Submission};
+use super::tenants::Domains;
+use super::timers::Timers;
+use super::{Config, StartError};
+use crate::engine::{ModelFacts, WorkerRole};
+
+/// Questions for facts that a worker may leave unanswered before it is said not to be ready.
+const SILENT_ROUNDS: u32 = 5;
+
+/// What reaches the task.
+pub(super) enum Input {
+    /// The worker at this place is connected.
+    Up(Conn, usize, control::Sender),
+    /// It sent a frame, which counts against its connection's room until it is processed.
+    Frame(Conn, Bytes, OwnedSemaphorePermit),
+    /// The connection is gone; nothing more arrives on it.
+    Down(Conn),
+    /// A request.
+    Submit(Box<Submission>),
+    /// This choice needs no more tokens.
+    StopChoice(RequestId, u16),
+    /// The reader has left.
+    Gone(RequestId),
+    /// Nothing new from now on.
+    Drain,
+    /// The end.
+    End,
+}
+
+pub(super) struct Actor {
+    machine: Gateway,
+    inbox: UnboundedReceiver<Input>,
+    links: Links,
+    requests: BTreeMap<RequestId, Open>,
+    timers: Timers,
+    domains: Domains,
+    counters: Counters,
+    trace: Option<Writer>,
+    models: Vec<ModelFacts>,
+    board: Arc<Board>,
+    draining: bool,
+    /// Whether the snapshot is older than the state.
+    stale: bool,
+    facts_every: Duration,
+    next_facts: Instant,
+}
+
+impl Actor {
+    pub(super) fn new(
+        config: &Config,
+        hello: Hello,
+        secret: [u8; 32],
+        models: Vec<ModelFacts>,
+        inbox: UnboundedReceiver<Input>,
+        board: Arc<Board>,
+    ) -> Result<Self, StartError> {
+        let begin = |path: &PathBuf| {
+            let (config, hello) = (config.machine.clone(), hello.clone());
+            Writer::create(path, &Header::Gateway { config, hello })
+        };
+        let trace = config.trace.as_ref().map(begin).transpose()?;
+        let mut actor = Self {
+            machine: Gateway::new(config.machine.clone(), hello),
+            inbox,
+            links: Links::new(config.prefill.len(), config.decode.len()),
+            requests: BTreeMap::new(),
+            timers: Timers::default(),
+            domains: Domains::new(secret),
+            counters: Counters::default(),
+            trace,
+            models,
+            board,
+            draining: false,
+            stale: true,
+            facts_every: config.facts_every,
+            next_facts: Instant::now(),
+        };
+        actor.publish();
+        Ok(actor)
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let due = self
+                .timers
+                .next()
+                .into_iter()
+                .chain([self.next_facts])
+                .min();
+            let due = due.expect("facts are always due some time");
+            if self.inbox.is_empty() {
+                self.flush_trace();
+            }
+            // The inbox comes first, so that a late timer does not overtake an answer.
+            match tokio::time::timeout_at(due.into(), self.inbox.recv()).await {
+                Ok(None | Some(Input::End)) => return self.end(),
+                Ok(Some(input)) => self.take(input),
+                Err(_) => {}
+            }
+            let now = Instant::now();
+            while let Some(timer) = self.timers.pop_due(now) {
+                self.feed(Event::Fired(timer));
+            }
+            if now >= self.next_facts {
+                self.ask_facts();
+                self.next_facts = now + self.facts_every;
+            }
+            if self.stale {
+                self.publish();
+            }
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Up(conn, place, sender) => self.up(conn, place, sender),
+            Input::Frame(conn, bytes, _room) => self.frame(conn, &bytes),
+            Input::Down(conn) => self.lost(conn),
+            Input::Submit(submission) => self.submit(*submission),
+            Input::StopChoice(request, choice) => {
+                if self.requests.contains_key(&request) {
+                    self.feed(Event::StopChoice(request, choice));
+                }
+            }
+            Input::Gone(request) => {
+                if self.requests.contains_key(&request) {
+                    self.feed(Event::ClientGone(request));
+                }
+            }
+            Input::Drain => {
+                self.draining = true;
+                self.stale = true;
+                self.feed(Event::Drain);
+            }
+            Input::End => {}
+        }
+    }
+
+    fn up(&mut self, conn: Conn, place: usize, sender: control::Sender) {
+        self.links.up(conn, place, sender);
+        self.counters.connections += 1;
+        self.stale = true;
+        match self.links.place(conn).map(|place| place.role) {
+            Some(WorkerRole::Prefill) => self.feed(Event::PrefillDialled(conn)),
+            _ => self.feed(Event::DecodeDialled(conn)),
+        }
+    }
+
+    /// The machine hears once that a connection is gone, and of nothing that it still brings.
+    fn lost(&mut self, conn: Conn) {
+        if self.links.close(conn) {
+            self.feed(Event::Disconnected(conn));
+        }
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let request = submission.request;
+        assert_eq!(
+            request,
+            self.machine.next_request(),
+            "ids are given out in one order"
+        );
+        let domain = self.domains.of(&submission.job.tenant);
+        let (spec, deadline_ms, open) = submission.split(domain);
+        self.counters.requests_judged += 1;
+        self.stale = true;
+        self.requests.insert(request, open);
+        self.feed(Event::Request { spec, deadline_ms });
+    }
+
+    /// Garbage costs its connection, and never more.
+    fn frame(&mut self, conn: Conn, bytes: &[u8]) {
+        let Some(place) = self.links.place(conn) else {
+            return; // closed here: what was unprocessed on it is discarded
+        };
+        let role = place.role;
+        let problem = match Frame::decode(bytes) {
+            Ok(Frame::Core(message)) if role == WorkerRole::Prefill => {
+                match codec::decode(message) {
+                    Ok(message) => return self.prefill_said(conn, message),
+                    Err(error) => error.to_string(),
+                }
+            }
+            Ok(Frame::Core(message)) => match decode_message(message) {
+                Ok(message) => return self.decode_said(conn, message),
+                Err(problem) => problem,
+            },
+            Ok(Frame::Facts(facts)) => match self.links.get_mut(conn) {
+                Some(link) if link.asked.is_some() => {
+                    link.asked = None;
+                    link.facts = Some(*facts);
+                    self.stale = true;
+                    return;
+                }
+                _ => "facts that nobody asked for".to_owned(),
+            },
+            Ok(Frame::AskFacts) => "a question that gateways are not asked".to_owned(),
+            Err(error) => error.to_string(),
+        };
+        self.malformed(conn, &problem);
+    }
+
+    fn malformed(&mut self, conn: Conn, problem: &str) {
+        let worker = self.links.place(conn).map_or("", |place| &place.name);
+        tracing::warn!(%worker, %problem, "a worker sent what is no message: closed");
+        self.counters.malformed_messages += 1;
+        self.lost(conn);
+    }
+
+    fn prefill_said(&mut self, conn: Conn, message: PrefillToGateway) {
+        let hello = match &message {
+            PrefillToGateway::Hello(hello) => Some(hello.clone()),
+            PrefillToGateway::Ended { .. } => None,
+        };
+        self.feed(Event::FromPrefill(conn, message));
+        self.accepted(conn, hello);
+    }
+
+    fn decode_said(&mut self, conn: Conn, message: DecodeToGateway) {
+        let hello = match &message {
+            DecodeToGateway::Hello(hello) => Some(hello.clone()),
+            _ => None,
+        };
+        self.feed(Event::FromDecode(conn, message));
+        self.accepted(conn, hello);
+    }
+
+    /// A Hello after which the machine has not hung up is a worker.
+    fn accepted(&mut self, conn: Conn, hello: Option<Hello>) {
+        let (Some(hello), Some(link)) = (hello, self.links.get_mut(conn)) else {
+            return;
+        };
+        let epoch = hello.epoch;
+        link.hello = Some(hello);
+        let worker = self.links.place(conn).map_or("", |place| &place.name);
+        tracing::info!(%worker, %epoch, "worker connected");
+        self.stale = true;
+        if !self.links.ask_facts(conn) {
+            self.feed(Event::Disconnected(conn));
+        }
+    }
+
+    fn ask_facts(&mut self) {
+        for conn in self.links.conns() {
+            if !self.links.ask_facts(conn) {
+                self.feed(Event::Disconnected(conn));
+            }
+        }
+        self.stale = true; // silence grows
+    }
+
+    /// Tells the machine and carries out its effects, and what comes of them.
+    fn feed(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            if let Event::Disconnected(conn) = event {
+                tracing::info!(conn = conn.0, "connection to a worker ended");
+                self.counters.connections_ended += 1;
+                self.stale = true;
+            }
+            if let Some(trace) = &mut self.trace {
+                trace.input(&event);
+            }
+            let effects = self.machine.handle(event);
+            let traced = self.trace.as_mut().map(|trace| trace.effects(&effects));
+            self.check_trace(traced);
+            for effect in effects {
+                events.extend(self.carry_out(effect));
+            }
+        }
+    }
+
+    /// Gives what the machine has to hear of it.
+    fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+        let lost = |conn, sent: bool| (!sent).then_some(Event::Disconnected(conn));
+        match effect {
+            Effect::ToPrefill(conn, message) => {
+                if matches!(message, GatewayToPrefill::Attempt { .. }) {
+                    self.counters.attempts_sent += 1;
+                }
+                lost(conn, self.links.send(conn, &message))
+            }
+            Effect::ToDecode(conn, message) => {
+                if matches!(message, GatewayToDecode::Expect { .. }) {
+                    self.counters.attempts_announced += 1;
+                }
+                lost(conn, self.links.send(conn, &message))
+            }
+            Effect::Close(conn, why) => {
+                let worker = self.links.place(conn).map_or("", |place| &place.name);
+                tracing::warn!(%worker, ?why, "hung up on a worker");
+                self.counters.connections_ended += u64::from(self.links.close(conn));
+                self.stale = true;
+                None // it has drawn its conclusions already
+            }
+            Effect::Deliver { request, item } => {
+                let open = self.requests.get_mut(&request)?;
+                let taken = open.deliver(item);
+                if taken == Err(NotTaken::Behind) {
+                    let label = &open.label;
+                    tracing::warn!(%request, %label, "a reader fell behind: request cancelled");
+                    self.counters.readers_fallen_behind += 1;
+                }
+                taken.err().map(|_| Event::ClientGone(request))
+            }
+            Effect::Finish { request, outcome } => {
+                self.finish(request, &outcome);
+                None
+            }
+            Effect::Arm { timer, after_ms } => {
+                let Timer::Request(_) = timer; // armed once for each request taken on
+                self.counters.requests_admitted += 1;
+                self.timers.arm(timer, Instant::now(), after_ms);
+                None
+            }
+            Effect::Disarm(timer) => {
+                self.timers.disarm(timer);
+                None
+            }
+        }
+    }
+
+    fn finish(&mut self, request: RequestId, outcome: &Outcome) {
+        let counters = &mut self.counters;
+        let counter = match outcome {
+            Outcome::Answered => &mut counters.requests_answered,
+            Outcome::Rejected(_) => &mut counters.requests_rejected,
+            Outcome::Refused(_) => &mut counters.requests_refused,
+            Outcome::Failed(_) => &mut counters.requests_failed,
+            Outcome::ClientLeft => &mut counters.requests_abandoned,
+        };
+        *counter += 1;
+        // Before the reader hears of it, so that whoever was answered sees itself counted.
+        self.publish();
+        if let Some(open) = self.requests.remove(&request) {
+            tracing::debug!(%request, label = %open.label, ?outcome, "request ended");
+            open.finish(outcome, self.machine.limit().as_ref());
+        }
+    }
+
+    /// A trace with a hole proves nothing: after a failed write there is none.
+    fn check_trace(&mut self, written: Option<Result<(), TraceError>>) {
+        if let Some(Err(error)) = written {
+            tracing::error!(%error, "the trace ends here: it cannot be written");
+            self.trace = None;
+        }
+    }
+
+    fn flush_trace(&mut self) {
+        let flushed = self.trace.as_mut().map(Writer::flush);
+        self.check_trace(flushed);
+    }
+
+    fn publish(&mut self) {
+        let silence = self.facts_every * SILENT_ROUNDS;
+        let (models, machine) = (&self.models, &self.machine);
+        let facts = snapshot(
+            models,
+            machine,
+            self.draining,
+            &self.links,
+            &self.counters,
+            silence,
+        );
+        self.board.publish(facts);
+        self.stale = false;
+    }
+
+    /// Workers see their connection end, which cancels what they still do.
+    fn end(mut self) {
+        for (_, open) in std::mem::take(&mut self.requests) {
+            open.end();
+        }
+        self.draining = true;
+        self.links.close_all();
+        self.publish();
+        self.flush_trace();
+    }
+}
+
+/// A message of decode's, with a token in it that can be read.
+fn decode_message(bytes: &[u8]) -> Result<DecodeToGateway, String> {
+    let message = codec::decode(bytes).map_err(|error| error.to_string())?;
+    if let DecodeToGateway::Tokens { payload, .. } = &message {
+        TokenOut::decode(payload).map_err(|error| error.to_string())?;
+    }
+    Ok(message)
+}

@@ -1,0 +1,197 @@
+//! Requests without an outcome, as seen from their readers.
+
+use std::time::Instant;
+
+use dialect::{Ask, TokenOut};
+use handoff::gateway::{Item, Outcome};
+use handoff::{Limit, RequestId, Spec};
+use pages::Domain;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::sync::mpsc::{self, OwnedPermit};
+
+use super::Said;
+use crate::engine::{self, Code, Fault, Job, Provenance};
+use crate::verdict;
+
+/// A job on its way to the machine.
+pub(super) struct Submission {
+    pub(super) request: RequestId,
+    pub(super) job: Job,
+    /// The job's sampling as bytes.
+    pub(super) sampling: Vec<u8>,
+    pub(super) events: mpsc::Sender<Said>,
+    /// Room for the last event.
+    pub(super) last: OwnedPermit<Said>,
+    /// Its place among the unjudged.
+    pub(super) _room: OwnedSemaphorePermit,
+}
+
+impl Submission {
+    /// What the machine is told, and what is kept here.
+    pub(super) fn split(self, domain: Domain) -> (Spec, u64, Open) {
+        let Self {
+            job,
+            sampling,
+            events,
+            last,
+            ..
+        } = self;
+        let left = job.deadline.saturating_duration_since(Instant::now());
+        let deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
+        let spec = Spec {
+            tokens: job.prompt,
+            max_new: job.max_new,
+            choices: job.choices,
+            domain,
+            cache: true,
+            sampling,
+        };
+        let open = Open {
+            label: job.label,
+            events,
+            last,
+            committed: false,
+            fell_behind: false,
+        };
+        (spec, deadline_ms, open)
+    }
+}
+
+/// The bytes of `Spec::sampling`: what workers of this product are told about a job's sampling.
+///
+/// # Errors
+/// A value that no worker would sample with; the HTTP half has checked them before.
+pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
+    let engine::Sampling {
+        temperature,
+        top_p,
+        top_k,
+        min_p,
+        seed,
+        presence_penalty,
+        frequency_penalty,
+        repetition_penalty,
+        logit_bias,
+        logprobs,
+    } = job.sampling.clone();
+    let ask = Ask {
+        sampling: dialect::Sampling {
+            temperature,
+            top_p,
+            top_k,
+            min_p,
+            seed,
+            presence_penalty,
+            frequency_penalty,
+            repetition_penalty,
+            logit_bias,
+            logprobs,
+        },
+        stop: Vec::new(), // found by the HTTP half, which then says `stop_choice`
+        ignore_eos: job.ignore_eos,
+    };
+    let checked = ask.check();
+    checked.map_err(|error| Fault::new(Code::InvalidRequest, error.to_string()).on(error.field))?;
+    Ok(ask.encode())
+}
+
+/// What a reader did not take.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotTaken {
+    /// It has no room: it reads too slowly.
+    Behind,
+    /// It has left.
+    Gone,
+}
+
+/// A request that a reader waits for.
+pub(super) struct Open {
+    pub(super) label: String,
+    events: mpsc::Sender<Said>,
+    last: OwnedPermit<Said>,
+    committed: bool,
+    fell_behind: bool,
+}
+
+impl Open {
+    /// Hands an item on. `token` is its payload, read.
+    pub(super) fn deliver(&mut self, item: Item) -> Result<(), NotTaken> {
+        match item {
+            Item::Begin {
+                cached_tokens,
+                prefill,
+                decode,
+            } => {
+                self.committed = true;
+                let text = |epoch: Option<pages::Epoch>| {
+                    epoch.map_or(String::new(), |epoch| epoch.to_string())
+                };
+                self.say(Said::Committed(Provenance {
+                    cached_tokens,
+                    prefill_epoch: text(prefill),
+                    decode_epoch: text(decode),
+                }))
+            }
+            Item::Tokens {
+                choice,
+                payload,
+                finish,
+            } => {
+                let token = TokenOut::decode(&payload).expect("read before the machine saw it");
+                let tokens = vec![engine::TokenOut {
+                    id: token.id,
+                    logprob: token.logprob,
+                    top: token.top,
+                }];
+                self.say(Said::Tokens { choice, tokens })?;
+                match finish {
+                    None => Ok(()),
+                    Some(why) => self.say(Said::Finished {
+                        choice,
+                        reason: reason(why),
+                    }),
+                }
+            }
+        }
+    }
+
+    /// Says the last word. A retry may have begun an answer anew, so what counts is the last
+    /// `Committed`.
+    pub(super) fn finish(self, outcome: &Outcome, how: Option<&Limit>) {
+        let last = match verdict::of_outcome(outcome, self.committed, how) {
+            Ok(()) => Said::Done,
+            Err(fault) => Said::Failed(fault),
+        };
+        self.last.send(last);
+    }
+
+    /// The engine ends.
+    pub(super) fn end(self) {
+        let fault = Fault::new(
+            Code::Draining,
+            "the server ended before the answer was complete",
+        );
+        self.last.send(Said::Failed(fault));
+    }
+
+    fn say(&mut self, event: Said) -> Result<(), NotTaken> {
+        if self.fell_behind {
+            return Ok(()); // already cancelled; the machine hears of it next
+        }
+        match self.events.try_send(event) {
+            Ok(()) => Ok(()),
+            Err(mpsc::error::TrySendError::Full(_)) => {
+                self.fell_behind = true;
+                Err(NotTaken::Behind)
+            }
+            Err(mpsc::error::TrySendError::Closed(_)) => Err(NotTaken::Gone),
+        }
+    }
+}
+
+fn reason(finish: handoff::Finish) -> engine::Finish {
+    match finish {
+        handoff::Finish::Stop => engine::Finish::Stop,
+        handoff::Finish::Length => engine::Finish::Length,
+    }
+}

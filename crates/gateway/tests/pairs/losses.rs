@@ -1,0 +1,134 @@
+//! Workers that die.
+
+use crate::support::*;
+use cofferdam_gateway::engine::{Code, Engine, Event};
+use cofferdam_gateway::pairs::Pairs;
+use handoff::Ending;
+
+#[tokio::test]
+async fn prefill_lost_before_the_commit_one_retry_with_new_ids_gives_the_answer() {
+    let mut site = Site::new(2, 1).await;
+    let engine = Pairs::start(site.config()).unwrap();
+    let mut decode = site.decode(0, 200).await;
+    let mut first = site.prefill(0, 100).await;
+    ready(&engine).await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let before = taken(&mut first, &mut decode).await;
+    let mut second = site.prefill(1, 100).await;
+    until(&engine, |facts| !facts.workers[1].epoch.is_empty()).await;
+
+    drop(first);
+    assert_eq!(decode.cancelled().await, before);
+    decode.ended(before, Ending::Cancelled);
+    let (after, _, from) = decode.expect().await;
+    assert_eq!(from, second.0.epoch);
+    assert_ne!(before, after, "a retry has an id of its own");
+    decode.expecting(after);
+    assert_eq!(second.attempt().await.0, after);
+    decode.answer(before, &[66]); // an old life's answer is nobody's
+    decode.answer(after, &[6, 7]);
+    let events = rest(&mut answer).await;
+    let Event::Committed(provenance) = &events[0] else {
+        panic!("{events:?}")
+    };
+    assert_eq!(provenance.prefill_epoch, second.0.epoch.to_string());
+    assert_eq!(
+        (ids(&events, 0), events.last()),
+        (vec![6, 7], Some(&Event::Done))
+    );
+    assert_eq!(counter(&engine.facts(), "attempts_announced"), 2);
+}
+
+/// After the commit decode holds all that the answer needs.
+#[tokio::test]
+async fn prefill_lost_after_the_commit_harms_nobody() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, mut prefill, mut decode) = site.pair().await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let attempt = taken(&mut prefill, &mut decode).await;
+    decode.committed(attempt);
+    decode.token(attempt, 0, 6, None);
+    drop(prefill);
+    until(&engine, |facts| facts.workers[0].epoch.is_empty()).await;
+    decode.token(attempt, 0, 7, Some(handoff::Finish::Length));
+    decode.ended(attempt, Ending::Finished);
+    let events = rest(&mut answer).await;
+    assert_eq!(
+        (ids(&events, 0), events.last()),
+        (vec![6, 7], Some(&Event::Done))
+    );
+}
+
+/// H-16: a reader that saw a token is never shown another answer's tokens behind it.
+#[tokio::test]
+async fn decode_lost_after_a_token_fails_without_a_retry() {
+    let mut site = Site::new(1, 2).await;
+    let engine = Pairs::start(site.config()).unwrap();
+    let mut prefill = site.prefill(0, 100).await;
+    let mut decode = site.decode(0, 200).await;
+    ready(&engine).await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let attempt = taken(&mut prefill, &mut decode).await;
+    let mut other = site.decode(1, 200).await;
+    until(&engine, |facts| !facts.workers[2].epoch.is_empty()).await;
+    decode.committed(attempt);
+    decode.token(attempt, 0, 6, None);
+    for _ in 0..2 {
+        event(&mut answer).await;
+    }
+    drop(decode);
+    let (_, fault) = failed(&mut answer).await;
+    assert_eq!(fault.code, Code::DecodeFailed);
+    assert_eq!(prefill.withdrawn().await, attempt);
+    let _next = engine.submit(job(&[3], 1)).unwrap();
+    assert_eq!(
+        other.expect().await.1.tokens,
+        [3],
+        "the first that it hears is the next request"
+    );
+}
+
+#[tokio::test]
+async fn decode_lost_before_a_token_is_retried_once_and_not_twice() {
+    let mut site = Site::new(1, 2).await;
+    let engine = Pairs::start(site.config()).unwrap();
+    let mut prefill = site.prefill(0, 100).await;
+    let mut decode = site.decode(0, 200).await;
+    ready(&engine).await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let first = taken(&mut prefill, &mut decode).await;
+    decode.committed(first);
+    assert!(matches!(event(&mut answer).await, Event::Committed(_)));
+    let mut other = site.decode(1, 200).await;
+    until(&engine, |facts| !facts.workers[2].epoch.is_empty()).await;
+    drop(decode);
+    assert_eq!(prefill.withdrawn().await, first);
+    let second = taken(&mut prefill, &mut other).await;
+    assert_ne!(first, second);
+    drop(other);
+    let (before, fault) = failed(&mut answer).await;
+    assert_eq!((before, fault.code), (vec![], Code::DecodeFailed));
+    assert_eq!(counter(&engine.facts(), "attempts_announced"), 2);
+}
+
+/// A worker that comes back is another life, and is dialled again by itself.
+#[tokio::test]
+async fn a_restarted_worker_serves_again_under_its_new_epoch() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, prefill, mut decode) = site.pair().await;
+    let old = prefill.0.epoch;
+    drop(prefill);
+    let mut prefill = site.prefill(0, 50).await;
+    let new = prefill.0.epoch.to_string();
+    let facts = until(&engine, |facts| facts.workers[0].epoch == new).await;
+    assert_ne!(new, old.to_string());
+    assert_eq!(
+        facts.limit.as_ref().unwrap().max_prompt_tokens,
+        800,
+        "its pool is measured anew"
+    );
+    let mut answer = engine.submit(job(&[1], 1)).unwrap();
+    let attempt = taken(&mut prefill, &mut decode).await;
+    decode.answer(attempt, &[8]);
+    assert_eq!(ids(&rest(&mut answer).await, 0), [8]);
+}
