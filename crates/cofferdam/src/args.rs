@@ -232,7 +232,7 @@ pub struct Api {
     /// Port that the API listens on; 0 picks a free one
     #[arg(long, env = "COFFERDAM_PORT", default_value = "8080")]
     pub port: u16,
-    /// Name of the model in the API [default: from the GGUF]
+    /// Name of the model in the API [default: from the file's name]
     #[arg(long, value_name = "NAME", env = "COFFERDAM_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
     /// File of lines `tenant key`; each tenant is an isolation domain [default: everybody may

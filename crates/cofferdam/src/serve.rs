@@ -18,7 +18,7 @@ pub fn run(settings: Serve) -> Result<(), Failure> {
     logs::start(settings.common.log_format);
     let weights = weights(&settings.common)?;
     if settings.in_process {
-        return parts::in_process(settings, &weights);
+        return parts::in_process(settings, &weights, announce);
     }
     // One thread, and it is this one: see `supervise`.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -83,8 +83,7 @@ struct Console {
 impl Supervised for Console {
     fn all_ready(&mut self, reports: &[Ready]) {
         let gateway = reports.last().expect("the gateway is the last part");
-        println!("{}", ready_line(gateway));
-        println!("{}", curl_line(gateway));
+        announce(gateway);
     }
 
     fn notice(&mut self, text: &str) {
@@ -96,8 +95,12 @@ impl Supervised for Console {
     }
 }
 
+fn announce(gateway: &Ready) {
+    println!("{}\n{}", ready_line(gateway), curl_line(gateway));
+}
+
 /// The one line that says that requests are welcome, and where.
-pub(crate) fn ready_line(gateway: &Ready) -> String {
+fn ready_line(gateway: &Ready) -> String {
     let mut line = format!("ready: http://{}/v1", gateway.addr);
     if let Some(model) = &gateway.model {
         line += &format!(" serves {model}");
@@ -109,7 +112,7 @@ pub(crate) fn ready_line(gateway: &Ready) -> String {
 }
 
 /// A request to copy. An unspecified address is not one to connect to.
-pub(crate) fn curl_line(gateway: &Ready) -> String {
+fn curl_line(gateway: &Ready) -> String {
     let address = gateway
         .addr
         .replace("0.0.0.0", "127.0.0.1")

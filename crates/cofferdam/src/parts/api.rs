@@ -1,0 +1,188 @@
+//! The API in front of an engine: what is served, where, and until when.
+
+use crate::args::Api;
+use crate::exit::Failure;
+use crate::stop::Stop;
+use crate::supervisor::Ready;
+use anyhow::{Context, anyhow};
+use gateway::api::AccessLog;
+use gateway::api::auth::ApiKeys;
+use gateway::api::text::ServedText;
+use gateway::engine::{Engine, Readiness};
+use std::fs::File;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::net::TcpListener;
+
+/// How often an engine is asked whether it is ready, until it is.
+const READY_EVERY: Duration = Duration::from_millis(20);
+/// Bytes of a key file that are read.
+const KEYS_BYTES_MAX: u64 = 4 << 20;
+
+/// What the API says of the model.
+pub(super) struct Served {
+    /// Its name in the API.
+    pub(super) name: String,
+    /// Which file it is.
+    pub(super) fingerprint: [u8; 32],
+    text: ServedText,
+}
+
+impl Served {
+    pub(super) fn load(weights: &Path, api: &Api) -> Result<Served, Failure> {
+        let load = || -> anyhow::Result<Served> {
+            let fingerprint = dialect::model_fingerprint(File::open(weights)?)?;
+            let metadata = gguf::Metadata::open(weights)?;
+            let tokenizer = text::Tokenizer::from_gguf(&metadata)?;
+            let template = text::ChatTemplate::from_gguf(&metadata)?;
+            let name = api
+                .served_model_name
+                .clone()
+                .unwrap_or_else(|| name_of(weights));
+            Ok(Served {
+                name,
+                fingerprint,
+                text: ServedText::new(tokenizer, template),
+            })
+        };
+        load()
+            .with_context(|| weights.display().to_string())
+            .map_err(Failure::usage)
+    }
+}
+
+/// Serves until a signal comes and the running requests had their time. `ready` is completed and
+/// told to `announce` as soon as the engine would take a request.
+pub(super) async fn serve(
+    api: Api,
+    drain: Duration,
+    served: Served,
+    engine: Arc<dyn Engine>,
+    begin_drain: impl FnOnce() + Send,
+    ready: Ready,
+    announce: impl FnOnce(Ready),
+) -> Result<(), Failure> {
+    let mut stop = Stop::new()?;
+    let config = gateway::Config {
+        keys: api
+            .api_keys
+            .as_deref()
+            .map(keys)
+            .transpose()
+            .map_err(Failure::usage)?,
+        drain,
+        access_log: access_log(api.access_log.as_deref()).map_err(Failure::usage)?,
+        ..gateway::Config::default()
+    };
+    let listener = TcpListener::bind((api.host.0, api.port)).await;
+    let listener = listener
+        .with_context(|| format!("cannot listen on {} port {}", api.host.0, api.port))
+        .map_err(Failure::usage)?;
+    let addr = listener.local_addr().map_err(Failure::found)?.to_string();
+    let shutdown = async {
+        stop.next().await;
+        begin_drain();
+    };
+    let ready = when_ready(engine.clone(), Ready { addr, ..ready });
+    let serving = gateway::serve(listener, config, engine, Arc::new(served.text), shutdown);
+    tokio::pin!(serving);
+    let ended = tokio::select! {
+        ended = &mut serving => ended,
+        ready = ready => {
+            announce(ready);
+            serving.await
+        }
+    };
+    ended
+        .context("the API cannot go on")
+        .map_err(Failure::found)
+}
+
+async fn when_ready(engine: Arc<dyn Engine>, ready: Ready) -> Ready {
+    let mut every = tokio::time::interval(READY_EVERY);
+    let facts = loop {
+        every.tick().await;
+        let facts = engine.facts();
+        if facts.readiness == Readiness::Ready && facts.limit.is_some() {
+            break facts;
+        }
+    };
+    let limit = facts.limit.as_ref();
+    Ready {
+        max_context: limit.map(|limit| limit.max_model_len),
+        max_prompt_tokens: limit.map(|limit| limit.max_prompt_tokens),
+        model: facts.models.first().map(|model| model.id.clone()),
+        ..ready
+    }
+}
+
+fn keys(file: &Path) -> anyhow::Result<ApiKeys> {
+    let read = || -> anyhow::Result<ApiKeys> {
+        let size = std::fs::metadata(file)?.len();
+        if size > KEYS_BYTES_MAX {
+            return Err(anyhow!(
+                "is {size} bytes; at most {KEYS_BYTES_MAX} are read"
+            ));
+        }
+        Ok(ApiKeys::parse(&std::fs::read_to_string(file)?)?)
+    };
+    read().with_context(|| format!("--api-keys {}", file.display()))
+}
+
+fn access_log(file: Option<&Path>) -> anyhow::Result<AccessLog> {
+    let Some(file) = file else {
+        return Ok(AccessLog::new(std::io::stderr()));
+    };
+    let opened = File::options().create(true).append(true).open(file);
+    let opened = opened.with_context(|| format!("--access-log {}", file.display()))?;
+    Ok(AccessLog::new(opened))
+}
+
+/// The file's name without its extension and without the quantization that often stands there.
+fn name_of(weights: &Path) -> String {
+    let stem = weights
+        .file_stem()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned();
+    let quantized = |word: &str| {
+        let kind = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
+        let upper = word.len() - kind.len();
+        (1..=2).contains(&upper) && kind.starts_with(|c: char| c.is_ascii_digit())
+    };
+    match stem.rsplit_once('.') {
+        Some((name, kind)) if !name.is_empty() && quantized(kind) => name.to_owned(),
+        _ => stem,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_models_are_those_that_people_use() {
+        let name = |file: &str| name_of(Path::new(file));
+        assert_eq!(
+            name("/c/SmolLM2-135M-Instruct.Q4_1.gguf"),
+            "SmolLM2-135M-Instruct"
+        );
+        assert_eq!(name("a.BF16.gguf"), "a");
+        assert_eq!(name("Llama-3.2-1B.gguf"), "Llama-3.2-1B");
+        assert_eq!(name("model.gguf"), "model");
+        assert_eq!(name(".Q4_1.gguf"), ".Q4_1");
+    }
+
+    #[test]
+    fn a_bad_key_file_is_named() {
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), "only-one-word\n").unwrap();
+        let error = keys(file.path()).err().unwrap();
+        let text = format!("{error:#}");
+        assert!(
+            text.contains("--api-keys") && text.contains("line 1"),
+            "{text}"
+        );
+    }
+}

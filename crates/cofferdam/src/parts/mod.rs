@@ -1,0 +1,157 @@
+//! The one place that calls the crates which do the work.
+//!
+//! Each function runs a part until it is told to stop (SIGINT, SIGTERM). A part that a supervisor
+//! starts says on standard output when it is ready ([`Report`]).
+
+mod api;
+mod unified;
+
+use crate::args::{Decode, Engine, Gateway, Numeric, Prefill, Serve};
+use crate::config::required;
+use crate::exit::{Exit, Failure};
+use crate::supervisor::{Ready, Report};
+use anyhow::Context;
+use control::{Identity, Role};
+use gateway::pairs::{self, Pairs};
+use std::path::Path;
+use std::sync::Arc;
+use worker::decode::DecodeConfig;
+use worker::prefill::PrefillConfig;
+use worker::{EngineConfig, WorkerError};
+
+/// Days for which certificates are accepted.
+pub const CERTIFICATE_DAYS: u32 = 365;
+
+/// Runs a decode worker on these weights.
+pub fn decode(settings: Decode, weights: &Path) -> Result<(), Failure> {
+    let listen = required("listen", settings.listen)?;
+    let certs = required("certs", settings.part.certs)?;
+    let config = DecodeConfig {
+        fabric_dir: settings.fabric_dir,
+        trace: settings.part.trace,
+        drain_for: settings.common.drain(),
+        signals: true,
+        ..DecodeConfig::new(engine(&settings.engine, weights), listen, certs)
+    };
+    worker::decode::run(config, |ready| say(measured(ready))).map_err(failed)
+}
+
+/// Runs a prefill worker on these weights.
+pub fn prefill(settings: Prefill, weights: &Path) -> Result<(), Failure> {
+    let listen = required("listen", settings.listen)?;
+    let certs = required("certs", settings.part.certs)?;
+    let engine = engine(&settings.engine, weights);
+    let config = PrefillConfig {
+        trace: settings.part.trace,
+        drain_for: settings.common.drain(),
+        signals: true,
+        ..PrefillConfig::new(engine, listen, settings.decode_at, certs)
+    };
+    worker::prefill::run(config, |ready| say(measured(ready))).map_err(failed)
+}
+
+/// Runs a gateway for these weights.
+pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
+    let certs = required("certs", settings.part.certs)?;
+    let identity = Identity::load(&certs, Role::Gateway).map_err(Failure::usage)?;
+    let served = api::Served::load(weights, &settings.api)?;
+    let config = pairs::Config {
+        trace: settings.part.trace,
+        ..pairs::Config::new(
+            settings.prefill_at,
+            settings.decode_at,
+            identity,
+            served.fingerprint,
+            vec![served.name.clone()],
+        )
+    };
+    runtime()?.block_on(async {
+        let pairs = Arc::new(Pairs::start(config).map_err(Failure::usage)?);
+        let epoch = pairs.epoch().to_string();
+        let ready = Ready {
+            role: "gateway".into(),
+            epoch,
+            ..Ready::default()
+        };
+        let (engine, draining) = (pairs.clone(), pairs.clone());
+        let drain = move || draining.drain();
+        let (api, time) = (settings.api, settings.common.drain());
+        api::serve(api, time, served, engine, drain, ready, say).await?;
+        pairs.end().await;
+        Ok(())
+    })
+}
+
+/// Runs everything in this process, without a handoff; `announce` hears when it is ready.
+pub fn in_process(
+    settings: Serve,
+    weights: &Path,
+    announce: impl FnOnce(&Ready),
+) -> Result<(), Failure> {
+    let served = api::Served::load(weights, &settings.api)?;
+    let started = unified::Unified::start(&engine(&settings.engine, weights), &served.name);
+    let unified = Arc::new(started.map_err(failed)?);
+    let ready = measured(unified.ready());
+    let (engine, draining) = (unified.clone(), unified.clone());
+    let drain = move || draining.drain();
+    let announce = |ready: Ready| announce(&ready);
+    let (api, time) = (settings.api, settings.common.drain());
+    runtime()?.block_on(api::serve(
+        api, time, served, engine, drain, ready, announce,
+    ))?;
+    unified.end().map_err(failed)
+}
+
+fn engine(engine: &Engine, weights: &Path) -> EngineConfig {
+    let config = EngineConfig::new(weights);
+    EngineConfig {
+        numeric: match engine.numeric {
+            Numeric::Fast => model::Numeric::Fast,
+            Numeric::Exact => model::Numeric::Exact,
+        },
+        threads: engine
+            .threads
+            .map_or(config.threads, |threads| threads as usize),
+        page_size: engine.page_size,
+        max_context: engine.max_context,
+        pool_tokens: engine.pool_tokens,
+        scrub: engine.scrub,
+        ..config
+    }
+}
+
+fn measured(ready: &worker::Ready) -> Ready {
+    Ready {
+        role: ready.role.to_owned(),
+        epoch: ready.epoch.to_string(),
+        addr: ready.addr.clone(),
+        pool_tokens: Some(ready.pool_tokens),
+        page_size: Some(ready.page_size),
+        max_context: Some(ready.max_context),
+        max_prompt_tokens: Some(ready.max_prompt_tokens),
+        model: None,
+    }
+}
+
+/// Tells whoever started this part.
+fn say(ready: Ready) {
+    if let Err(error) = Report::Ready(ready).say() {
+        tracing::warn!(%error, "nobody reads the report of readiness");
+    }
+}
+
+fn failed(error: WorkerError) -> Failure {
+    Failure {
+        exit: Exit::from_number(error.exit_code()),
+        error: error.into(),
+    }
+}
+
+fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
+    let built = tokio::runtime::Builder::new_multi_thread()
+        .enable_all()
+        .build();
+    built
+        .context("cannot start the async runtime")
+        .map_err(Failure::found)
+}

@@ -1,0 +1,212 @@
+//! `cofferdam serve` as its user meets it: real processes, a small model, answers over HTTP.
+
+mod running;
+
+use running::{command, ends, start};
+use rustix::process::{Signal, kill_process};
+use serde_json::Value;
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+/// Token ids that the small model's tokenizer has, different for different seeds.
+fn prompt(seed: u32, tokens: u32) -> Vec<u32> {
+    (0..tokens)
+        .map(|i| 1000 + (seed * 7919 + i * 104_729) % 40_000)
+        .collect()
+}
+
+/// Text, finish reason and log-probabilities: what must be equal for equal requests.
+fn answer((status, body): (u16, Value)) -> Value {
+    assert_eq!(status, 200, "{body}");
+    let choice = &body["choices"][0];
+    assert!(choice["text"].is_string(), "{body}");
+    choice.clone()
+}
+
+fn is_empty(directory: &Path) -> bool {
+    fs::read_dir(directory).unwrap().next().is_none()
+}
+
+#[test]
+fn one_command_serves_and_leaves_nothing_behind() {
+    let base = tempfile::tempdir().unwrap();
+    let mut serving = start(base.path(), &[]);
+    let parts = serving.parts();
+    let roles: Vec<_> = parts.iter().map(|(role, ..)| role.as_str()).collect();
+    assert_eq!(
+        roles,
+        ["decode", "gateway", "prefill"],
+        "each is a process of its own"
+    );
+    answer(serving.complete(&prompt(1, 100), 8));
+    assert!(
+        !is_empty(base.path()),
+        "the runtime directory is there while it runs"
+    );
+
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.ends(), Some(0), "{}", serving.told());
+    assert!(parts.iter().all(|(.., process)| ends(process)));
+    assert!(is_empty(base.path()), "the runtime directory is gone");
+}
+
+#[test]
+fn answers_are_those_of_one_process_without_a_handoff() {
+    let base = tempfile::tempdir().unwrap();
+    let (apart, unified) = (
+        start(base.path(), &[]),
+        start(base.path(), &["--in-process"]),
+    );
+    assert_eq!(unified.parts().len(), 0);
+    for (seed, tokens) in [(1, 1), (2, 15), (3, 16), (4, 17), (5, 200), (6, 255)] {
+        let prompt = prompt(seed, tokens);
+        let most = 16.min(256 - tokens);
+        let expected = answer(unified.complete(&prompt, most));
+        assert_eq!(
+            answer(apart.complete(&prompt, most)),
+            expected,
+            "{tokens} tokens"
+        );
+    }
+}
+
+#[test]
+fn a_killed_worker_comes_back_with_a_new_epoch_and_serves() {
+    let base = tempfile::tempdir().unwrap();
+    let mut serving = start(base.path(), &[]);
+    let expected = answer(serving.complete(&prompt(1, 40), 8));
+    for role in ["decode", "prefill"] {
+        let before = serving.epochs();
+        let (_, pid, process) = serving
+            .parts()
+            .into_iter()
+            .find(|(it, ..)| it == role)
+            .unwrap();
+        kill_process(pid, Signal::KILL).unwrap();
+        assert!(ends(&process));
+        serving.says(&format!("{role}-0 is ready again"));
+        let again = retried(|| serving.complete(&prompt(1, 40), 8));
+        assert_eq!(answer(again), expected);
+        for ((name, before), (_, after)) in before.iter().zip(serving.epochs()) {
+            assert_eq!(
+                *before != after,
+                name.starts_with(role),
+                "{name}: {before} {after}"
+            );
+        }
+    }
+}
+
+/// Asks until the answer is not "not now": the gateway has to find the new life first.
+fn retried(ask: impl Fn() -> (u16, Value)) -> (u16, Value) {
+    let until = Instant::now() + Duration::from_secs(60);
+    loop {
+        let (status, body) = ask();
+        if !matches!(status, 502..=504) || Instant::now() > until {
+            return (status, body);
+        }
+    }
+}
+
+#[test]
+fn parts_end_with_a_killed_command_and_the_next_one_removes_its_directory() {
+    let base = tempfile::tempdir().unwrap();
+    let mut serving = start(base.path(), &[]);
+    let parts = serving.parts();
+    assert_eq!(parts.len(), 3);
+    serving.signal(Signal::KILL);
+    assert_eq!(serving.ends(), None, "it was killed");
+    assert!(
+        parts.iter().all(|(.., process)| ends(process)),
+        "parts outlived the command"
+    );
+    let left: Vec<_> = fs::read_dir(base.path())
+        .unwrap()
+        .map(|it| it.unwrap().path())
+        .collect();
+    assert_eq!(left.len(), 1, "nobody could clean up");
+    let next = start(base.path(), &[]);
+    assert!(!left[0].exists());
+    drop(next);
+}
+
+#[test]
+fn what_runs_when_it_is_stopped_is_finished_first() {
+    let base = tempfile::tempdir().unwrap();
+    let mut serving = start(base.path(), &[]);
+    let mut stream = serving.stream(&prompt(1, 20), 230);
+    serving.signal(Signal::INT);
+    let mut rest = String::new();
+    stream.read_to_string(&mut rest).unwrap();
+    assert!(rest.contains(r#""finish_reason":"length""#), "{rest}");
+    assert!(rest.contains("data: [DONE]"), "{rest}");
+    assert_eq!(serving.ends(), Some(0), "{}", serving.told());
+}
+
+#[test]
+fn every_part_keeps_a_trace_where_it_is_asked_to() {
+    let base = tempfile::tempdir().unwrap();
+    let traces = base.path().join("traces");
+    let mut serving = start(base.path(), &[&format!("--trace={}", traces.display())]);
+    answer(serving.complete(&prompt(1, 40), 4));
+    serving.signal(Signal::TERM);
+    assert_eq!(serving.ends(), Some(0));
+    let mut kept: Vec<_> = fs::read_dir(&traces).unwrap().flatten().collect();
+    kept.sort_by_key(|entry| entry.file_name());
+    assert!(
+        kept.iter()
+            .all(|entry| entry.metadata().unwrap().len() > 100)
+    );
+    let names: Vec<_> = kept
+        .iter()
+        .map(|entry| entry.file_name().into_string().unwrap())
+        .collect();
+    assert_eq!(
+        names,
+        ["decode-0.1.trace", "gateway.1.trace", "prefill-0.1.trace"]
+    );
+}
+
+#[test]
+fn a_pool_that_is_too_small_is_refused_and_the_value_that_is_named_serves() {
+    let base = tempfile::tempdir().unwrap();
+    let output = command(base.path(), &["--pool-tokens=100"])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains("decode-0 does not start: a pool of 96 tokens cannot hold"),
+        "{told}"
+    );
+    assert!(
+        told.contains("the largest --max-context that fits is 96"),
+        "{told}"
+    );
+    assert!(is_empty(base.path()));
+
+    let serving = start(base.path(), &["--pool-tokens=100", "--max-context=96"]);
+    answer(serving.complete(&prompt(1, 95), 1));
+    let (status, body) = serving.complete(&prompt(1, 96), 1);
+    assert_eq!(status, 400, "{body}");
+    assert_eq!(body["error"]["code"], "context_length_exceeded", "{body}");
+}
+
+#[test]
+fn a_port_that_is_taken_is_a_usage_failure_that_names_it() {
+    let base = tempfile::tempdir().unwrap();
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port();
+    let output = command(base.path(), &[&format!("--port={port}")])
+        .output()
+        .unwrap();
+    let told = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{told}");
+    assert!(
+        told.contains(&format!("cannot listen on 127.0.0.1 port {port}")),
+        "{told}"
+    );
+    assert!(is_empty(base.path()));
+}
