@@ -8,13 +8,17 @@ use crate::supervisor::Part;
 use anyhow::{Context, anyhow};
 use std::ffi::{OsStr, OsString};
 use std::fmt::{Display, Write};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+
+/// This very program, also after its file was replaced or removed: a part that is restarted after
+/// an upgrade must not be of another version than its peers.
+const OURSELVES: &str = "/proc/self/exe";
 
 /// Where everything of one serving is.
 pub(crate) struct Plan<'a> {
     settings: &'a Serve,
-    executable: PathBuf,
     weights: PathBuf,
     dir: PathBuf,
     certs: PathBuf,
@@ -34,8 +38,6 @@ impl<'a> Plan<'a> {
         let made = control::certs::new_cluster(&certs, validity);
         made.context("cannot make certificates")
             .map_err(Failure::found)?;
-        let executable = std::env::current_exe().context("cannot find this executable");
-        let executable = executable.map_err(Failure::found)?;
         let weights = std::path::absolute(weights).map_err(Failure::usage)?;
         if let Some(trace) = &settings.trace {
             let made = std::fs::create_dir_all(trace);
@@ -45,7 +47,6 @@ impl<'a> Plan<'a> {
         let dir = dir.path().to_owned();
         Ok(Plan {
             settings,
-            executable,
             weights,
             dir,
             certs,
@@ -63,7 +64,7 @@ impl<'a> Plan<'a> {
             .chain(prefills)
             .chain([("gateway".to_owned(), self.gateway())]);
         let part = |(stage, (name, words)): (u32, (String, Words))| {
-            let (executable, trace) = (self.executable.clone(), self.settings.trace.clone());
+            let trace = self.settings.trace.clone();
             let file = format!("{name}.");
             let command = Box::new(move |life| {
                 let mut words = words.clone();
@@ -72,7 +73,7 @@ impl<'a> Plan<'a> {
                     .as_ref()
                     .map(|dir| dir.join(format!("{file}{life}.trace")));
                 words.maybe_path("trace", trace.as_deref());
-                command(&executable, words)
+                command(words)
             });
             Part {
                 name,
@@ -194,9 +195,9 @@ impl Words {
 
 /// A part is told everything by words: variables meant for `serve` must not reach it, where the
 /// same name may mean something else.
-fn command(executable: &Path, words: Words) -> Command {
-    let mut command = Command::new(executable);
-    command.args(words.0);
+fn command(words: Words) -> Command {
+    let mut command = Command::new(OURSELVES);
+    command.arg0("cofferdam").args(words.0);
     let names = std::env::vars_os().map(|(name, _)| name);
     for name in names.filter(|name| name.to_string_lossy().starts_with("COFFERDAM_")) {
         command.env_remove(name);

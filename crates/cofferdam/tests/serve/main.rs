@@ -2,7 +2,7 @@
 
 mod running;
 
-use running::{command, ends, start};
+use running::{COFFERDAM, TARGET, command, ends, start, start_program};
 use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fs;
@@ -75,7 +75,12 @@ fn answers_are_those_of_one_process_without_a_handoff() {
 #[test]
 fn a_killed_worker_comes_back_with_a_new_epoch_and_serves() {
     let base = tempfile::tempdir().unwrap();
-    let mut serving = start(base.path(), &[]);
+    // From a path of its own, which is gone when parts are restarted, as during an upgrade.
+    let place = tempfile::tempdir_in(TARGET).unwrap();
+    let program = place.path().join("cofferdam");
+    fs::hard_link(COFFERDAM, &program).unwrap();
+    let mut serving = start_program(&program, base.path(), &[]);
+    fs::remove_file(&program).unwrap();
     let expected = answer(serving.complete(&prompt(1, 40), 8));
     for role in ["decode", "prefill"] {
         let before = serving.epochs();

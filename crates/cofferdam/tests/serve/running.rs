@@ -25,10 +25,19 @@ pub struct Serving {
     seen: Vec<String>,
 }
 
+/// The program under test.
+pub const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");
+/// A directory on the same file system as the program.
+pub const TARGET: &str = env!("CARGO_TARGET_TMPDIR");
+
 /// `cofferdam serve` on the small model with a private runtime directory in `base`.
 pub fn command(base: &Path, words: &[&str]) -> Command {
-    let models = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let mut command = Command::new(env!("CARGO_BIN_EXE_cofferdam"));
+    command_of(Path::new(COFFERDAM), base, words)
+}
+
+fn command_of(program: &Path, base: &Path, words: &[&str]) -> Command {
+    let models = PathBuf::from(TARGET);
+    let mut command = Command::new(program);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COFFERDAM_")) {
         command.env_remove(name);
     }
@@ -46,7 +55,12 @@ pub fn command(base: &Path, words: &[&str]) -> Command {
 
 /// Starts it and waits until it says that it is ready.
 pub fn start(base: &Path, words: &[&str]) -> Serving {
-    let mut command = command(base, words);
+    start_program(Path::new(COFFERDAM), base, words)
+}
+
+/// [`start`] from another path.
+pub fn start_program(program: &Path, base: &Path, words: &[&str]) -> Serving {
+    let mut command = command_of(program, base, words);
     let child = command
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
