@@ -25,9 +25,6 @@ use super::timers::Timers;
 use super::{Config, StartError};
 use crate::engine::{ModelFacts, WorkerRole};
 
-/// Questions for facts that a worker may leave unanswered before it is said not to be ready.
-const SILENT_ROUNDS: u32 = 5;
-
 /// What reaches the task.
 pub(super) enum Input {
     /// The worker at this place is connected.
@@ -63,6 +60,7 @@ pub(super) struct Actor {
     /// Whether the snapshot is older than the state.
     stale: bool,
     facts_every: Duration,
+    silence_max: Duration,
     next_facts: Instant,
 }
 
@@ -94,6 +92,7 @@ impl Actor {
             draining: false,
             stale: true,
             facts_every: config.facts_every,
+            silence_max: config.silence_max,
             next_facts: Instant::now(),
         };
         actor.publish();
@@ -261,13 +260,19 @@ impl Actor {
         }
     }
 
+    /// Asks every worker how it is. One that owes an answer for too long is given up, as if it
+    /// had died (H-15: every wait has a deadline): the machine may have others.
     fn ask_facts(&mut self) {
         for conn in self.links.conns() {
-            if !self.links.ask_facts(conn) {
+            if self.links.silence(conn) > self.silence_max {
+                let worker = self.links.place(conn).map_or("", |place| &place.name);
+                tracing::warn!(%worker, silence = ?self.silence_max, "no sign of life: closed");
+                self.counters.silent_workers += 1;
+                self.lost(conn);
+            } else if !self.links.ask_facts(conn) {
                 self.feed(Event::Disconnected(conn));
             }
         }
-        self.stale = true; // silence grows
     }
 
     /// Tells the machine and carries out its effects, and what comes of them.
@@ -373,16 +378,8 @@ impl Actor {
     }
 
     fn publish(&mut self) {
-        let silence = self.facts_every * SILENT_ROUNDS;
         let (models, machine) = (&self.models, &self.machine);
-        let facts = snapshot(
-            models,
-            machine,
-            self.draining,
-            &self.links,
-            &self.counters,
-            silence,
-        );
+        let facts = snapshot(models, machine, self.draining, &self.links, &self.counters);
         self.board.publish(facts);
         self.stale = false;
     }

@@ -46,6 +46,8 @@ counters! {
     connections,
     /// Connections to workers that ended, for whatever reason.
     connections_ended,
+    /// Workers given up because they did not answer for too long.
+    silent_workers,
     /// Messages of workers that were none; each cost its connection.
     malformed_messages,
 }

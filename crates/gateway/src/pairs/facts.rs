@@ -1,7 +1,6 @@
 //! What the engine says about itself: rebuilt when something changed, read by everybody.
 
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::Duration;
 
 use handoff::Capacity;
 use handoff::gateway::Gateway;
@@ -29,16 +28,15 @@ impl Board {
     }
 }
 
-/// A snapshot of now. A worker that owes facts for longer than `silence` is said not to be ready.
+/// A snapshot of now.
 pub(super) fn snapshot(
     models: &[ModelFacts],
     machine: &Gateway,
     draining: bool,
     links: &Links,
     counters: &Counters,
-    silence: Duration,
 ) -> EngineFacts {
-    let workers: Vec<_> = links.all().map(|at| worker(at, silence)).collect();
+    let workers: Vec<_> = links.all().map(worker).collect();
     let limit = machine.limit().map(|limit| Limit {
         max_model_len: limit.max_model_len(),
         max_prompt_tokens: limit.max_prompt(),
@@ -67,7 +65,7 @@ fn readiness(draining: bool, workers: &[WorkerFacts]) -> Readiness {
     Readiness::Ready
 }
 
-fn worker((place, link): (&Place, Option<&Link>), silence: Duration) -> WorkerFacts {
+fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
     let hello = link.and_then(|link| link.hello.as_ref());
     let said = link.and_then(|link| link.facts);
     let capacity = hello.and_then(|hello| hello.capacity);
@@ -75,9 +73,6 @@ fn worker((place, link): (&Place, Option<&Link>), silence: Duration) -> WorkerFa
     let readiness = match (link, hello) {
         (None, _) => Readiness::NotReady("not connected".into()),
         (Some(_), None) => Readiness::NotReady("has not said what it is".into()),
-        (Some(link), _) if link.asked.is_some_and(|since| since.elapsed() > silence) => {
-            Readiness::NotReady("does not answer".into())
-        }
         _ if said.is_some_and(|facts| facts.draining) => Readiness::Draining,
         _ => Readiness::Ready,
     };

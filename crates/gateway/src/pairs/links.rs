@@ -1,7 +1,7 @@
 //! Open connections to workers, as the task sees them. Effects die with their connection.
 
 use std::collections::BTreeMap;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use dialect::{Facts, Frame};
 use handoff::{Conn, Hello, codec};
@@ -117,6 +117,12 @@ impl Links {
             }
             _ => true,
         }
+    }
+
+    /// For how long this worker has owed an answer.
+    pub(super) fn silence(&self, conn: Conn) -> Duration {
+        let asked = self.open.get(&conn).and_then(|link| link.asked);
+        asked.map_or(Duration::ZERO, |since| since.elapsed())
     }
 
     pub(super) fn conns(&self) -> Vec<Conn> {

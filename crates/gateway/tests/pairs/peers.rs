@@ -2,9 +2,10 @@
 
 use crate::support::*;
 use cofferdam_gateway::engine::{Code, Engine, PageCounts, Readiness, WorkerRole};
-use cofferdam_gateway::pairs::Pairs;
+use cofferdam_gateway::pairs::{Config, Pairs};
 use dialect::{Counters, Facts, Frame, Pages};
-use handoff::{DecodeToGateway, GatewayToDecode};
+use handoff::{DecodeToGateway, Ending, GatewayToDecode};
+use std::time::Duration;
 
 /// What is no message costs its connection, is counted, and nobody else notices.
 #[tokio::test]
@@ -145,10 +146,30 @@ async fn facts_of_workers_are_shown() {
     );
     assert_eq!(facts.models[0].id, "small");
 
-    // Prefill has not answered a question yet.
-    let silent = Readiness::NotReady("does not answer".into());
-    until(&engine, |facts| facts.workers[0].readiness == silent).await;
     drop(prefill);
     let away = Readiness::NotReady("not connected".into());
     until(&engine, |facts| facts.workers[0].readiness == away).await;
+}
+
+/// H-15: a worker that hangs (stopped, or stuck in a step) ends nobody's patience but its own.
+#[tokio::test]
+async fn a_worker_that_shows_no_sign_of_life_is_given_up() {
+    let mut site = Site::new(1, 1).await;
+    let config = Config {
+        silence_max: Duration::from_secs(4),
+        ..site.config()
+    };
+    let (engine, mut hangs, mut decode) = site.pair_with(config).await;
+    let mut answer = engine.submit(job(&[1], 1)).unwrap();
+    let attempt = taken(&mut hangs, &mut decode).await;
+    // From here on prefill reads nothing, while decode answers as it waits.
+    assert_eq!(decode.cancelled().await, attempt);
+    decode.ended(attempt, Ending::Cancelled);
+    let (_, fault) = failed(&mut answer).await;
+    assert_eq!(
+        fault.code,
+        Code::Unavailable,
+        "nobody is left for the retry"
+    );
+    assert_eq!(counter(&engine.facts(), "silent_workers"), 1);
 }
