@@ -55,6 +55,18 @@ impl Submission {
         };
         (spec, deadline_ms, open)
     }
+
+    /// The engine ends before the machine has judged it.
+    pub(super) fn end(self) {
+        self.last.send(Said::Failed(ended()));
+    }
+}
+
+fn ended() -> Fault {
+    Fault::new(
+        Code::Draining,
+        "the server ended before the answer was complete",
+    )
 }
 
 /// The bytes of `Spec::sampling`: what workers of this product are told about a job's sampling.
@@ -167,11 +179,7 @@ impl Open {
 
     /// The engine ends.
     pub(super) fn end(self) {
-        let fault = Fault::new(
-            Code::Draining,
-            "the server ended before the answer was complete",
-        );
-        self.last.send(Said::Failed(fault));
+        self.last.send(Said::Failed(ended()));
     }
 
     fn say(&mut self, event: Said) -> Result<(), NotTaken> {

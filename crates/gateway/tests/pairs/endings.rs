@@ -201,6 +201,16 @@ async fn the_end_is_told_to_what_still_runs() {
     );
 }
 
+/// The end came while this one was on its way to the machine.
+#[tokio::test]
+async fn what_the_machine_has_not_judged_hears_of_the_end_as_well() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, _prefill, _decode) = site.pair().await;
+    let (_, mut answer) =
+        tokio::join!(engine.end(), async { engine.submit(job(&[1], 1)).unwrap() });
+    assert_eq!(failed(&mut answer).await.1.code, Code::Draining);
+}
+
 #[tokio::test]
 async fn without_a_pair_nothing_is_taken() {
     let mut site = Site::new(1, 1).await;
