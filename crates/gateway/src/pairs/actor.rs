@@ -389,16 +389,17 @@ impl Actor {
         for (_, open) in std::mem::take(&mut self.requests) {
             open.end();
         }
+        self.draining = true;
+        self.links.close_all();
+        self.publish();
+        self.flush_trace();
+        // Last, because whoever waits for the end waits for this.
         self.inbox.close();
         while let Ok(input) = self.inbox.try_recv() {
             if let Input::Submit(submission) = input {
                 submission.end();
             }
         }
-        self.draining = true;
-        self.links.close_all();
-        self.publish();
-        self.flush_trace();
     }
 }
 
