@@ -39,10 +39,12 @@ pub(crate) struct WeightGroup {
 pub(crate) struct TokenRow {
     /// `blocks * 32` codes in -127..=127.
     pub(crate) codes: *const i8,
-    /// `blocks` scales.
+    /// Two scales a block: of its first and its second 16 columns.
     pub(crate) scales: *const f32,
-    /// `blocks` sums of codes.
+    /// Two sums of codes a block.
     pub(crate) sums: *const i32,
+    /// The sum of a block's values, as quantized: what a weight's minimum is multiplied with.
+    pub(crate) totals: *const f32,
 }
 
 /// Sixteen f32 lanes and the integer tile of one instruction set.
@@ -53,8 +55,10 @@ pub(crate) struct TokenRow {
 pub(crate) trait Lanes: Copy {
     /// Sixteen f32.
     type F: Copy;
-    /// How many 16-lane accumulators a tile may keep in registers: 8, 4 or 2.
+    /// How many 16-lane f32 accumulators a tile may keep in registers: 8, 4 or 2.
     const TILE: usize;
+    /// Tokens of an integer tile, which share the unpacking of a block: 8 or 4.
+    const INT8_TILE: usize;
 
     unsafe fn splat(x: f32) -> Self::F;
     unsafe fn load(p: *const f32) -> Self::F;
@@ -77,14 +81,16 @@ pub(crate) trait Lanes: Copy {
     /// `v` where `x >= limit` (or x is NaN), else zero.
     unsafe fn zero_below(v: Self::F, x: Self::F, limit: f32) -> Self::F;
 
-    /// Quantizes 32 values: writes codes, returns (scale, sum of codes). A value that is not
+    /// Quantizes 16 values: writes codes, returns (scale, sum of codes). A value that is not
     /// finite makes the scale NaN, so that it cannot disappear.
-    unsafe fn quantize_block(x: *const f32, codes: *mut i8) -> (f32, i32);
+    unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32);
 
     /// Loads 16 rows of 16 f16 and stores their transpose as f32: `out[d * 16 + row]`.
     unsafe fn transpose_f16(rows: &[*const u16; LANES], offset: usize, out: *mut f32);
 
-    /// Dot products of one weight group with `T` tokens; lane = weight row.
+    /// Dot products of one weight group with `T` tokens; lane = weight row. In every block, with
+    /// exact integer dots of its two halves: `acc += scale * (a0 * dot0 + a1 * dot1)`, then, where
+    /// the format has minima, `acc += minimum * total`.
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
         tokens: &[TokenRow; T],

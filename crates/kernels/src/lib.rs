@@ -11,7 +11,7 @@
 //!
 //! * **matrix product**: one output element lives in one lane and sums over the columns from first
 //!   to last (f32: in blocks of [`F32_BLOCK`] columns, then over the blocks; int8: exact integers
-//!   inside a block of 32, then over the blocks). How many rows or tokens share a register tile
+//!   inside half a block of 32, then over the blocks). How many rows or tokens share a register tile
 //!   cannot show.
 //! * **attention**: a score is one lane's sum over even and odd dimensions; the maximum is exact;
 //!   the sum of exponentials runs in 16 lanes by *absolute position modulo 16* and ends in a fixed
@@ -27,6 +27,7 @@
 #[cfg(target_endian = "big")]
 compile_error!("packed weights and pages are little-endian in memory and on the wire");
 
+mod arena;
 mod attention;
 mod elementwise;
 mod isa;
@@ -35,6 +36,7 @@ mod matmul;
 mod matrix;
 mod quantize;
 
+pub use arena::{Arena, Element, OutOfMemory, Piece};
 pub use attention::{AttendScratch, Attention};
 pub use elementwise::{decode_f16, encode_f16};
 pub use isa::{Isa, Kernels, UnsupportedIsa};

@@ -127,13 +127,13 @@ impl Target<'_> {
 
 /// Runs `$tile::<T>(first token)` over all tokens: tiles of the ISA's size, then smaller ones.
 macro_rules! tiles {
-    ($lanes:ty, $tokens:expr, $tile:ident) => {{
-        let (tokens, mut t) = ($tokens, 0);
-        while <$lanes>::TILE >= 8 && t + 8 <= tokens {
+    ($size:expr, $tokens:expr, $tile:ident) => {{
+        let (size, tokens, mut t) = ($size, $tokens, 0);
+        while size >= 8 && t + 8 <= tokens {
             $tile!(8, t);
             t += 8;
         }
-        while <$lanes>::TILE >= 4 && t + 4 <= tokens {
+        while size >= 4 && t + 4 <= tokens {
             $tile!(4, t);
             t += 4;
         }
@@ -176,7 +176,7 @@ impl Op for F32Product<'_> {
                     }
                 }};
             }
-            tiles!(L, self.values.len() / cols, tile);
+            tiles!(L::TILE, self.values.len() / cols, tile);
         }
     }
 }
@@ -247,7 +247,7 @@ impl<K: Format> Op for Int8Product<'_, K> {
                     }
                 }};
             }
-            tiles!(L, self.rows.rows(), tile);
+            tiles!(L::INT8_TILE, self.rows.rows(), tile);
         }
     }
 }

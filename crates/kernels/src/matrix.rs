@@ -1,6 +1,7 @@
 //! Weight matrices, packed once at load: groups of 16 rows side by side, so that a vector holds
 //! the same column (f32) or the same four columns (int8) of 16 rows.
 
+use crate::arena::{Arena, OutOfMemory, Piece};
 use crate::lanes::{WeightGroup, f16_to_f32, f32_to_f16};
 
 /// Rows in a group: one lane for each.
@@ -11,7 +12,7 @@ pub const BLOCK: usize = 32;
 pub const F32_BLOCK: usize = 64;
 
 /// A weight matrix of either numeric path.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Matrix {
     /// Dequantized weights, for f32 activations.
     F32(PackedF32),
@@ -61,17 +62,22 @@ impl Matrix {
 pub(crate) struct Line<T>(pub(crate) T);
 
 /// f32 weights as `[group][column][16 rows]`.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PackedF32 {
     rows: usize,
     cols: usize,
-    lines: Vec<Line<[f32; GROUP]>>,
+    lines: Piece<Line<[f32; GROUP]>>,
 }
 
 impl PackedF32 {
     /// Packs `rows` rows of `cols` columns; `fill(row, out)` writes one row.
-    pub fn pack(rows: usize, cols: usize, mut fill: impl FnMut(usize, &mut [f32])) -> PackedF32 {
-        let mut lines = vec![Line([0.0; GROUP]); rows.div_ceil(GROUP) * cols];
+    pub fn pack(
+        arena: &mut Arena,
+        rows: usize,
+        cols: usize,
+        mut fill: impl FnMut(usize, &mut [f32]),
+    ) -> Result<PackedF32, OutOfMemory> {
+        let mut lines: Piece<Line<[f32; GROUP]>> = arena.take(rows.div_ceil(GROUP) * cols)?;
         let mut row_values = vec![0.0; cols];
         for row in 0..rows {
             fill(row, &mut row_values);
@@ -80,7 +86,7 @@ impl PackedF32 {
                 line.0[row % GROUP] = *value;
             }
         }
-        PackedF32 { rows, cols, lines }
+        Ok(PackedF32 { rows, cols, lines })
     }
 
     pub(crate) fn rows(&self) -> usize {
@@ -181,20 +187,26 @@ impl Format for Q8_0 {
 /// Byte `4 * row + i` of line `l` holds the unsigned code of column `4 * l + i`; in the nibble
 /// formats that is the low nibble, and the high one is column `16 + 4 * l + i`. Signed bytes are
 /// stored plus 128, because `vpdpbusd` multiplies unsigned by signed.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct PackedInt8 {
     rows: usize,
     cols: usize,
     format: BlockFormat,
-    lines: Vec<Line<[u8; 64]>>,
-    scales: Vec<u16>,
-    minima: Vec<u16>,
+    lines: Piece<Line<[u8; 64]>>,
+    scales: Piece<u16>,
+    minima: Piece<u16>,
 }
 
 impl PackedInt8 {
     /// Packs the blocks of a GGUF tensor, row by row. Panics unless `cols` is a multiple of
     /// [`BLOCK`] and `file` has exactly the bytes of `rows * cols / 32` blocks.
-    pub fn pack(format: BlockFormat, rows: usize, cols: usize, file: &[u8]) -> PackedInt8 {
+    pub fn pack(
+        arena: &mut Arena,
+        format: BlockFormat,
+        rows: usize,
+        cols: usize,
+        file: &[u8],
+    ) -> Result<PackedInt8, OutOfMemory> {
         assert!(
             cols.is_multiple_of(BLOCK),
             "{cols} columns are not whole blocks"
@@ -205,25 +217,26 @@ impl PackedInt8 {
             rows * blocks * format.file_bytes(),
             "bytes of the tensor"
         );
-        let mut packed = Self::zeroed(format, rows, cols);
+        let mut packed = Self::zeroed(arena, format, rows, cols)?;
         for (i, block) in file.chunks_exact(format.file_bytes()).enumerate() {
             packed.put_file_block(i / blocks, i % blocks, block);
         }
-        packed
+        Ok(packed)
     }
 
     /// Quantizes rows of f32 to Q8_0 (for dtypes without an integer kernel); `fill(row, out)`
     /// writes one row. Panics unless `cols` is a multiple of [`BLOCK`].
     pub fn quantize(
+        arena: &mut Arena,
         rows: usize,
         cols: usize,
         mut fill: impl FnMut(usize, &mut [f32]),
-    ) -> PackedInt8 {
+    ) -> Result<PackedInt8, OutOfMemory> {
         assert!(
             cols.is_multiple_of(BLOCK),
             "{cols} columns are not whole blocks"
         );
-        let mut packed = Self::zeroed(BlockFormat::Q8_0, rows, cols);
+        let mut packed = Self::zeroed(arena, BlockFormat::Q8_0, rows, cols)?;
         let mut values = vec![0.0; cols];
         for row in 0..rows {
             fill(row, &mut values);
@@ -238,14 +251,14 @@ impl PackedInt8 {
                 packed.put(row, block, f32_to_f16(scale), 0, &codes);
             }
         }
-        packed
+        Ok(packed)
     }
 
     /// Whether every scale and minimum, and with them every weight, is finite.
     pub fn is_finite(&self) -> bool {
         self.scales
             .iter()
-            .chain(&self.minima)
+            .chain(&*self.minima)
             .all(|bits| bits & 0x7c00 != 0x7c00)
     }
 
@@ -254,21 +267,26 @@ impl PackedInt8 {
         self.format
     }
 
-    fn zeroed(format: BlockFormat, rows: usize, cols: usize) -> PackedInt8 {
+    fn zeroed(
+        arena: &mut Arena,
+        format: BlockFormat,
+        rows: usize,
+        cols: usize,
+    ) -> Result<PackedInt8, OutOfMemory> {
         let blocks = rows.div_ceil(GROUP) * (cols / BLOCK);
         let minima = if format == BlockFormat::Q4_1 {
             blocks * GROUP
         } else {
             0
         };
-        PackedInt8 {
+        Ok(PackedInt8 {
             rows,
             cols,
             format,
-            lines: vec![Line([0; 64]); blocks * format.lines()],
-            scales: vec![0; blocks * GROUP],
-            minima: vec![0; minima],
-        }
+            lines: arena.take(blocks * format.lines())?,
+            scales: arena.take(blocks * GROUP)?,
+            minima: arena.take(minima)?,
+        })
     }
 
     fn put_file_block(&mut self, row: usize, block: usize, bytes: &[u8]) {
@@ -379,7 +397,9 @@ mod tests {
                 let data = if format == BlockFormat::Q8_0 { 32 } else { 16 };
                 file.extend((0..data).map(|k| (k * 37 + i * 11) as u8));
             }
-            let matrix = Matrix::Int8(PackedInt8::pack(format, rows, cols, &file));
+            let matrix = Matrix::Int8(
+                PackedInt8::pack(&mut Arena::default(), format, rows, cols, &file).unwrap(),
+            );
             let mut got = vec![0.0; cols];
             for row in 0..rows {
                 matrix.row(row, &mut got);
@@ -418,7 +438,8 @@ mod tests {
                 .enumerate()
                 .for_each(|(c, o)| *o = value(row, c));
         };
-        let matrix = Matrix::Int8(PackedInt8::quantize(5, 96, fill));
+        let matrix =
+            Matrix::Int8(PackedInt8::quantize(&mut Arena::default(), 5, 96, fill).unwrap());
         let mut got = vec![0.0; 96];
         for row in 0..5 {
             matrix.row(row, &mut got);

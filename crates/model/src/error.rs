@@ -38,6 +38,9 @@ pub enum Error {
     /// The instruction set that was asked for is not there.
     #[error(transparent)]
     Isa(#[from] kernels::UnsupportedIsa),
+    /// The weights do not fit.
+    #[error("no memory for the weights: {0}")]
+    OutOfMemory(#[from] kernels::OutOfMemory),
     /// The compute threads could not be started.
     #[error("cannot start {threads} compute threads: {source}")]
     Threads {

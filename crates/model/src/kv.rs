@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use kernels::{Arena, Piece};
 use pages::PageId;
 use serde::{Deserialize, Serialize};
 
@@ -100,17 +101,22 @@ impl KvLayout {
 }
 
 /// The payload of one page.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct PageBuf {
-    words: Box<[u16]>,
+    words: Piece<u16>,
 }
 
 impl PageBuf {
     /// A page of its own, outside any [`KvMemory`], every slot unreadable (f16 NaN).
-    pub fn new(layout: &KvLayout) -> PageBuf {
-        PageBuf {
-            words: vec![POISON; layout.page_words()].into(),
-        }
+    pub fn new(layout: &KvLayout) -> Result<PageBuf, KvError> {
+        PageBuf::take(&mut Arena::exact(), layout)
+    }
+
+    fn take(arena: &mut Arena, layout: &KvLayout) -> Result<PageBuf, KvError> {
+        let words = arena.take(layout.page_words());
+        let mut words = words.map_err(|e| KvError::OutOfMemory { bytes: e.bytes })?;
+        words.fill(POISON);
+        Ok(PageBuf { words })
     }
 
     /// f16 bits in layout order.
@@ -149,18 +155,14 @@ impl KvMemory {
     /// Allocates `pages` pages and writes every one of them, so that the memory is really there.
     pub fn allocate(layout: KvLayout, pages: usize) -> Result<KvMemory, KvError> {
         let bytes = pages.saturating_mul(layout.page_bytes());
-        let out_of_memory = |_| KvError::OutOfMemory { bytes };
         let mut all = Vec::new();
-        all.try_reserve_exact(pages).map_err(out_of_memory)?;
+        all.try_reserve_exact(pages)
+            .map_err(|_| KvError::OutOfMemory { bytes })?;
+        let mut arena = Arena::default();
         for _ in 0..pages {
-            let mut words = Vec::new();
-            words
-                .try_reserve_exact(layout.page_words())
-                .map_err(out_of_memory)?;
-            words.resize(layout.page_words(), POISON);
-            all.push(Some(Arc::new(PageBuf {
-                words: words.into(),
-            })));
+            let page =
+                PageBuf::take(&mut arena, &layout).map_err(|_| KvError::OutOfMemory { bytes })?;
+            all.push(Some(Arc::new(page)));
         }
         Ok(KvMemory { layout, pages: all })
     }
@@ -300,7 +302,7 @@ mod tests {
 
     #[test]
     fn a_checksum_covers_the_filled_slots_and_nothing_else() {
-        let mut page = PageBuf::new(&LAYOUT);
+        let mut page = PageBuf::new(&LAYOUT).unwrap();
         page.words_mut()
             .iter_mut()
             .enumerate()
@@ -343,10 +345,11 @@ mod tests {
             KvError::CheckedOut { page }
         );
         buf.bytes_mut()[0] = 7;
-        kv.check_in(page, buf.clone()).unwrap();
+        kv.check_in(page, buf).unwrap();
         assert_eq!(kv.page(page).unwrap().words()[0], 0x7e07);
+        let second = PageBuf::new(&LAYOUT).unwrap();
         assert!(matches!(
-            kv.check_in(page, buf),
+            kv.check_in(page, second),
             Err(KvError::BadCheckIn { .. })
         ));
         let foreign = PageBuf::new(&KvLayout {
@@ -355,7 +358,7 @@ mod tests {
         });
         let _out = kv.check_out(page).unwrap();
         assert!(matches!(
-            kv.check_in(page, foreign),
+            kv.check_in(page, foreign.unwrap()),
             Err(KvError::BadCheckIn { .. })
         ));
         let none = PageId::new(3);

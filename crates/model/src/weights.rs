@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use gguf::{DType, Tensor};
-use kernels::{BLOCK, BlockFormat, Isa, Kernels, Matrix, PackedF32, PackedInt8};
+use kernels::{Arena, BLOCK, BlockFormat, Isa, Kernels, Matrix, PackedF32, PackedInt8};
 
 use crate::config::unsupported;
 use crate::exec::Exec;
@@ -78,6 +78,7 @@ impl Model {
             file,
             numeric: options.numeric,
             used: BTreeSet::new(),
+            arena: Arena::default(),
         };
         let (hidden, vocab) = (config.hidden, config.vocab);
         let embedding = loader.matrix("token_embd.weight", hidden, vocab)?;
@@ -155,6 +156,7 @@ struct Loader<'f> {
     file: &'f gguf::File,
     numeric: Numeric,
     used: BTreeSet<String>,
+    arena: Arena,
 }
 
 impl<'f> Loader<'f> {
@@ -233,22 +235,23 @@ impl<'f> Loader<'f> {
     fn matrix(&mut self, name: &str, cols: usize, rows: usize) -> Result<Matrix, Error> {
         let tensor = self.tensor(name, &[cols, rows])?;
         let mut finite = true;
+        let arena = &mut self.arena;
         let fill = |row: usize, out: &mut [f32]| {
             tensor.dequantize_row(row, out);
             finite &= out.iter().all(|v| v.is_finite());
         };
         let matrix = match (self.numeric, block_format(tensor.dtype())) {
-            (Numeric::Exact, _) => Matrix::F32(PackedF32::pack(rows, cols, fill)),
+            (Numeric::Exact, _) => Matrix::F32(PackedF32::pack(arena, rows, cols, fill)?),
             (Numeric::Fast, _) if !cols.is_multiple_of(BLOCK) => {
                 let what = format!("columns of tensor `{name}`");
                 return Err(unsupported(what, cols, "a multiple of 32 on the fast path"));
             }
             (Numeric::Fast, Some(format)) => {
-                let packed = PackedInt8::pack(format, rows, cols, tensor.bytes());
+                let packed = PackedInt8::pack(arena, format, rows, cols, tensor.bytes())?;
                 finite = packed.is_finite();
                 Matrix::Int8(packed)
             }
-            (Numeric::Fast, None) => Matrix::Int8(PackedInt8::quantize(rows, cols, fill)),
+            (Numeric::Fast, None) => Matrix::Int8(PackedInt8::quantize(arena, rows, cols, fill)?),
         };
         if finite {
             Ok(matrix)

@@ -18,6 +18,7 @@ pub(crate) struct F(__m256, __m256);
 impl Lanes for Avx2 {
     type F = F;
     const TILE: usize = 4;
+    const INT8_TILE: usize = 4;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -131,11 +132,11 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
-    unsafe fn quantize_block(x: *const f32, codes: *mut i8) -> (f32, i32) {
+    unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32) {
         // The plain loop vectorises well with this function's features; no product is fused, so
         // all instruction sets quantize alike.
         // SAFETY: see the impl.
-        unsafe { Portable::quantize_block(x, codes) }
+        unsafe { Portable::quantize_half(x, codes) }
     }
 
     #[inline(always)]
@@ -158,7 +159,7 @@ impl Lanes for Avx2 {
         }
     }
 
-    /// Eight products of a nibble pair fit an i16 (8 * 2 * 15 * 127 = 30,480), so a block needs
+    /// Four products of a nibble pair fit an i16 (4 * 2 * 15 * 127 = 15,240), so half a block needs
     /// one widening. Bytes are done as two nibbles: `vpmaddubsw` would saturate on them.
     #[inline(always)]
     unsafe fn int8_tile<K: Format, const T: usize>(
@@ -167,20 +168,17 @@ impl Lanes for Avx2 {
     ) -> [F; T] {
         // SAFETY: see the impl; every pointer is valid for `blocks` blocks.
         unsafe {
-            let mut acc = [F(_mm256_setzero_ps(), _mm256_setzero_ps()); T];
+            let mut acc = [Self::splat(0.0); T];
             for b in 0..weights.blocks {
                 let codes = weights.codes.add(b * K::BLOCK_BYTES);
-                let first = half_block::<K, T>(codes, b, tokens);
-                let second = half_block::<K, T>(codes.add(32), b, tokens);
+                let low_rows = half_rows::<K, T>(codes, b, tokens);
+                let high_rows = half_rows::<K, T>(codes.add(32), b, tokens);
                 let d = Self::load_f16(weights.scales.add(b * LANES));
                 for t in 0..T {
-                    let scale = *tokens[t].scales.add(b);
-                    let sum = *tokens[t].sums.add(b);
-                    let dot = F(_mm256_cvtepi32_ps(first[t]), _mm256_cvtepi32_ps(second[t]));
-                    acc[t] = Self::fma(dot, Self::mul(d, Self::splat(scale)), acc[t]);
+                    acc[t] = Self::fma(d, F(low_rows[t], high_rows[t]), acc[t]);
                     if K::MIN {
                         let m = Self::load_f16(weights.minima.add(b * LANES));
-                        acc[t] = Self::fma(m, Self::splat(scale * sum as f32), acc[t]);
+                        acc[t] = Self::fma(m, Self::splat(*tokens[t].totals.add(b)), acc[t]);
                     }
                 }
             }
@@ -189,14 +187,46 @@ impl Lanes for Avx2 {
     }
 }
 
-/// Integer dots of 8 weight rows (32 bytes of each 64-byte line) with `T` tokens, bias included.
+/// `a0 * dot0 + a1 * dot1` of 8 weight rows (32 bytes of each 64-byte line) with `T` tokens.
 ///
 /// # Safety
-/// AVX2; `codes` is valid for a block less the bytes before it, tokens for block `b`.
+/// AVX2 and FMA; `codes` is valid for a block less the bytes before it, tokens for block `b`.
 #[inline(always)]
-unsafe fn half_block<K: Format, const T: usize>(
+unsafe fn half_rows<K: Format, const T: usize>(
     codes: *const u8,
     b: usize,
+    tokens: &[TokenRow; T],
+) -> [__m256; T] {
+    // SAFETY: the caller's contract.
+    unsafe {
+        let mut dots = [_mm256_setzero_ps(); T];
+        for half in 0..2 {
+            let sums = half_columns::<K, T>(codes, b, half, tokens);
+            for t in 0..T {
+                let bias = _mm256_set1_epi32(-K::BIAS * *tokens[t].sums.add(2 * b + half));
+                let dot = _mm256_cvtepi32_ps(_mm256_add_epi32(bias, sums[t]));
+                let scale = _mm256_set1_ps(*tokens[t].scales.add(2 * b + half));
+                // The first product is rounded by itself, as in every instruction set.
+                dots[t] = if half == 0 {
+                    _mm256_mul_ps(dot, scale)
+                } else {
+                    _mm256_fmadd_ps(dot, scale, dots[t])
+                };
+            }
+        }
+        dots
+    }
+}
+
+/// Integer dots over 16 columns, without bias.
+///
+/// # Safety
+/// As `half_rows`.
+#[inline(always)]
+unsafe fn half_columns<K: Format, const T: usize>(
+    codes: *const u8,
+    b: usize,
+    half: usize,
     tokens: &[TokenRow; T],
 ) -> [__m256i; T] {
     // SAFETY: the caller's contract.
@@ -205,27 +235,24 @@ unsafe fn half_block<K: Format, const T: usize>(
         let ones = _mm256_set1_epi16(1);
         let mut low_sums = [_mm256_setzero_si256(); T];
         let mut high_sums = [_mm256_setzero_si256(); T];
-        for line in 0..K::BLOCK_BYTES / 64 {
+        for i in 0..4 {
+            let line = if K::NIBBLES { i } else { 4 * half + i };
             let bytes = _mm256_loadu_si256(codes.add(line * 64).cast());
             let low = _mm256_and_si256(bytes, nibble);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
             for t in 0..T {
                 let row = tokens[t].codes.add(b * BLOCK).cast::<i32>();
-                let first = _mm256_set1_epi32(row.add(line).read_unaligned());
-                // High nibbles are the second 16 columns of a nibble format, or of the same
-                // columns in a byte format.
-                let second = if K::NIBBLES {
-                    _mm256_set1_epi32(row.add(line + 4).read_unaligned())
-                } else {
-                    first
-                };
-                low_sums[t] = _mm256_add_epi16(low_sums[t], _mm256_maddubs_epi16(low, first));
-                high_sums[t] = _mm256_add_epi16(high_sums[t], _mm256_maddubs_epi16(high, second));
+                let four = _mm256_set1_epi32(row.add(4 * half + i).read_unaligned());
+                if !K::NIBBLES || half == 0 {
+                    low_sums[t] = _mm256_add_epi16(low_sums[t], _mm256_maddubs_epi16(low, four));
+                }
+                if !K::NIBBLES || half == 1 {
+                    high_sums[t] = _mm256_add_epi16(high_sums[t], _mm256_maddubs_epi16(high, four));
+                }
             }
         }
         let mut dots = [_mm256_setzero_si256(); T];
         for t in 0..T {
-            let bias = _mm256_set1_epi32(-K::BIAS * *tokens[t].sums.add(b));
             let low = _mm256_madd_epi16(low_sums[t], ones);
             let high = _mm256_madd_epi16(high_sums[t], ones);
             let high = if K::NIBBLES {
@@ -233,7 +260,7 @@ unsafe fn half_block<K: Format, const T: usize>(
             } else {
                 _mm256_slli_epi32::<4>(high)
             };
-            dots[t] = _mm256_add_epi32(bias, _mm256_add_epi32(low, high));
+            dots[t] = _mm256_add_epi32(low, high);
         }
         dots
     }

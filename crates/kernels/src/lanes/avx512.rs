@@ -14,6 +14,7 @@ pub(crate) struct Avx512;
 impl Lanes for Avx512 {
     type F = __m512;
     const TILE: usize = 8;
+    const INT8_TILE: usize = 8;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> __m512 {
@@ -106,30 +107,22 @@ impl Lanes for Avx512 {
     }
 
     #[inline(always)]
-    unsafe fn quantize_block(x: *const f32, codes: *mut i8) -> (f32, i32) {
-        // SAFETY: see the impl; 32 values and 32 codes.
+    unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32) {
+        // SAFETY: see the impl; 16 values and 16 codes.
         unsafe {
-            let (a, b) = (_mm512_loadu_ps(x), _mm512_loadu_ps(x.add(LANES)));
-            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+            let x = _mm512_loadu_ps(x);
             // As integers, magnitudes order like floats, and NaN is above all of them.
-            let top = _mm512_max_epi32(
-                _mm512_and_si512(_mm512_castps_si512(a), magnitude),
-                _mm512_and_si512(_mm512_castps_si512(b), magnitude),
-            );
+            let magnitude = _mm512_set1_epi32(0x7fff_ffff);
+            let top = _mm512_and_si512(_mm512_castps_si512(x), magnitude);
             let largest = f32::from_bits(_mm512_reduce_max_epi32(top) as u32);
             if !largest.is_finite() {
-                _mm256_storeu_si256(codes.cast(), _mm256_setzero_si256());
+                _mm_storeu_si128(codes.cast(), _mm_setzero_si128());
                 return (f32::NAN, 0);
             }
-            let inverse = _mm512_set1_ps(if largest > 0.0 { 127.0 / largest } else { 0.0 });
-            let a = _mm512_cvtps_epi32(_mm512_mul_ps(a, inverse));
-            let b = _mm512_cvtps_epi32(_mm512_mul_ps(b, inverse));
-            _mm_storeu_si128(codes.cast(), _mm512_cvtepi32_epi8(a));
-            _mm_storeu_si128(codes.add(LANES).cast(), _mm512_cvtepi32_epi8(b));
-            (
-                largest / 127.0,
-                _mm512_reduce_add_epi32(_mm512_add_epi32(a, b)),
-            )
+            let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
+            let x = _mm512_cvtps_epi32(_mm512_mul_ps(x, _mm512_set1_ps(inverse)));
+            _mm_storeu_si128(codes.cast(), _mm512_cvtepi32_epi8(x));
+            (largest / 127.0, _mm512_reduce_add_epi32(x))
         }
     }
 
@@ -187,18 +180,21 @@ impl Lanes for Avx512 {
                 for t in 0..T {
                     let row = tokens[t];
                     let codes = row.codes.add(b * BLOCK).cast::<i32>();
-                    let scale = *row.scales.add(b);
-                    let sum = *row.sums.add(b);
-                    let mut dot = _mm512_set1_epi32(-K::BIAS * sum);
-                    for (i, w) in w.iter().enumerate() {
-                        let four = _mm512_set1_epi32(codes.add(i).read_unaligned());
-                        dot = _mm512_dpbusd_epi32(dot, *w, four);
-                    }
-                    let scales = _mm512_mul_ps(d, _mm512_set1_ps(scale));
-                    acc[t] = _mm512_fmadd_ps(_mm512_cvtepi32_ps(dot), scales, acc[t]);
+                    let half = |h: usize| {
+                        let mut dot = _mm512_set1_epi32(-K::BIAS * *row.sums.add(2 * b + h));
+                        for i in 4 * h..4 * h + 4 {
+                            let four = _mm512_set1_epi32(codes.add(i).read_unaligned());
+                            dot = _mm512_dpbusd_epi32(dot, w[i], four);
+                        }
+                        _mm512_cvtepi32_ps(dot)
+                    };
+                    let scales = row.scales.add(2 * b);
+                    let first = _mm512_mul_ps(half(0), _mm512_set1_ps(*scales));
+                    let dot = _mm512_fmadd_ps(half(1), _mm512_set1_ps(*scales.add(1)), first);
+                    acc[t] = _mm512_fmadd_ps(d, dot, acc[t]);
                     if K::MIN {
-                        let sum = _mm512_set1_ps(scale * sum as f32);
-                        acc[t] = _mm512_fmadd_ps(m, sum, acc[t]);
+                        let total = _mm512_set1_ps(*row.totals.add(b));
+                        acc[t] = _mm512_fmadd_ps(m, total, acc[t]);
                     }
                 }
             }

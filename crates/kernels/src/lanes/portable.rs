@@ -24,6 +24,7 @@ fn zip(a: F, b: F, f: impl Fn(f32, f32) -> f32) -> F {
 impl Lanes for Portable {
     type F = F;
     const TILE: usize = 2;
+    const INT8_TILE: usize = 8;
 
     #[inline(always)]
     unsafe fn splat(x: f32) -> F {
@@ -46,7 +47,11 @@ impl Lanes for Portable {
     unsafe fn load_f16(p: *const u16) -> F {
         // SAFETY: the caller's pointer is valid for 16 f16.
         let bits = unsafe { p.cast::<[u16; LANES]>().read_unaligned() };
-        F(bits.map(f16_to_f32))
+        let mut out = [0f32; LANES];
+        for i in 0..LANES {
+            out[i] = f16_to_f32(bits[i]);
+        }
+        F(out)
     }
 
     #[inline(always)]
@@ -110,12 +115,12 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
-    unsafe fn quantize_block(x: *const f32, codes: *mut i8) -> (f32, i32) {
-        // SAFETY: the caller's pointers are valid for 32 values and 32 codes.
+    unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32) {
+        // SAFETY: the caller's pointers are valid for 16 values and 16 codes.
         let (x, codes) = unsafe {
             (
-                &*x.cast::<[f32; BLOCK]>(),
-                &mut *codes.cast::<[i8; BLOCK]>(),
+                &*x.cast::<[f32; LANES]>(),
+                &mut *codes.cast::<[i8; LANES]>(),
             )
         };
         // As integers, magnitudes order like floats, and NaN is above all of them.
@@ -125,7 +130,7 @@ impl Lanes for Portable {
         }
         let largest = f32::from_bits(top as u32);
         if !largest.is_finite() {
-            *codes = [0; BLOCK];
+            *codes = [0; LANES];
             return (f32::NAN, 0);
         }
         let scale = largest / 127.0;
@@ -154,37 +159,38 @@ impl Lanes for Portable {
         }
     }
 
-    /// Products of a nibble and a code fit 16 of them into an i16, so the sums run in i16 (eight
-    /// lanes of a baseline register) and widen twice a block. Bytes are done as two nibbles.
+    /// Integer dots in f32: codes of a weight and a token multiply and add up to at most
+    /// 16 * 128 * 127, so every step is exact. Compilers vectorise this well everywhere, and the
+    /// same loop over i16 badly.
     #[inline(always)]
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
         tokens: &[TokenRow; T],
     ) -> [F; T] {
         let mut acc = [F([0.0; LANES]); T];
-        let mut low = [[0i16; LANES]; BLOCK];
-        let mut high = [[0i16; LANES]; BLOCK];
+        let mut columns = [F([0.0; LANES]); BLOCK];
         for b in 0..weights.blocks {
             // SAFETY: `b` is below the block count that all these pointers are valid for.
             unsafe {
-                unpack::<K>(weights.codes.add(b * K::BLOCK_BYTES), &mut low, &mut high);
+                unpack::<K>(weights.codes.add(b * K::BLOCK_BYTES), &mut columns);
                 let d = Self::load_f16(weights.scales.add(b * LANES));
                 for t in 0..T {
-                    let row = tokens[t];
-                    let codes = &*row.codes.add(b * BLOCK).cast::<[i8; BLOCK]>();
-                    let token_scale = *row.scales.add(b);
-                    let token_sum = *row.sums.add(b);
-                    let mut dot = [-K::BIAS * token_sum; LANES];
-                    plane(&low, codes, 1, &mut dot);
-                    if !K::NIBBLES {
-                        plane(&high, codes, 16, &mut dot);
-                    }
-                    let scale = Self::mul(d, Self::splat(token_scale));
-                    acc[t] = Self::fma(F(dot.map(|x| x as f32)), scale, acc[t]);
+                    let token = tokens[t];
+                    let codes = &*token.codes.add(b * BLOCK).cast::<[i8; BLOCK]>();
+                    let half = |h: usize| {
+                        let mut dot = F([0.0; LANES]);
+                        for k in 16 * h..16 * h + 16 {
+                            dot = Self::fma(columns[k], Self::splat(f32::from(codes[k])), dot);
+                        }
+                        dot
+                    };
+                    let scales = token.scales.add(2 * b);
+                    let first = Self::mul(half(0), Self::splat(*scales));
+                    let dots = Self::fma(half(1), Self::splat(*scales.add(1)), first);
+                    acc[t] = Self::fma(d, dots, acc[t]);
                     if K::MIN {
                         let m = Self::load_f16(weights.minima.add(b * LANES));
-                        let s = Self::splat(token_scale * token_sum as f32);
-                        acc[t] = Self::fma(m, s, acc[t]);
+                        acc[t] = Self::fma(m, Self::splat(*token.totals.add(b)), acc[t]);
                     }
                 }
             }
@@ -193,52 +199,26 @@ impl Lanes for Portable {
     }
 }
 
-/// Spreads one block into `[column][row]` nibbles: the low ones, and for bytes also the high ones.
+/// Spreads one block into columns of 16 rows, bias subtracted.
 ///
 /// # Safety
 /// `codes` is valid for `K::BLOCK_BYTES`.
 #[inline(always)]
-unsafe fn unpack<K: Format>(
-    codes: *const u8,
-    low: &mut [[i16; LANES]; BLOCK],
-    high: &mut [[i16; LANES]; BLOCK],
-) {
+unsafe fn unpack<K: Format>(codes: *const u8, columns: &mut [F; BLOCK]) {
+    let value = |code: u8| (i32::from(code) - K::BIAS) as f32;
     for line in 0..K::BLOCK_BYTES / 64 {
         // SAFETY: `line` is inside the block.
         let bytes = unsafe { &*codes.add(line * 64).cast::<[[u8; 4]; LANES]>() };
         for i in 0..4 {
             for row in 0..LANES {
                 let byte = bytes[row][i];
-                low[line * 4 + i][row] = i16::from(byte & 15);
                 if K::NIBBLES {
-                    low[16 + line * 4 + i][row] = i16::from(byte >> 4);
+                    columns[line * 4 + i].0[row] = value(byte & 15);
+                    columns[16 + line * 4 + i].0[row] = value(byte >> 4);
                 } else {
-                    high[line * 4 + i][row] = i16::from(byte >> 4);
+                    columns[line * 4 + i].0[row] = value(byte);
                 }
             }
-        }
-    }
-}
-
-/// `dot[row] += factor * sum over columns of nibbles[column][row] * codes[column]`.
-#[inline(always)]
-fn plane(
-    nibbles: &[[i16; LANES]; BLOCK],
-    codes: &[i8; BLOCK],
-    factor: i32,
-    dot: &mut [i32; LANES],
-) {
-    for half in 0..2 {
-        // 16 * 15 * 127 = 30,480 fits an i16.
-        let mut sums = [0i16; LANES];
-        for k in half * 16..half * 16 + 16 {
-            let code = i16::from(codes[k]);
-            for row in 0..LANES {
-                sums[row] += nibbles[k][row] * code;
-            }
-        }
-        for row in 0..LANES {
-            dot[row] += factor * i32::from(sums[row]);
         }
     }
 }

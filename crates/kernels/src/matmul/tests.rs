@@ -1,5 +1,5 @@
 use super::*;
-use crate::{BLOCK, Int8Rows, Isa};
+use crate::{Arena, BLOCK, Int8Rows, Isa};
 
 /// Numbers in -1..1 that differ everywhere.
 fn noise(seed: usize, n: usize) -> Vec<f32> {
@@ -30,12 +30,19 @@ fn matrices(rows: usize, cols: usize) -> Vec<Matrix> {
         }
         file
     };
+    let mut arena = Arena::default();
     vec![
-        Matrix::F32(PackedF32::pack(rows, cols, fill)),
-        Matrix::Int8(PackedInt8::quantize(rows, cols, fill)),
-        Matrix::Int8(PackedInt8::pack(BlockFormat::Q4_0, rows, cols, &file(18))),
-        Matrix::Int8(PackedInt8::pack(BlockFormat::Q4_1, rows, cols, &file(20))),
-        Matrix::Int8(PackedInt8::pack(BlockFormat::Q8_0, rows, cols, &file(34))),
+        Matrix::F32(PackedF32::pack(&mut arena, rows, cols, fill).unwrap()),
+        Matrix::Int8(PackedInt8::quantize(&mut arena, rows, cols, fill).unwrap()),
+        Matrix::Int8(
+            PackedInt8::pack(&mut arena, BlockFormat::Q4_0, rows, cols, &file(18)).unwrap(),
+        ),
+        Matrix::Int8(
+            PackedInt8::pack(&mut arena, BlockFormat::Q4_1, rows, cols, &file(20)).unwrap(),
+        ),
+        Matrix::Int8(
+            PackedInt8::pack(&mut arena, BlockFormat::Q8_0, rows, cols, &file(34)).unwrap(),
+        ),
     ]
 }
 
