@@ -136,9 +136,14 @@ impl<'m> Batch<'m> {
         std::hint::black_box(logits);
         for (table, grants) in &mut self.sequences {
             let (start, end) = (table.tokens() as usize, (table.tokens() + new) as usize);
-            for ordinal in start / PAGE..end.div_ceil(PAGE) {
+            let touched = grants
+                .iter()
+                .enumerate()
+                .take(end.div_ceil(PAGE))
+                .skip(start / PAGE);
+            for (ordinal, grant) in touched {
                 let filled = PAGE.min(end - ordinal * PAGE) as u16;
-                self.pool.extend(&grants[ordinal], filled, None)?;
+                self.pool.extend(grant, filled, None)?;
             }
             table.advance_to(end as u32);
         }

@@ -3,7 +3,7 @@ use std::io::{self, BufWriter, Write};
 use std::path::Path;
 
 use gguf::{Array, DType, Value};
-use half::f16;
+use half::{bf16, f16};
 
 const ALIGNMENT: usize = 32;
 
@@ -25,7 +25,7 @@ impl Writer {
         self.keys.push((key.to_owned(), value));
     }
 
-    /// Adds a tensor; `dims` has the contiguous dimension first. F32 and Q8_0 can be written.
+    /// Adds a tensor; `dims` has the contiguous dimension first. F32, BF16 and Q8_0 can be written.
     pub fn tensor(&mut self, name: &str, dims: &[usize], dtype: DType, numbers: &[f32]) {
         assert_eq!(
             dims.iter().product::<usize>(),
@@ -34,8 +34,12 @@ impl Writer {
         );
         let bytes = match dtype {
             DType::F32 => numbers.iter().flat_map(|x| x.to_le_bytes()).collect(),
+            DType::BF16 => numbers
+                .iter()
+                .flat_map(|x| bf16::from_f32(*x).to_le_bytes())
+                .collect(),
             DType::Q8_0 => quantize_q8_0(numbers),
-            _ => panic!("tensor `{name}`: only F32 and Q8_0 can be written, not {dtype}"),
+            _ => panic!("tensor `{name}`: only F32, BF16 and Q8_0 can be written, not {dtype}"),
         };
         let dims = dims.iter().map(|dim| *dim as u64).collect();
         self.tensors.push((name.to_owned(), dims, dtype, bytes));
