@@ -1,0 +1,139 @@
+//! What a step refuses, and that it fails closed.
+
+mod support;
+
+use cofferdam_model::{Error, Isa, KvError, LoadOptions, Model, Numeric, Want};
+use support::{Bench, load};
+use testkit::{SmallSpec, Writer, small_gguf};
+
+fn small_file() -> gguf::File {
+    let path = small_gguf(&std::env::temp_dir(), SmallSpec::default());
+    gguf::File::open(&path).expect("the small model reads")
+}
+
+fn small() -> Model {
+    load(&small_file(), Numeric::Fast, Isa::detect(), 1)
+}
+
+#[test]
+fn inputs_that_do_not_fit_are_refused_with_both_numbers() {
+    let model = small();
+    let mut bench = Bench::new(&model, 16, &[600]);
+    let error = |bench: &mut Bench<'_>, tokens: &[u32]| {
+        bench
+            .step(&[(0, tokens, Want::Last)])
+            .unwrap_err()
+            .to_string()
+    };
+    assert_eq!(
+        error(&mut bench, &[49_152]),
+        "sequence 0 of the step: token 49152, the vocabulary has 49152"
+    );
+    assert_eq!(
+        error(&mut bench, &[1; 513]),
+        "sequence 0 of the step: 513 tokens, the model's context is 512"
+    );
+    assert!(
+        bench.step(&[(0, &[1; 512], Want::Last)]).is_ok(),
+        "the context itself fits"
+    );
+}
+
+#[test]
+fn a_page_in_other_hands_stops_the_step() {
+    let model = small();
+    let mut bench = Bench::new(&model, 16, &[64]);
+    bench.step(&[(0, &[1; 20], Want::Last)]).unwrap();
+    let pages = bench.pages_of(0);
+
+    // A send still reads the page that the step would write.
+    let reader = bench.kv_mut().share(pages[1]).unwrap();
+    let error = bench.step(&[(0, &[2], Want::Last)]).unwrap_err();
+    assert!(matches!(error, Error::Kv(KvError::StillRead { page }) if page == pages[1]));
+    drop(reader);
+
+    // A copy writes a page that the step would attend to.
+    let out = bench.kv_mut().check_out(pages[0]).unwrap();
+    let error = bench.step(&[(0, &[2], Want::Last)]).unwrap_err();
+    assert!(matches!(error, Error::Kv(KvError::CheckedOut { page }) if page == pages[0]));
+    bench.kv_mut().check_in(pages[0], out).unwrap();
+    assert!(bench.step(&[(0, &[2], Want::Last)]).is_ok());
+}
+
+#[test]
+fn a_slot_that_nobody_wrote_is_an_error_and_not_an_answer() {
+    let model = small();
+    let mut bench = Bench::new(&model, 16, &[64]);
+    bench.step(&[(0, &[1; 20], Want::Last)]).unwrap();
+    let page = bench.pages_of(0)[0];
+    bench.kv_mut().scrub(page).unwrap();
+    let error = bench.step(&[(0, &[2], Want::Last)]).unwrap_err();
+    assert!(
+        matches!(
+            error,
+            Error::NotFinite {
+                sequence: 0,
+                position: 20,
+                ..
+            }
+        ),
+        "{error}"
+    );
+}
+
+#[test]
+fn a_model_that_computes_something_else_is_refused_by_name() {
+    let file = small_file();
+    let rewrite = |change: &dyn Fn(&mut Writer)| {
+        let mut writer = Writer::new();
+        for (key, value) in file.iter() {
+            writer.key(key, value.clone());
+        }
+        for tensor in file.tensors() {
+            writer.tensor(
+                tensor.name(),
+                tensor.dims(),
+                tensor.dtype(),
+                &tensor.dequantize(),
+            );
+        }
+        change(&mut writer);
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("changed.gguf");
+        writer.write(&path).unwrap();
+        let file = gguf::File::open(&path).unwrap();
+        Model::load(&file, LoadOptions::default())
+            .map(|_| ())
+            .unwrap_err()
+            .to_string()
+    };
+    let bias = |writer: &mut Writer| {
+        writer.tensor("blk.0.attn_q.bias", &[64], gguf::DType::F32, &[0.0; 64]);
+    };
+    let error = rewrite(&bias);
+    assert!(error.contains("blk.0.attn_q.bias"), "{error}");
+    let yarn = |writer: &mut Writer| {
+        let value = gguf::Value::String("yarn".into());
+        writer.key("llama.rope.scaling.type", value);
+    };
+    let error = rewrite(&yarn);
+    assert!(error.contains("llama.rope.scaling.type = yarn"), "{error}");
+}
+
+#[test]
+fn fingerprints_tell_weights_and_paths_apart() {
+    let other = small_gguf(
+        &std::env::temp_dir(),
+        SmallSpec {
+            seed: 2,
+            ..SmallSpec::default()
+        },
+    );
+    let other = gguf::File::open(&other).unwrap();
+    let fingerprint = |file: &gguf::File, numeric, isa| load(file, numeric, isa, 1).fingerprint();
+    let file = small_file();
+    let base = fingerprint(&file, Numeric::Fast, Isa::detect());
+    assert_eq!(base, fingerprint(&file, Numeric::Fast, Isa::Portable));
+    assert_ne!(base, fingerprint(&file, Numeric::Exact, Isa::detect()));
+    assert_ne!(base, fingerprint(&other, Numeric::Fast, Isa::detect()));
+}

@@ -1,0 +1,224 @@
+//! Batch invariance, bit for bit: the logits of a row are the same whatever shares the step, how
+//! the prompt is cut into chunks, how large pages are, and how many threads compute.
+
+mod support;
+
+use cofferdam_model::{Isa, Model, Numeric, Want};
+use proptest::prelude::*;
+use support::{Bench, isas, load};
+use testkit::{SmallSpec, small_gguf};
+
+const NUMERICS: [Numeric; 2] = [Numeric::Exact, Numeric::Fast];
+
+fn small_file(spec: SmallSpec) -> gguf::File {
+    gguf::File::open(&small_gguf(&std::env::temp_dir(), spec)).expect("the small model reads")
+}
+
+/// Distinct, reproducible prompts.
+fn prompt(seed: u32, n: usize) -> Vec<u32> {
+    (0..n as u32)
+        .map(|i| (i * i * 31 + i * 7 + seed * 7919) % 49_000)
+        .collect()
+}
+
+fn bits(row: &[f32]) -> Vec<u32> {
+    row.iter().map(|v| v.to_bits()).collect()
+}
+
+/// A digest of every position's logits: comparing 49,152 floats of 100 positions 100 times over is
+/// what would make this test slow.
+fn digest(rows: &[Vec<f32>]) -> Vec<blake3::Hash> {
+    rows.iter()
+        .map(|row| {
+            let mut hash = blake3::Hasher::new();
+            for value in row {
+                hash.update(&value.to_bits().to_le_bytes());
+            }
+            hash.finalize()
+        })
+        .collect()
+}
+
+#[test]
+fn chunks_pages_and_threads_do_not_show() {
+    let file = small_file(SmallSpec::default());
+    let tokens = prompt(1, 75);
+    for numeric in NUMERICS {
+        for isa in isas() {
+            let one = load(&file, numeric, isa, 1);
+            let expected = digest(&Bench::new(&one, 16, &[80]).all_logits(&tokens, 75));
+            let two = load(&file, numeric, isa, 2);
+            for (model, threads) in [(&one, 1), (&two, 2)] {
+                for page_size in [8, 16, 32] {
+                    for chunk in [1, 7, 16, 64, 75] {
+                        let rows = Bench::new(model, page_size, &[80]).all_logits(&tokens, chunk);
+                        let what = format!("{numeric:?} {isa} {threads} threads, page {page_size}");
+                        assert_eq!(digest(&rows), expected, "{what}, chunk {chunk}");
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One sequence of a mixed batch: what it prefills at once, then how many tokens it decodes.
+#[derive(Clone, Debug)]
+struct Neighbour {
+    seed: u32,
+    prompt: usize,
+    chunk: usize,
+    decode: usize,
+}
+
+fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
+    let one = (0u32..1000, 1usize..60, 1usize..40, 1usize..6).prop_map(
+        |(seed, prompt, chunk, decode)| Neighbour {
+            seed,
+            prompt,
+            chunk,
+            decode,
+        },
+    );
+    prop::collection::vec(one, 1..=8)
+}
+
+/// Runs all sequences together, each step mixing whoever prefills with whoever decodes, and
+/// returns every sequence's logits: of the prompt's last token, then of each decoded one.
+fn run(model: &Model, page_size: u16, batch: &[Neighbour]) -> Vec<Vec<Vec<u32>>> {
+    let streams: Vec<Vec<u32>> = batch
+        .iter()
+        .map(|n| prompt(n.seed, n.prompt + n.decode))
+        .collect();
+    let lengths: Vec<usize> = streams.iter().map(Vec::len).collect();
+    let mut bench = Bench::new(model, page_size, &lengths);
+    let mut done = vec![0; batch.len()];
+    let mut logits = vec![Vec::new(); batch.len()];
+    while done
+        .iter()
+        .zip(&lengths)
+        .any(|(done, length)| done < length)
+    {
+        let mut parts: Vec<(usize, &[u32], Want)> = Vec::new();
+        for (i, n) in batch.iter().enumerate() {
+            let left = n.prompt.saturating_sub(done[i]);
+            let take = if left > 0 { n.chunk.min(left) } else { 1 };
+            let stream = &streams[i][done[i]..];
+            if let Some(tokens) = stream.get(..take) {
+                let want = if take >= left {
+                    Want::Last
+                } else {
+                    Want::Nothing
+                };
+                parts.push((i, tokens, want));
+            }
+        }
+        let step = bench.step(&parts).expect("a sound step");
+        for (at, (i, tokens, _)) in parts.iter().enumerate() {
+            done[*i] += tokens.len();
+            logits[*i].extend(step.last(at).map(bits));
+        }
+    }
+    logits
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(6))]
+
+    #[test]
+    fn neighbours_do_not_show(batch in neighbours(), page_size in prop::sample::select(vec![8u16, 16, 32])) {
+        let file = small_file(SmallSpec::default());
+        for numeric in NUMERICS {
+            for isa in isas() {
+                let one = load(&file, numeric, isa, 1);
+                let two = load(&file, numeric, isa, 2);
+                let together = run(&two, page_size, &batch);
+                for (i, neighbour) in batch.iter().enumerate() {
+                    let alone = run(&one, 16, std::slice::from_ref(neighbour));
+                    prop_assert_eq!(alone[0].len(), neighbour.decode + 1);
+                    prop_assert!(alone[0] == together[i], "{:?} {} sequence {}", numeric, isa, i);
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn the_real_weights_agree_with_themselves() {
+    let file = gguf::File::open(&testkit::weights::path()).expect("the weights can be read");
+    let tokens = prompt(3, 90);
+    for isa in isas() {
+        let one = load(&file, Numeric::Fast, isa, 1);
+        let two = load(&file, Numeric::Fast, isa, 2);
+        let whole = run(
+            &one,
+            16,
+            &[Neighbour {
+                seed: 3,
+                prompt: 88,
+                chunk: 88,
+                decode: 2,
+            }],
+        );
+        let mixed = [
+            Neighbour {
+                seed: 9,
+                prompt: 30,
+                chunk: 30,
+                decode: 3,
+            },
+            Neighbour {
+                seed: 3,
+                prompt: 88,
+                chunk: 37,
+                decode: 2,
+            },
+            Neighbour {
+                seed: 5,
+                prompt: 1,
+                chunk: 1,
+                decode: 4,
+            },
+        ];
+        assert!(run(&two, 8, &mixed)[1] == whole[0], "{isa}");
+        assert_eq!(tokens.len(), 90);
+    }
+}
+
+#[test]
+fn a_shape_off_the_kernels_tiles_is_invariant_too() {
+    // 5 heads in one group, f32 weights: tiles of 3 and 6 queries do not divide it.
+    let spec = SmallSpec {
+        hidden: 80,
+        heads: 5,
+        kv_heads: 1,
+        ff: 96,
+        dtype: gguf::DType::F32,
+        ..SmallSpec::default()
+    };
+    let file = small_file(spec);
+    let tokens = prompt(2, 40);
+    for isa in isas() {
+        let model = load(&file, Numeric::Exact, isa, 1);
+        let expected = digest(&Bench::new(&model, 16, &[40]).all_logits(&tokens, 40));
+        for chunk in [1, 3, 11] {
+            let rows = Bench::new(&model, 8, &[40]).all_logits(&tokens, chunk);
+            assert_eq!(digest(&rows), expected, "{isa} chunk {chunk}");
+        }
+    }
+}
+
+/// The test of the tests: what must show, shows.
+#[test]
+fn another_token_far_back_changes_the_logits() {
+    let file = small_file(SmallSpec::default());
+    let mut tokens = prompt(1, 75);
+    for numeric in NUMERICS {
+        let model = load(&file, numeric, Isa::detect(), 1);
+        let before = digest(&Bench::new(&model, 16, &[80]).all_logits(&tokens, 75));
+        tokens[5] += 1;
+        let after = digest(&Bench::new(&model, 16, &[80]).all_logits(&tokens, 75));
+        assert_eq!(before[..5], after[..5], "a later token does not reach back");
+        assert!(before[5..].iter().zip(&after[5..]).all(|(b, a)| b != a));
+        tokens[5] -= 1;
+    }
+}
