@@ -25,9 +25,7 @@ impl Engine {
     ) -> Result<(), WorkerError> {
         match effect {
             Effect::ToGateway(conn, message) => {
-                if let DecodeToGateway::Ended { attempt, ending } = &message {
-                    self.desk.attempt_ended(*attempt, ending);
-                }
+                self.count_said(&message);
                 self.desk.links.send(conn, &message);
             }
             Effect::ToPrefill(conn, message) => self.desk.links.send(conn, &message),
@@ -218,6 +216,18 @@ impl Engine {
         match tokens.iter().find(|token| token.id as usize >= vocab) {
             None => Ok((Arc::new(rules), tokens)),
             Some(token) => Err(format!("token {}, the vocabulary has {vocab}", token.id)),
+        }
+    }
+
+    fn count_said(&mut self, message: &DecodeToGateway) {
+        match message {
+            DecodeToGateway::Ended { attempt, ending } => {
+                self.desk.attempt_ended(*attempt, ending);
+            }
+            DecodeToGateway::Committed { cached_tokens, .. } => {
+                self.desk.counters.cached_tokens += u64::from(*cached_tokens);
+            }
+            _ => {}
         }
     }
 
