@@ -227,6 +227,12 @@ impl Edge {
 
     /// Connects to a worker, past the machine.
     pub fn dial_raw(&mut self, addr: &Addr, role: Role) -> Conn {
+        let identity = self.identity.clone();
+        self.dial_as(&identity, addr, role)
+    }
+
+    /// Connects to a worker as somebody else.
+    pub fn dial_as(&mut self, identity: &Identity, addr: &Addr, role: Role) -> Conn {
         let limits = Limits {
             frame_bytes_max: codec::MAX_BYTES + 1,
             ..Limits::default()
@@ -236,7 +242,7 @@ impl Edge {
             ..limits
         };
         let allowed = [role];
-        let dialled = control::dial(addr, &self.identity, &allowed, &limits);
+        let dialled = control::dial(addr, identity, &allowed, &limits);
         let connection = self.runtime.block_on(dialled).unwrap();
         let conn = Conn(self.next);
         self.next += 1;

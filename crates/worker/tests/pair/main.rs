@@ -3,10 +3,11 @@
 
 mod edge;
 mod golden_answers;
+mod liar;
 mod processes;
 
 use dialect::{Ask, Sampling};
-use edge::{Answer, Pair};
+use edge::{Answer, Edge, Pair};
 use handoff::gateway::{Event, Outcome};
 use handoff::{
     AttemptId, DecodeToGateway, Ending, GatewayToDecode, GatewayToPrefill, PrefillToGateway,
@@ -179,31 +180,92 @@ fn a_cached_prefix_changes_no_answer_and_stays_in_its_domain() {
 }
 
 #[test]
-fn what_is_over_a_limit_is_rejected_past_the_gateway_too() {
-    // Prefill's pool is the smaller one for prompts, decode's for the sum.
+fn what_is_over_decodes_limit_is_rejected_past_the_gateway_too() {
     let pair = Pair::start(|shape| {
-        shape.prefill.pool_tokens = Some(128);
-        shape.prefill.max_context = Some(128);
-        shape.decode.max_context = Some(96);
-        shape.decode.pool_tokens = Some(96);
+        (shape.prefill.max_context, shape.prefill.pool_tokens) = (Some(128), Some(128));
+        (shape.decode.max_context, shape.decode.pool_tokens) = (Some(96), Some(96));
     });
     let mut edge = pair.edge(1);
-    edge.ready(&probe());
-    let limit = edge.machine.limit().unwrap();
-    assert_eq!((limit.max_prompt(), limit.max_model_len()), (95, 96));
-    for (length, fits) in [(94, true), (95, true), (96, false)] {
-        let answer = edge.ask(spec(1, prompt(length, length), 1, 1, &endless()));
-        let answered = answer.outcome == Some(Outcome::Answered);
-        assert_eq!(answered, fits, "{length}: {answer:?}");
-    }
-    let (prefill, decode) = (edge.facts(edge.prefill), edge.facts(edge.decode));
-    edge.at_rest(edge.prefill, 128, 16);
-    edge.at_rest(edge.decode, 96, 16);
+    assert_eq!(limits_at_the_edge(&mut edge, 95), (95, 96));
+    let too_long = |tokens, limit, by| Rejection::PromptTooLong { tokens, limit, by };
+    let (prefill, decode) = (Role::Prefill, Role::Decode);
+    let sum = Rejection::ContextTooLong {
+        prompt: 94,
+        max_new: 3,
+        limit: 96,
+        by: decode,
+    };
+    rejected_past_the_gateway(
+        &pair,
+        edge,
+        // P checks D's limit again.
+        &[
+            (129, 1, too_long(129, 127, prefill)),
+            (96, 1, too_long(96, 95, decode)),
+        ],
+        &[(96, 1, too_long(96, 95, decode)), (94, 3, sum)],
+    );
+}
 
+#[test]
+fn what_is_over_prefills_limit_is_rejected_past_the_gateway_too() {
+    let pair = Pair::start(|shape| {
+        (shape.prefill.max_context, shape.prefill.pool_tokens) = (Some(64), Some(64));
+        (shape.decode.max_context, shape.decode.pool_tokens) = (Some(128), Some(128));
+    });
+    let mut edge = pair.edge(1);
+    assert_eq!(limits_at_the_edge(&mut edge, 63), (63, 64));
+    let too_long = |tokens, limit, by| Rejection::PromptTooLong { tokens, limit, by };
+    let (prefill, decode) = (Role::Prefill, Role::Decode);
+    let sum = Rejection::ContextTooLong {
+        prompt: 60,
+        max_new: 5,
+        limit: 64,
+        by: prefill,
+    };
+    rejected_past_the_gateway(
+        &pair,
+        edge,
+        &[(64, 1, too_long(64, 63, prefill)), (60, 5, sum)],
+        &[
+            (128, 1, too_long(128, 127, decode)),
+            (200, 1, too_long(200, 127, decode)),
+        ],
+    );
+}
+
+/// Prompts of one below, at, and one above the limit: exactly the first two are answered. The
+/// advertised limits: longest prompt, largest sum.
+fn limits_at_the_edge(edge: &mut Edge, limit: u32) -> (u32, u32) {
+    edge.ready(&probe());
+    for (length, fits) in [(limit - 1, true), (limit, true), (limit + 1, false)] {
+        let answer = edge.ask(spec(1, prompt(length, length), 1, 1, &endless()));
+        let rejected = matches!(answer.outcome, Some(Outcome::Rejected(_)));
+        assert_eq!(
+            (answer.outcome == Some(Outcome::Answered), rejected),
+            (fits, !fits)
+        );
+    }
+    let advertised = edge.machine.limit().unwrap();
+    (advertised.max_prompt(), advertised.max_model_len())
+}
+
+/// Prompt length, maximum of new tokens, and the error that both must give.
+type Over = (u32, u32, Rejection);
+
+/// Sends what is over a limit straight to the workers: rejected there too, before a ticket, and
+/// with every page free again (H-5).
+fn rejected_past_the_gateway(pair: &Pair, mut edge: Edge, at_p: &[Over; 2], at_d: &[Over; 2]) {
+    let (p_pool, d_pool) = (
+        pair.prefill.ready.pool_tokens,
+        pair.decode.ready.pool_tokens,
+    );
+    let p_before = edge.at_rest(edge.prefill, p_pool, 16).counters;
+    let d_before = edge.at_rest(edge.decode, d_pool, 16).counters;
     edge.go_raw();
-    let attempt = |n| AttemptId {
+    let attempt = |n: usize| AttemptId {
         epoch: Epoch::new(77),
-        n,
+        n: n as u64,
     };
     let hello = handoff::Hello {
         epoch: Epoch::new(77),
@@ -213,91 +275,58 @@ fn what_is_over_a_limit_is_rejected_past_the_gateway_too() {
     edge.say(p, &GatewayToPrefill::Hello(hello.clone()));
     let d = edge.dial_raw(&pair.decode.addr(), control::Role::Decode);
     edge.say(d, &GatewayToDecode::Hello(hello));
-    let (at_p, at_d) = (pair.prefill.ready.epoch, pair.decode.ready.epoch);
-    let long = |n| spec(1, prompt(n, n), 1, 1, &endless());
+    let (prefill, decode) = (pair.prefill.ready.epoch, pair.decode.ready.epoch);
     let deadline_ms = 60_000;
-    for (n, spec) in [(1, long(129)), (2, long(96))] {
-        let decode = at_d;
+    let over = |(n, max_new, _): &Over| spec(1, prompt(*n, *n), *max_new, 1, &endless());
+    for (n, case) in at_p.iter().enumerate() {
+        let (attempt, spec) = (attempt(n + 1), over(case));
         edge.say(
             p,
             &GatewayToPrefill::Attempt {
-                attempt: attempt(n),
+                attempt,
                 spec,
                 decode,
                 deadline_ms,
             },
         );
     }
-    for (n, spec) in [
-        (1, long(96)),
-        (
-            2,
-            Spec {
-                max_new: 3,
-                ..long(94)
-            },
-        ),
-    ] {
-        let prefill = at_p;
+    for (n, case) in at_d.iter().enumerate() {
+        let (attempt, spec) = (attempt(n + 1), over(case));
         edge.say(
             d,
             &GatewayToDecode::Expect {
-                attempt: attempt(n),
+                attempt,
                 spec,
                 prefill,
                 deadline_ms,
             },
         );
     }
-    edge.until("three answers on each connection", |edge| {
+    edge.until("a Hello and two answers on each connection", |edge| {
         [p, d]
             .iter()
             .all(|conn| edge.raw.get(conn).is_some_and(|raw| raw.len() == 3))
     });
-    let p_said: Vec<PrefillToGateway> = edge.raw[&p][1..]
-        .iter()
-        .map(|bytes| codec::decode(bytes).unwrap())
-        .collect();
-    let too_long = |n, tokens, limit, by| PrefillToGateway::Ended {
-        attempt: attempt(n),
-        ending: Ending::Rejected(Rejection::PromptTooLong { tokens, limit, by }),
-    };
-    assert_eq!(p_said[0], too_long(1, 129, 127, Role::Prefill));
-    assert_eq!(
-        p_said[1],
-        too_long(2, 96, 95, Role::Decode),
-        "P checks D's limit again"
-    );
-    let d_said: Vec<DecodeToGateway> = edge.raw[&d][1..]
-        .iter()
-        .map(|bytes| codec::decode(bytes).unwrap())
-        .collect();
-    let rejected = |n, why| {
-        let (attempt, ending) = (attempt(n), Ending::Rejected(why));
-        DecodeToGateway::Ended { attempt, ending }
-    };
-    let by = Role::Decode;
-    let prompt = Rejection::PromptTooLong {
-        tokens: 96,
-        limit: 95,
-        by,
-    };
-    let sum = Rejection::ContextTooLong {
-        prompt: 94,
-        max_new: 3,
-        limit: 96,
-        by,
-    };
-    assert_eq!(d_said, [rejected(1, prompt), rejected(2, sum)]);
-
-    for (conn, before, pool) in [(p, prefill, 128), (d, decode, 96)] {
+    for (n, (_, _, why)) in at_p.iter().enumerate() {
+        let (attempt, ending) = (attempt(n + 1), Ending::Rejected(why.clone()));
+        let said: PrefillToGateway = codec::decode(&edge.raw[&p][n + 1]).unwrap();
+        assert_eq!(said, PrefillToGateway::Ended { attempt, ending });
+    }
+    for (n, (_, _, why)) in at_d.iter().enumerate() {
+        let (attempt, ending) = (attempt(n + 1), Ending::Rejected(why.clone()));
+        let said: DecodeToGateway = codec::decode(&edge.raw[&d][n + 1]).unwrap();
+        assert_eq!(said, DecodeToGateway::Ended { attempt, ending });
+    }
+    for (conn, before, pool) in [(p, p_before, p_pool), (d, d_before, d_pool)] {
         let after = edge.at_rest(conn, pool, 16).counters;
-        let before = before.counters;
         assert_eq!(after.attempts_rejected, before.attempts_rejected + 2);
+        let work = |counters: dialect::Counters| {
+            (counters.steps, counters.batches, counters.prompt_tokens)
+        };
         assert_eq!(
-            (after.steps, after.batches, after.prompt_tokens),
-            (before.steps, before.batches, before.prompt_tokens),
-            "H-5: nothing is granted, written or computed for what was rejected"
+            work(after),
+            work(before),
+            "H-5: nothing is granted, written or computed"
         );
     }
 }
