@@ -72,7 +72,16 @@ fn compatible(ours: &Hello, theirs: &Hello, role: Role) -> Result<(), Hangup> {
     if theirs.model != ours.model {
         return differs("model fingerprint", hex(&ours.model), hex(&theirs.model));
     }
-    if role == Role::Gateway || ours.role == Role::Gateway {
+    if role == Role::Gateway {
+        return Ok(());
+    }
+    // What it advertises is computed with, by the gateway as well.
+    let sound = |capacity: &Capacity| capacity.role == role && capacity.page_size > 0;
+    if !theirs.capacity.as_ref().is_some_and(sound) {
+        let expected = format!("one of {role:?}, with pages of at least one token");
+        return differs("capacity", expected, format!("{:?}", theirs.capacity));
+    }
+    if ours.role == Role::Gateway {
         return Ok(());
     }
     if theirs.layout != ours.layout {

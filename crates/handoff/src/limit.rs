@@ -55,6 +55,17 @@ impl Capacity {
         }
     }
 
+    /// Longest prompt that leaves room for one token of output: in the context, and for decode in
+    /// the pool as well.
+    fn longest_prompt(&self) -> u32 {
+        let pool = self.pool_tokens().min(u64::from(u32::MAX)) as u32;
+        let pool = match self.role {
+            Role::Decode => pool.saturating_sub(1),
+            _ => pool,
+        };
+        pool.min(self.context.saturating_sub(1))
+    }
+
     /// Whether this worker alone could ever take the request. The reason is the request's final
     /// ending (law: rejected is terminal).
     pub fn admits(&self, spec: &Spec) -> Result<(), Rejection> {
@@ -63,13 +74,7 @@ impl Capacity {
         if tokens == 0 || spec.max_new == 0 || spec.choices == 0 {
             return Err(Rejection::Empty);
         }
-        let most = (self.pool_tokens()).min(u64::from(self.context)) as u32;
-        let limit = if by == Role::Decode {
-            most.saturating_sub(1)
-        } else {
-            most
-        };
-        let limit = limit.min(self.context.saturating_sub(1));
+        let limit = self.longest_prompt();
         if tokens > limit {
             return Err(Rejection::PromptTooLong { tokens, limit, by });
         }
@@ -106,14 +111,18 @@ impl Limit {
 
     /// Largest sum of prompt and output.
     pub fn max_model_len(&self) -> u32 {
+        self.prefill.context.min(self.decode_len())
+    }
+
+    fn decode_len(&self) -> u32 {
         let pool = self.decode.pool_tokens().min(u64::from(u32::MAX)) as u32;
-        self.prefill.context.min(self.decode.context).min(pool)
+        self.decode.context.min(pool)
     }
 
     /// Longest prompt: it fits prefill's pool, and leaves room for one token of output.
     pub fn max_prompt(&self) -> u32 {
-        let pool = self.prefill.pool_tokens().min(u64::from(u32::MAX)) as u32;
-        pool.min(self.max_model_len().saturating_sub(1))
+        let (p, d) = (self.prefill.longest_prompt(), self.decode.longest_prompt());
+        p.min(d)
     }
 
     /// Whether both would take the request. The edge asks before anything reaches a worker.
@@ -121,7 +130,8 @@ impl Limit {
         let tokens = u32::try_from(spec.tokens.len()).unwrap_or(u32::MAX);
         let limit = self.max_prompt();
         if tokens > limit {
-            let by = if u64::from(limit) == self.prefill.pool_tokens() {
+            let own = |worker: &Capacity| worker.longest_prompt();
+            let by = if own(&self.prefill) < own(&self.decode) {
                 Role::Prefill
             } else {
                 Role::Decode
@@ -130,7 +140,11 @@ impl Limit {
         }
         let (limit, max_new) = (self.max_model_len(), spec.max_new);
         if u64::from(tokens) + u64::from(max_new) > u64::from(limit) {
-            let by = Role::Decode;
+            let by = if self.prefill.context < self.decode_len() {
+                Role::Prefill
+            } else {
+                Role::Decode
+            };
             return Err(Rejection::ContextTooLong {
                 prompt: tokens,
                 max_new,

@@ -98,6 +98,8 @@ impl PrefixIndex {
             parent = Some(self.key(owner.domain, parent.as_ref(), page));
         }
         let mut pages = Vec::with_capacity(grants.len());
+        // As for a hit: the deepest page is the oldest.
+        self.clock += grants.len() as u64;
         for (index, grant) in grants.into_iter().enumerate() {
             let start = (first + index) * size;
             let Some(page) = tokens.get(start..start + size) else {
@@ -113,7 +115,8 @@ impl PrefixIndex {
                     misuse
                 })?;
                 let kept = pool.share(&share, owner.domain)?;
-                let (domain, tokens, used) = (owner.domain, page.to_vec(), self.clock);
+                let used = self.clock - index as u64;
+                let (domain, tokens) = (owner.domain, page.to_vec());
                 self.entries.insert(
                     key,
                     Entry {
@@ -131,15 +134,26 @@ impl PrefixIndex {
         Ok(pages)
     }
 
-    /// Reserves `n` pages, evicting cached pages that nobody reads if there are too few free ones.
-    pub fn reserve(&mut self, pool: &mut Pool, owner: Owner, n: usize) -> Option<Vec<Grant>> {
-        loop {
-            match pool.reserve(owner, n) {
-                Ok(grants) => return Some(grants),
-                Err(shortage) if self.evictable(pool) + shortage.free < n => return None,
-                Err(_) => self.evict_one(pool)?,
+    /// Evicts cached pages that nobody reads, least recently used first, until `n` pages are free
+    /// or wait to be zeroed only; none if that many cannot be had.
+    pub fn make_room(&mut self, pool: &mut Pool, n: usize) -> Result<(), Misuse> {
+        let short = n.saturating_sub(pool.counts().free + pool.to_scrub().len());
+        if short == 0 {
+            return Ok(());
+        }
+        let unread = |(_, entry): &(&Key, &Entry)| pool.evictable(&entry.share);
+        let unread = self.entries.iter().filter(unread);
+        let mut oldest: Vec<(u64, Key)> = unread.map(|(key, entry)| (entry.used, *key)).collect();
+        if oldest.len() < short {
+            return Ok(());
+        }
+        oldest.sort_unstable();
+        for (_, key) in &oldest[..short] {
+            if let Some(entry) = self.entries.remove(key) {
+                pool.evict(entry.share).map_err(|(_, misuse)| misuse)?;
             }
         }
+        Ok(())
     }
 
     /// Pages that could be had by eviction.
@@ -148,18 +162,6 @@ impl PrefixIndex {
             .values()
             .filter(|entry| pool.evictable(&entry.share))
             .count()
-    }
-
-    fn evict_one(&mut self, pool: &mut Pool) -> Option<()> {
-        let oldest = self
-            .entries
-            .iter()
-            .filter(|(_, entry)| pool.evictable(&entry.share));
-        let key = *oldest.min_by_key(|(key, entry)| (entry.used, **key))?.0;
-        let entry = self.entries.remove(&key)?;
-        pool.evict(entry.share)
-            .map_err(|(share, _)| drop(share))
-            .ok()
     }
 
     pub fn fork_for_checker(&self, pool: &Pool) -> Self {

@@ -3,8 +3,8 @@
 
 use super::state::{Arena, ArenaState, WriterState};
 use super::{Decode, Effect, Timer};
-use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Failure, Stage};
-use pages::{Epoch, WriterGone, WriterLife};
+use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Failure, Hangup, Stage};
+use pages::{Epoch, Scope, WriterGone, WriterLife};
 use std::collections::BTreeSet;
 
 impl Arena {
@@ -87,7 +87,10 @@ impl Decode {
         let Some(writer) = self.writer_of(arena) else {
             return;
         };
-        if let Some(peer) = self.peers.get_mut(&writer.epoch) {
+        let opening = |arena: &Arena| matches!(arena.state, ArenaState::Opening { .. });
+        if let Some(peer) = self.peers.get_mut(&writer.epoch)
+            && peer.arenas.get(&writer.rank).is_some_and(opening)
+        {
             peer.arenas.remove(&writer.rank);
         }
         self.forget_peer_if_gone(writer.epoch);
@@ -126,8 +129,17 @@ impl Decode {
         let Some(writer) = self.writer_of(arena) else {
             return;
         };
-        if proof.writer() != writer {
+        if proof.writer() != writer || proof.scope() != Scope::Life {
             return self.fail_stop("a fence proves the end of another writer");
+        }
+        if !self.pool.recognises(&proof) {
+            return self.fail_stop("a fence proves something about the memory of another pool");
+        }
+        let fencing = self
+            .arena(writer.epoch, writer.rank)
+            .map(|known| &known.state);
+        if fencing != Some(&ArenaState::Fencing) {
+            return self.fail_stop("a fence that nobody asked for");
         }
         self.pool.writer_gone(proof);
         let conn = self.conn_of(writer.epoch);
@@ -138,6 +150,9 @@ impl Decode {
         if let Some(peer) = self.peers.get_mut(&writer.epoch) {
             peer.arenas.remove(&writer.rank);
             peer.drops += 1;
+            if peer.drops >= self.config.max_drops {
+                self.refuse(writer.epoch, Hangup::Refused);
+            }
         }
         self.open_arenas(writer.epoch);
         self.forget_peer_if_gone(writer.epoch);

@@ -3,7 +3,7 @@
 use super::state::{Phase, StepInFlight, WriterState};
 use super::{Decode, Effect, Lane, Timer};
 use crate::prefix::Page;
-use crate::{Answers, AttemptId, DecodeToPrefill, Ending, Failure, HandoffId, Stage};
+use crate::{Answers, AttemptId, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Stage};
 
 impl Decode {
     /// Ends what the gateway knows, once, and the handoff behind it.
@@ -182,7 +182,7 @@ impl Decode {
         if arenas.is_empty() {
             return;
         }
-        self.refuse(peer);
+        self.refuse(peer, Hangup::Deadline);
         for arena in arenas {
             self.drop_arena(arena);
         }

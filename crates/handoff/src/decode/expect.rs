@@ -18,9 +18,11 @@ impl Decode {
                 if let Err(why) = fits {
                     return self.out.push(Effect::Close(conn, why));
                 }
-                if self.gateways.insert(conn, hello.epoch).is_some() {
+                if self.gateways.contains_key(&conn) {
+                    self.gateway_gone(conn);
                     return self.out.push(Effect::Close(conn, Hangup::OutOfOrder));
                 }
+                self.gateways.insert(conn, hello.epoch);
                 let hello = DecodeToGateway::Hello(self.hello.clone());
                 self.out.push(Effect::ToGateway(conn, hello));
             }

@@ -52,11 +52,12 @@ impl Decode {
         }
         if let Some(copying) = writer.copying.get(&batch) {
             // Stated again after a reconnect: it joins the copy in flight.
-            let same = copying.manifest == manifest;
-            return if same {
-            } else {
-                self.fault(id, rank, (Fault::BadBatch, None))
-            };
+            if copying.manifest == manifest {
+                return;
+            }
+            if h.is_landing() {
+                return self.fault(id, rank, (Fault::BadBatch, None));
+            }
         }
         if !h.is_landing() {
             return self.send(
@@ -268,6 +269,8 @@ impl Decode {
         };
         match (writer.state, how) {
             _ if running => return self.send(conn, DecodeToPrefill::Committed { handoff }),
+            // Its certificate is worth nothing any more: the answer waits for the fence.
+            (WriterState::Open, _) if writer.voided => {}
             (
                 WriterState::Open,
                 Closing::Sealed {
@@ -328,24 +331,31 @@ impl Decode {
         };
         let arena = writer.arena;
         match writer.state {
-            WriterState::Open => writer.state = WriterState::Unsettled,
             WriterState::Gone => {
                 writer.answered = true;
                 self.send(conn, gone);
                 return self.settle(id);
             }
-            _ => return,
+            WriterState::Unsettled => return,
+            // A certificate that is taken back was wrong (H-7): what it freed is not free.
+            _ if writer.answered => self.send(conn, gone),
+            _ => writer.state = WriterState::Unsettled,
         }
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
         if h.is_landing() {
             self.end_handoff(id, Ending::Failed(Failure::Unsettled));
         }
         let unsettled_ms = self.config.unsettled_ms;
         if let Some(a) = self.arena_mut(peer, rank).filter(|a| a.id == arena) {
             let known = a.slots();
-            a.doubtful = true;
+            let first = !std::mem::replace(&mut a.doubtful, true);
             a.unsettled
                 .extend(slots.into_iter().filter(|slot| *slot < known));
-            self.arm(Timer::Unsettled(arena), unsettled_ms);
+            if first {
+                self.arm(Timer::Unsettled(arena), unsettled_ms);
+            }
             self.drop_if_useless(peer, rank);
         }
         self.settle(id);

@@ -169,12 +169,17 @@ impl Decode {
     }
 
     fn take_effects(&mut self) -> Vec<Effect> {
+        self.scrub();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Has freed pages zeroed, before anything that comes later in the effects may use them.
+    fn scrub(&mut self) {
         for page in self.pool.to_scrub() {
             self.out.push(Effect::Scrub { page });
             let scrubbed = self.pool.scrubbed(page);
             self.must(scrubbed);
         }
-        std::mem::take(&mut self.out)
     }
 
     fn handle_fired(&mut self, timer: Timer) {

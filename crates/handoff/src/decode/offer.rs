@@ -118,8 +118,10 @@ impl Decode {
             .pin(&mut self.pool, spec.domain, &spec.tokens, most);
         let need = Need::of(spec, capacity, pinned.len());
         let room = self.pool.counts().free + self.prefix.evictable(&self.pool);
-        let fits = need.total() + self.ahead_of(attempt) <= room
-            && granted + need.prompt <= self.config.max_pages_per_peer;
+        // One handoff at a time is always let in: otherwise a prompt that the limits admit would
+        // wait for a cap that never yields.
+        let capped = granted > 0 && granted + need.prompt > self.config.max_pages_per_peer;
+        let fits = need.total() + self.ahead_of(attempt) <= room && !capped;
         let domain = spec.domain;
         let prompt = if fits {
             self.take_lane(id, domain, 0, need.prompt)
@@ -149,8 +151,10 @@ impl Decode {
         lane: u16,
         pages: usize,
     ) -> Option<Vec<Grant>> {
-        self.prefix
-            .reserve(&mut self.pool, owner(id, domain, lane), pages)
+        let made = self.prefix.make_room(&mut self.pool, pages);
+        self.must(made);
+        self.scrub();
+        self.pool.reserve(owner(id, domain, lane), pages).ok()
     }
 
     fn give_back(&mut self, pinned: Vec<Share>, taken: Vec<Grant>) {
@@ -164,7 +168,8 @@ impl Decode {
         }
     }
 
-    /// Pages that attempts refused before this one are waiting for.
+    /// Pages that attempts refused before this one are waiting for. Those of a P that is not there
+    /// hold nobody up.
     fn ahead_of(&self, attempt: AttemptId) -> usize {
         let Some(capacity) = &self.hello.capacity else {
             return 0;
@@ -172,6 +177,7 @@ impl Decode {
         let ahead = self.intents.iter().take_while(|other| **other != attempt);
         ahead
             .filter_map(|other| self.expected.get(other))
+            .filter(|expected| self.conn_of(expected.prefill).is_some())
             .map(|expected| capacity.pages_needed(&expected.spec) as usize)
             .sum()
     }
@@ -250,7 +256,7 @@ impl Decode {
     /// The same offer again: the same answer again, unless the arenas of the ticket are gone.
     pub(super) fn repeat_answer(&mut self, conn: Conn, id: u64, offer: OfferId) {
         let Some(h) = self.handoffs.get(&id) else {
-            return;
+            return self.offer_ended(conn, offer);
         };
         let arenas: Vec<_> = h.writers.iter().map(|writer| writer.arena).collect();
         let sites = self

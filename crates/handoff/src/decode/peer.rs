@@ -7,6 +7,7 @@ use crate::{
     Role, Stage, compatible,
 };
 use pages::Epoch;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// Ranks of one worker, at most.
 const MAX_RANKS: u16 = 64;
@@ -59,17 +60,24 @@ impl Decode {
             return self.out.push(Effect::Close(conn, why));
         }
         let epoch = hello.epoch;
-        let new = !self.peers.contains_key(&epoch);
-        let worn = self
-            .peers
-            .get(&epoch)
-            .is_some_and(|p| p.drops >= self.config.max_drops);
-        if worn
-            || hello.ranks == 0
-            || hello.ranks > MAX_RANKS
-            || (new && self.peers.len() >= self.config.max_peers)
-        {
+        let known = self.peers.get(&epoch).map(|peer| (peer.ranks, peer.drops));
+        let worn = known.is_some_and(|(_, drops)| drops >= self.config.max_drops);
+        if known.is_none() && self.peers.len() >= self.config.max_peers {
+            self.forget_a_gone_peer();
+        }
+        let no_room = known.is_none() && self.peers.len() >= self.config.max_peers;
+        if worn || no_room || hello.ranks == 0 || hello.ranks > MAX_RANKS {
             return self.out.push(Effect::Close(conn, Hangup::Refused));
+        }
+        if let Some((ranks, _)) = known.filter(|(ranks, _)| *ranks != hello.ranks) {
+            let (what, expected) = ("ranks of this life".into(), ranks.to_string());
+            let got = hello.ranks.to_string();
+            let why = Hangup::Incompatible {
+                what,
+                expected,
+                got,
+            };
+            return self.out.push(Effect::Close(conn, why));
         }
         let old = self.peers.get(&epoch).and_then(|peer| peer.conn);
         if let Some(old) = old {
@@ -92,12 +100,16 @@ impl Decode {
         if let Some(known) = self.peers.get_mut(&peer) {
             known.synced = true;
         }
-        for handoff in tickets {
+        let tickets: BTreeSet<HandoffId> = tickets.iter().copied().collect();
+        let offers: BTreeSet<OfferId> = offers.iter().copied().collect();
+        for handoff in &tickets {
             self.sync_ticket(conn, peer, *handoff);
         }
-        for offer in offers {
-            match self.by_offer(*offer) {
-                Some(id) => self.repeat_answer(conn, id, *offer),
+        let granted = self.handoffs.iter().filter(|(_, h)| h.peer == peer);
+        let granted: BTreeMap<_, _> = granted.map(|(id, h)| (h.offer, *id)).collect();
+        for offer in &offers {
+            match granted.get(offer) {
+                Some(id) => self.repeat_answer(conn, *id, *offer),
                 // Lost on the way: P offers anew, and that is judged.
                 None => self.send(
                     conn,
@@ -146,9 +158,7 @@ impl Decode {
     }
 
     pub(super) fn handle_disconnected(&mut self, conn: Conn) {
-        if self.gateways.contains_key(&conn) {
-            return self.gateway_gone(conn);
-        }
+        self.gateway_gone(conn);
         if let Some(epoch) = self.prefills.remove(&conn) {
             self.unlink(epoch);
         }
@@ -171,13 +181,13 @@ impl Decode {
     }
 
     /// Refused until its next Hello: a life that comes back must begin anew.
-    pub(super) fn refuse(&mut self, epoch: Epoch) {
+    pub(super) fn refuse(&mut self, epoch: Epoch, why: Hangup) {
         let Some(peer) = self.peers.get_mut(&epoch) else {
             return;
         };
         peer.refused = true;
         if let Some(conn) = peer.conn {
-            self.hang_up(conn, Hangup::Deadline);
+            self.hang_up(conn, why);
         }
     }
 
@@ -206,10 +216,25 @@ impl Decode {
         self.forget_peer_if_gone(epoch);
     }
 
+    /// A life that lost arenas is remembered, so that it is still refused if it comes back, for as
+    /// long as there is room.
     pub(super) fn forget_peer_if_gone(&mut self, epoch: Epoch) {
+        let clean = self.peers.get(&epoch).is_some_and(|peer| peer.drops == 0);
+        if clean && self.is_gone(epoch) {
+            self.peers.remove(&epoch);
+        }
+    }
+
+    fn is_gone(&self, epoch: Epoch) -> bool {
         let gone = |peer: &Peer| peer.conn.is_none() && peer.refused && peer.arenas.is_empty();
-        let used = self.handoffs.values().any(|h| h.peer == epoch);
-        if self.peers.get(&epoch).is_some_and(gone) && !used {
+        self.peers.get(&epoch).is_some_and(gone) && self.handoffs.values().all(|h| h.peer != epoch)
+    }
+
+    /// Room for a new life: of those that are gone, the one with the fewest drops is forgotten.
+    fn forget_a_gone_peer(&mut self) {
+        let gone = self.peers.iter().filter(|(epoch, _)| self.is_gone(**epoch));
+        let fewest = gone.min_by_key(|(epoch, peer)| (peer.drops, **epoch));
+        if let Some(epoch) = fewest.map(|(epoch, _)| *epoch) {
             self.peers.remove(&epoch);
         }
     }

@@ -1,7 +1,8 @@
 //! Steps: one token a sequence, over block tables that are verified every time.
 
-use super::state::StepInFlight;
+use super::state::{Sequence, StepInFlight};
 use super::{Decode, Effect, Lane, Output};
+use crate::prefix::Page;
 use crate::{DecodeToGateway, Ending, Failure};
 use pages::{Seal, Step, Verified, VerifyFault};
 use std::collections::BTreeMap;
@@ -55,7 +56,7 @@ impl Decode {
                 self.out.push(Effect::FailStop(misuse.to_string()));
             }
         }
-        sequence.table.pages().last()
+        last_page(sequence, &h.prompt)
     }
 
     pub(super) fn verify_step(&mut self, in_full: bool) -> Result<Verified<'_>, VerifyFault> {
@@ -129,21 +130,12 @@ impl Decode {
         sequence.table.advance_to(tokens);
         let page_size = u32::from(self.pool.page_size());
         let filled = ((tokens - 1) % page_size + 1) as u16;
-        let last = sequence.table.pages().last();
-        let prompt = h.prompt.iter().filter_map(|page| match page {
-            crate::prefix::Page::Own(grant) => Some(grant),
-            crate::prefix::Page::Shared(_) => None,
-        });
-        let grant = sequence
-            .own
-            .last()
-            .into_iter()
-            .chain(prompt.rev())
-            .find(|grant| Some(grant.page()) == last);
-        if let Some(grant) = grant {
-            let extended = self.pool.extend(grant, filled, None);
-            self.must(extended);
-        }
+        let grant = match (sequence.own.last(), h.prompt.last()) {
+            (Some(own), _) | (None, Some(Page::Own(own))) => own,
+            (None, _) => return self.fail_stop("a step wrote behind a shared page"),
+        };
+        let extended = self.pool.extend(grant, filled, None);
+        self.must(extended);
     }
 
     /// Hands outputs of running sequences to their gateway; what belongs to an attempt that has
@@ -166,6 +158,8 @@ impl Decode {
                 continue;
             };
             if sequence.done {
+                // Stopped before anybody had looked at its first token.
+                self.end_if_finished(id);
                 continue;
             }
             sequence.done = finish.is_some();
@@ -212,5 +206,14 @@ impl Decode {
 
     pub(super) fn fail_stop(&mut self, what: &str) {
         self.out.push(Effect::FailStop(what.to_owned()));
+    }
+}
+
+/// The page that the next token of the sequence goes to. Not looked up in the table, whose length
+/// a step must not cost.
+fn last_page(sequence: &Sequence, prompt: &[Page]) -> Option<pages::PageId> {
+    match sequence.own.last() {
+        Some(own) => Some(own.page()),
+        None => prompt.last().map(Page::id),
     }
 }

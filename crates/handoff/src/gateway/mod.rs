@@ -7,7 +7,7 @@ mod workers;
 
 pub use event::{Effect, Event, Item, Outcome, Timer};
 
-use crate::{Capacity, Conn, Hello, Limit, RequestId, Role};
+use crate::{AttemptId, Capacity, Conn, Hello, Limit, RequestId, Role};
 use pages::Epoch;
 use request::Request;
 use std::collections::BTreeMap;
@@ -46,6 +46,8 @@ pub struct Gateway {
     prefills: BTreeMap<Conn, Worker>,
     decodes: BTreeMap<Conn, Worker>,
     requests: BTreeMap<u64, Request>,
+    /// The request of every attached attempt.
+    attached: BTreeMap<AttemptId, u64>,
     next_request: u64,
     next_attempt: u64,
     draining: bool,
@@ -65,6 +67,7 @@ impl Gateway {
             prefills: BTreeMap::new(),
             decodes: BTreeMap::new(),
             requests: BTreeMap::new(),
+            attached: BTreeMap::new(),
             next_request: 1,
             next_attempt: 0,
             draining: false,

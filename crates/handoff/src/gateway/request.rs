@@ -5,6 +5,7 @@ use crate::{
     AttemptId, Conn, Ending, Failure, Finish, GatewayToDecode, GatewayToPrefill, Refusal,
     Rejection, RequestId, Spec, Stage,
 };
+use std::collections::BTreeMap;
 
 /// A request without an outcome. When the outcome is set the request is gone, so it is set once.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -90,14 +91,12 @@ impl Gateway {
         let Some(request) = self.requests.get(&n) else {
             return;
         };
-        let load = |conn: Conn| {
-            let of = self
-                .requests
-                .values()
-                .filter_map(|request| request.attempt.as_ref());
-            of.filter(|attempt| attempt.prefill == conn || attempt.decode == conn)
-                .count()
-        };
+        let mut loads: BTreeMap<Conn, usize> = BTreeMap::new();
+        for attempt in self.requests.values().filter_map(|r| r.attempt.as_ref()) {
+            *loads.entry(attempt.prefill).or_default() += 1;
+            *loads.entry(attempt.decode).or_default() += 1;
+        }
+        let load = |conn: Conn| loads.get(&conn).copied().unwrap_or_default();
         let able = self
             .pairs()
             .into_iter()
@@ -106,7 +105,7 @@ impl Gateway {
         else {
             return self.finish(n, Outcome::Refused(Refusal::PeerUnavailable));
         };
-        let epoch = |conn, map: &std::collections::BTreeMap<Conn, super::Worker>| {
+        let epoch = |conn, map: &BTreeMap<Conn, super::Worker>| {
             map.get(&conn)
                 .and_then(|worker| worker.hello.as_ref())
                 .map(|hello| hello.epoch)
@@ -122,6 +121,7 @@ impl Gateway {
         let (spec, deadline_ms) = (request.spec.clone(), request.deadline_ms);
         if let Some(request) = self.requests.get_mut(&n) {
             let stage = AttemptStage::Announced;
+            self.attached.insert(id, n);
             request.attempt = Some(Attempt {
                 id,
                 prefill,
@@ -178,7 +178,8 @@ impl Gateway {
         let Some(n) = self.attached(id, conn) else {
             return;
         };
-        let Some(attempt) = self.requests.get(&n).and_then(|r| r.attempt.as_ref()) else {
+        let attempt = self.requests.get(&n).and_then(|r| r.attempt.as_ref());
+        let Some(attempt) = attempt.filter(|attempt| attempt.judged.is_none()) else {
             return;
         };
         let (p, d) = (attempt.prefill, attempt.decode);
@@ -243,15 +244,13 @@ impl Gateway {
     /// P's word about an attempt. A rejection is final; anything else waits for D's ending, which
     /// wins (H-6).
     pub(super) fn prefill_ended(&mut self, conn: Conn, id: AttemptId, ending: Ending) {
-        let found = self.requests.iter().find(|(_, request)| {
-            request
-                .attempt
-                .as_ref()
-                .is_some_and(|a| a.id == id && a.prefill == conn)
-        });
-        let Some(n) = found.map(|(n, _)| *n) else {
+        let Some(n) = self.attached.get(&id).copied() else {
             return;
         };
+        let attempt = self.requests.get(&n).and_then(|r| r.attempt.as_ref());
+        if attempt.is_none_or(|attempt| attempt.prefill != conn) {
+            return;
+        }
         match ending {
             Ending::Finished => {}
             Ending::Rejected(why) => {
@@ -290,6 +289,7 @@ impl Gateway {
         let Some(attempt) = request.attempt.take() else {
             return;
         };
+        self.attached.remove(&id);
         self.withdraw(&attempt);
         // Cancelled by us because P failed: then P's failure is what happened.
         let ending = match (attempt.failing, ending) {
@@ -342,6 +342,7 @@ impl Gateway {
             let Some(attempt) = request.attempt.take() else {
                 continue;
             };
+            self.attached.remove(&attempt.id);
             self.withdraw(&attempt);
             self.retry_or_finish(n, Ending::Failed(Failure::PeerFailed(Stage::Decode)));
         }
@@ -402,6 +403,7 @@ impl Gateway {
             return;
         };
         let (decode, id) = (attempt.decode, attempt.id);
+        self.attached.remove(&id);
         self.out.push(Effect::ToDecode(
             decode,
             GatewayToDecode::Cancel { attempt: id },
@@ -429,12 +431,9 @@ impl Gateway {
 
     /// The request whose attached attempt this is, at that decode connection.
     fn attached(&self, id: AttemptId, conn: Conn) -> Option<u64> {
-        let is = |attempt: &Attempt| attempt.id == id && attempt.decode == conn;
-        let found = self
-            .requests
-            .iter()
-            .find(|(_, r)| r.attempt.as_ref().is_some_and(is));
-        found.map(|(n, _)| *n)
+        let n = self.attached.get(&id).copied()?;
+        let attempt = self.requests.get(&n)?.attempt.as_ref()?;
+        (attempt.decode == conn).then_some(n)
     }
 
     fn name(&self, n: u64) -> RequestId {

@@ -103,14 +103,19 @@ impl Gateway {
         }
     }
 
-    /// Every pair of workers that are up, with its limit.
+    /// Every pair of workers that are up and understand each other's pages, with its limit.
     pub(super) fn pairs(&self) -> Vec<(Conn, Conn, Limit)> {
-        let capacity = |worker: &Worker| worker.hello.as_ref().and_then(|hello| hello.capacity);
         let mut pairs = Vec::new();
         for (prefill, p) in &self.prefills {
             for (decode, d) in &self.decodes {
-                if let (Some(p), Some(d)) = (capacity(p), capacity(d)) {
-                    pairs.push((*prefill, *decode, Limit::of_pair(p, d)));
+                let (Some(p), Some(d)) = (&p.hello, &d.hello) else {
+                    continue;
+                };
+                let (Some(of_p), Some(of_d)) = (p.capacity, d.capacity) else {
+                    continue;
+                };
+                if p.layout == d.layout && of_p.page_size == of_d.page_size {
+                    pairs.push((*prefill, *decode, Limit::of_pair(of_p, of_d)));
                 }
             }
         }

@@ -201,12 +201,10 @@ impl Prefill {
         for id in self.jobs.keys().copied().collect::<Vec<_>>() {
             self.forget_if_done(id);
         }
+        // Any endpoint may be the last one that a lost life waited for, also one replaced before.
         for decode in self.peers.keys().copied().collect::<Vec<_>>() {
-            let waited = self
-                .peers
-                .get_mut(&decode)
-                .is_some_and(|p| p.detaching.remove(&arena));
-            if waited {
+            if let Some(peer) = self.peers.get_mut(&decode) {
+                peer.detaching.remove(&arena);
                 self.forget_peer(decode);
             }
         }

@@ -136,13 +136,20 @@ impl Prefill {
             Event::Fired(Timer::Peer(epoch)) => self.peer_deadline(epoch),
             Event::Drain => self.draining = true,
         }
+        // First what was freed becomes free, for nobody else looks until the next event.
+        self.scrub();
         self.offer_more();
+        self.scrub();
+        std::mem::take(&mut self.out)
+    }
+
+    /// Has freed pages zeroed, before anything that comes later in the effects may use them.
+    fn scrub(&mut self) {
         for page in self.pool.to_scrub() {
             self.out.push(Effect::Scrub { page });
             let scrubbed = self.pool.scrubbed(page);
             self.must(scrubbed);
         }
-        std::mem::take(&mut self.out)
     }
 
     /// A misuse of the ledger is a bug in this file or its neighbours: the worker ends.

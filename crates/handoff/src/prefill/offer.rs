@@ -1,7 +1,7 @@
 //! Offers and their answers. All pages of the prompt first, then D's: who holds a later resource
 //! never waits for an earlier one (H-14).
 
-use super::state::{Arena, ArenaState, AttemptStage, Job, Rank, Ticket};
+use super::state::{Arena, ArenaState, AttemptStage, Job, Rank, Slots, Ticket};
 use super::{Effect, Prefill, Timer};
 use crate::prefix::Page;
 use crate::{
@@ -36,9 +36,14 @@ impl Prefill {
         let Some(known) = self.attempts.get(&attempt) else {
             return true;
         };
-        let (spec, page_size) = (known.spec.clone(), self.pool.page_size());
-        let count = spec.tokens.len();
+        let page_size = self.pool.page_size();
+        let count = known.spec.tokens.len();
         let all = count.div_ceil(page_size as usize);
+        let counts = self.pool.counts();
+        if all > counts.free + counts.cached {
+            return false; // asked after every event: must cost nothing
+        }
+        let spec = known.spec.clone();
         // One token at least is computed: its logits are needed.
         let most = if spec.cache {
             (count - 1) / page_size as usize
@@ -50,10 +55,10 @@ impl Prefill {
             .pin(&mut self.pool, spec.domain, &spec.tokens, most);
         let id = self.next_id + 1;
         let owner = job_owner(id, spec.domain);
-        let Some(own) = self
-            .prefix
-            .reserve(&mut self.pool, owner, all - pinned.len())
-        else {
+        let made = self.prefix.make_room(&mut self.pool, all - pinned.len());
+        self.must(made);
+        self.scrub();
+        let Ok(own) = self.pool.reserve(owner, all - pinned.len()) else {
             for share in pinned {
                 let given_back = Page::Shared(share).give_back(&mut self.pool);
                 self.must(given_back);
@@ -136,7 +141,10 @@ impl Prefill {
         else {
             return self.refuse_ticket(decode, handoff, &landings);
         };
-        if job.ticket.is_some() {
+        if let Some(known) = &job.ticket {
+            if known.handoff != handoff {
+                self.refuse_ticket(decode, handoff, &landings);
+            }
             return;
         }
         let ranks = landings
@@ -213,7 +221,7 @@ impl Prefill {
         let arena = Arena {
             id: site.arena,
             state: ArenaState::Attaching,
-            free: (0..site.slots).collect(),
+            free: Slots::new(site.slots),
         };
         peer.arenas.insert(site.rank, arena);
         if let Some((old, _)) = known {
@@ -226,22 +234,22 @@ impl Prefill {
         true
     }
 
-    pub(super) fn rejected(&mut self, offer: OfferId, why: Rejection) {
-        self.offer_over(offer, |this, attempt| {
+    pub(super) fn rejected(&mut self, decode: Epoch, offer: OfferId, why: Rejection) {
+        self.offer_over(decode, offer, |this, attempt| {
             this.end_attempt(attempt, Ending::Rejected(why));
         });
     }
 
-    pub(super) fn offer_ended(&mut self, offer: OfferId) {
-        self.offer_over(offer, |this, attempt| {
+    pub(super) fn offer_ended(&mut self, decode: Epoch, offer: OfferId) {
+        self.offer_over(decode, offer, |this, attempt| {
             let failure = Failure::PeerFailed(Stage::Transfer);
             this.end_attempt(attempt, Ending::Failed(failure));
         });
     }
 
     /// That offer is over; the attempt queues again, behind others.
-    pub(super) fn busy(&mut self, offer: OfferId, after_ms: u64) {
-        self.offer_over(offer, |this, attempt| {
+    pub(super) fn busy(&mut self, decode: Epoch, offer: OfferId, after_ms: u64) {
+        self.offer_over(decode, offer, |this, attempt| {
             if let Some(known) = this.attempts.get_mut(&attempt) {
                 known.stage = AttemptStage::Waiting;
                 this.out.push(Effect::Arm {
@@ -253,8 +261,13 @@ impl Prefill {
     }
 
     /// An answer that ends an offer: its pages are free, its attempt goes where `then` says.
-    fn offer_over(&mut self, offer: OfferId, then: impl FnOnce(&mut Self, AttemptId)) {
-        let unanswered = |job: &Job| job.ticket.is_none();
+    fn offer_over(
+        &mut self,
+        decode: Epoch,
+        offer: OfferId,
+        then: impl FnOnce(&mut Self, AttemptId),
+    ) {
+        let unanswered = |job: &Job| job.ticket.is_none() && job.decode == decode;
         if offer.epoch != self.hello.epoch || !self.jobs.get(&offer.n).is_some_and(unanswered) {
             return;
         }

@@ -4,7 +4,8 @@ use super::close::closing_message;
 use super::state::{ArenaState, Peer};
 use super::{Effect, Prefill, Timer};
 use crate::{
-    Conn, DecodeToPrefill, Ending, Failure, Hangup, Hello, PrefillToDecode, Role, Stage, compatible,
+    Conn, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Hello, PrefillToDecode, Role, Stage,
+    compatible,
 };
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -28,6 +29,9 @@ impl Prefill {
     }
 
     fn handle_known(&mut self, conn: Conn, decode: Epoch, message: DecodeToPrefill) {
+        if handoff_of(&message).is_some_and(|handoff| handoff.epoch != decode) {
+            return; // another life's, which this one cannot speak for (H-8)
+        }
         match message {
             DecodeToPrefill::Hello(_) => self.hang_up(conn, Hangup::OutOfOrder),
             DecodeToPrefill::Synced => self.synced(decode),
@@ -40,9 +44,9 @@ impl Prefill {
             } => {
                 self.ticket(decode, offer, handoff, tags, first, landings);
             }
-            DecodeToPrefill::Rejected { offer, why } => self.rejected(offer, why),
-            DecodeToPrefill::Busy { offer, after_ms } => self.busy(offer, after_ms),
-            DecodeToPrefill::OfferEnded { offer } => self.offer_ended(offer),
+            DecodeToPrefill::Rejected { offer, why } => self.rejected(decode, offer, why),
+            DecodeToPrefill::Busy { offer, after_ms } => self.busy(decode, offer, after_ms),
+            DecodeToPrefill::OfferEnded { offer } => self.offer_ended(decode, offer),
             DecodeToPrefill::Taken {
                 handoff,
                 rank,
@@ -84,9 +88,11 @@ impl Prefill {
             capacity,
             arenas,
             detaching,
+            lost: false,
         };
         let peer = self.peers.entry(epoch).or_insert(new);
         (peer.conn, peer.synced, peer.capacity) = (Some(conn), false, capacity);
+        peer.lost = false;
         self.out.push(Effect::Disarm(Timer::Peer(epoch)));
         let tickets = self.jobs.values().filter(|job| job.decode == epoch);
         let held = tickets
@@ -176,6 +182,7 @@ impl Prefill {
         else {
             return;
         };
+        peer.lost = true;
         let mut live = Vec::new();
         for arena in peer
             .arenas
@@ -209,7 +216,7 @@ impl Prefill {
                 .arenas
                 .values()
                 .all(|arena| arena.state == ArenaState::Dead);
-            peer.conn.is_none() && peer.detaching.is_empty() && dead
+            peer.lost && peer.detaching.is_empty() && dead
         };
         let flying = self.submissions.values().any(|sent| {
             self.jobs
@@ -239,5 +246,21 @@ impl Prefill {
             }
         }
         self.forget_if_done(id);
+    }
+}
+
+/// The handoff that a message is about.
+fn handoff_of(message: &DecodeToPrefill) -> Option<HandoffId> {
+    match message {
+        DecodeToPrefill::Ticket { handoff, .. }
+        | DecodeToPrefill::Taken { handoff, .. }
+        | DecodeToPrefill::Committed { handoff }
+        | DecodeToPrefill::Cancel { handoff }
+        | DecodeToPrefill::Ended { handoff, .. } => Some(*handoff),
+        DecodeToPrefill::Hello(_)
+        | DecodeToPrefill::Synced
+        | DecodeToPrefill::Rejected { .. }
+        | DecodeToPrefill::Busy { .. }
+        | DecodeToPrefill::OfferEnded { .. } => None,
     }
 }

@@ -15,9 +15,11 @@ impl Prefill {
                 if let Err(why) = compatible(&self.hello, &hello, Role::Gateway) {
                     return self.out.push(Effect::Close(conn, why));
                 }
-                if self.gateways.insert(conn, hello.epoch).is_some() {
+                if self.gateways.contains_key(&conn) {
+                    self.gateway_gone(conn);
                     return self.out.push(Effect::Close(conn, Hangup::OutOfOrder));
                 }
+                self.gateways.insert(conn, hello.epoch);
                 let hello = PrefillToGateway::Hello(self.hello.clone());
                 self.out.push(Effect::ToGateway(conn, hello));
             }

@@ -16,6 +16,9 @@ impl Prefill {
         let Some(known) = of_arena.find(|known| known.id == arena) else {
             return;
         };
+        if known.state != ArenaState::Attaching {
+            return; // given up meanwhile: its Detach is on the way
+        }
         known.state = if ok {
             ArenaState::Ready
         } else {
@@ -99,7 +102,7 @@ impl Prefill {
         let mut stated = Vec::with_capacity(n);
         let mut pages = Vec::with_capacity(n);
         for ordinal in progress.next..progress.next + n as u32 {
-            let slot = arena.free.pop_first()?;
+            let slot = arena.free.take()?;
             let filled = (count - ordinal * size).min(size) as u16;
             let tag = *ticket.tags.get((ordinal - ticket.first) as usize)?;
             let checksum = job.checksums[ordinal as usize];
@@ -239,7 +242,7 @@ impl Prefill {
         if let Some(arena) = arena {
             arena
                 .free
-                .extend(manifest.pages.iter().map(|page| page.slot));
+                .put_back(manifest.pages.iter().map(|page| page.slot));
         }
     }
 

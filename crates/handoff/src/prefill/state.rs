@@ -32,6 +32,8 @@ pub(super) struct Peer {
     pub arenas: BTreeMap<u16, Arena>,
     /// Endpoints that are being destroyed because the life was lost.
     pub detaching: BTreeSet<ArenaId>,
+    /// It has not come back in time.
+    pub lost: bool,
 }
 
 /// This side's end of a landing arena.
@@ -39,8 +41,46 @@ pub(super) struct Peer {
 pub(super) struct Arena {
     pub id: ArenaId,
     pub state: ArenaState,
-    /// Slots that may be written. Only Taken and the answer to Closed put one back.
-    pub free: BTreeSet<u32>,
+    pub free: Slots,
+}
+
+/// Slots that may be written, lowest first. Only Taken and the answer to Closed put one back. How
+/// many there are is what a peer says, so those that were never used are counted, not listed.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub(super) struct Slots {
+    /// From here to `end` all are free.
+    next: u32,
+    end: u32,
+    /// Free ones before `next`, never the one just before it.
+    back: BTreeSet<u32>,
+}
+
+impl Slots {
+    pub fn new(end: u32) -> Self {
+        let (next, back) = (0, BTreeSet::new());
+        Self { next, end, back }
+    }
+
+    pub fn len(&self) -> usize {
+        (self.end - self.next) as usize + self.back.len()
+    }
+
+    pub fn take(&mut self) -> Option<u32> {
+        let lowest = self.back.pop_first();
+        if lowest.is_none() && self.next < self.end {
+            self.next += 1;
+            return Some(self.next - 1);
+        }
+        lowest
+    }
+
+    pub fn put_back(&mut self, slots: impl Iterator<Item = u32>) {
+        self.back.extend(slots);
+        while self.back.last().is_some_and(|last| last + 1 == self.next) {
+            self.back.pop_last();
+            self.next -= 1;
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,0 +1,131 @@
+//! The edge: which pair a request goes to, and what ends there before a worker hears of it.
+
+use crate::gateway_rig::{D, GatewayRig, P, outcomes};
+use crate::rig::{CONTEXT, DECODE, GATEWAY, NEIGHBOUR, PREFILL, hello, spec};
+use handoff::gateway::{Effect, Event, Outcome};
+use handoff::{
+    Capacity, Conn, Ending, Failure, Fault, GatewayToDecode, Hangup, Hello, Refusal, Rejection,
+    Role, Spec,
+};
+
+const INTEGRITY: Failure = Failure::Integrity(Fault::WrongChecksum);
+
+fn prompt() -> Spec {
+    spec(1, 14, 4)
+}
+
+#[test]
+fn over_the_limit_at_the_edge_nothing_reaches_a_worker() {
+    let mut g = GatewayRig::new();
+    let said = g.request(&spec(1, CONTEXT as usize, 1));
+    let why = Rejection::PromptTooLong {
+        tokens: CONTEXT,
+        limit: CONTEXT - 1,
+        by: Role::Decode,
+    };
+    assert_eq!(outcomes(&said), [(1, Outcome::Rejected(why))]);
+    assert_eq!(said.len(), 1, "{said:?}");
+    assert_eq!(g.machine.load(), 0);
+}
+
+#[test]
+fn without_a_pair_it_is_refused() {
+    let mut g = GatewayRig::alone();
+    g.prefill(P, hello(PREFILL, Role::Prefill));
+    let refused = Outcome::Refused(Refusal::PeerUnavailable);
+    assert_eq!(outcomes(&g.request(&prompt())), [(1, refused.clone())]);
+    // A decode that lays its pages out in another way is no pair of this prefill.
+    let other = Hello {
+        layout: [8; 32],
+        ..hello(DECODE, Role::Decode)
+    };
+    g.decode(D, other);
+    assert!(g.machine.limit().is_none());
+    assert_eq!(outcomes(&g.request(&prompt())), [(2, refused)]);
+}
+
+/// Regression: the limit of a pair is computed with what a worker says of itself, and one that says
+/// "pages of no token" took the gateway down.
+#[test]
+fn a_worker_that_says_nonsense_of_itself_is_hung_up_on() {
+    let damage: [fn(Capacity) -> Option<Capacity>; 3] = [
+        |c| Some(Capacity { page_size: 0, ..c }),
+        |c| {
+            let role = Role::Prefill;
+            Some(Capacity { role, ..c })
+        },
+        |_| None,
+    ];
+    for damage in damage {
+        let mut g = GatewayRig::alone();
+        g.prefill(P, hello(PREFILL, Role::Prefill));
+        let mut hello = hello(DECODE, Role::Decode);
+        hello.capacity = hello.capacity.and_then(damage);
+        let said = g.decode(D, hello);
+        let [Effect::Close(D, Hangup::Incompatible { what, .. })] = &said[..] else {
+            panic!("{said:?}");
+        };
+        assert_eq!(what, "capacity");
+        assert_eq!(
+            outcomes(&g.request(&prompt())).len(),
+            1,
+            "and nothing goes there"
+        );
+    }
+}
+
+#[test]
+fn the_least_loaded_pair_that_can_take_it_gets_it() {
+    let mut g = GatewayRig::new();
+    g.decode(Conn(3), hello(NEIGHBOUR, Role::Decode));
+    let small = Capacity {
+        role: Role::Decode,
+        pages: 2,
+        page_size: 4,
+        context: CONTEXT,
+    };
+    let tiny = Hello {
+        capacity: Some(small),
+        ..hello(98, Role::Decode)
+    };
+    g.decode(Conn(4), tiny);
+    let to = |said: &[Effect]| {
+        let to = said.iter().find_map(|effect| match effect {
+            Effect::ToDecode(conn, GatewayToDecode::Expect { .. }) => Some(conn.0),
+            _ => None,
+        });
+        to.expect("somebody is told")
+    };
+    let told: Vec<u64> = (0..4).map(|_| to(&g.request(&prompt()))).collect();
+    assert_eq!(told, [2, 3, 2, 3], "the third never: it cannot hold it");
+    assert_eq!(to(&g.request(&spec(1, 2, 2))), 4, "it can hold this");
+}
+
+#[test]
+fn bounds_and_draining() {
+    let mut g = GatewayRig::alone();
+    let config = handoff::gateway::Config {
+        max_requests: 1,
+        max_retries: 0,
+    };
+    g.machine = handoff::gateway::Gateway::new(config, hello(GATEWAY, Role::Gateway));
+    g.prefill(P, hello(PREFILL, Role::Prefill));
+    g.decode(D, hello(DECODE, Role::Decode));
+    let attempt = g.prefilling(&prompt());
+    let refused = |why| Outcome::Refused(why);
+    assert_eq!(
+        outcomes(&g.request(&prompt())),
+        [(2, refused(Refusal::QueueFull))]
+    );
+    let said = g.decode_ended(attempt, Ending::Failed(INTEGRITY));
+    assert_eq!(
+        outcomes(&said),
+        [(1, Outcome::Failed(INTEGRITY))],
+        "no retries asked for"
+    );
+    g.tell(Event::Drain);
+    assert_eq!(
+        outcomes(&g.request(&prompt())),
+        [(3, refused(Refusal::Draining))]
+    );
+}
