@@ -22,6 +22,8 @@ const FRAME_BYTES_MAX: usize = codec::MAX_BYTES + 1;
 /// First pause before a peer is dialled again, and the longest.
 const REDIAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
+/// Pause after a peer was refused.
+const REFUSED: Duration = Duration::from_millis(10);
 /// Time for what is queued when the worker ends.
 const FLUSH: Duration = Duration::from_millis(100);
 
@@ -116,8 +118,9 @@ impl<Own: Send + 'static> Net<Own> {
             let room = Arc::new(Semaphore::new(CONNECTIONS_MAX));
             loop {
                 let permit = room.clone().acquire_owned().await.expect("never closed");
-                // Refusals are logged where they happen.
                 let Ok(connection) = listener.accept().await else {
+                    // Logged where it happened; the pause keeps a flood of refusals from the CPU.
+                    tokio::time::sleep(REFUSED).await;
                     continue;
                 };
                 let inbox = inbox.clone();

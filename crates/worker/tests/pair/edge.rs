@@ -171,6 +171,8 @@ pub struct Edge {
     /// Core messages that the machine was not told, by connection: for tests that speak raw.
     pub raw: BTreeMap<Conn, Vec<Vec<u8>>>,
     machine_runs: bool,
+    /// Longest wait for anything, and the deadline of requests.
+    pub patience: Duration,
     pub gone: Vec<Conn>,
     links: BTreeMap<Conn, (Role, Sender)>,
     inbox: mpsc::Receiver<(Conn, Option<Bytes>)>,
@@ -205,6 +207,7 @@ impl Edge {
             facts: BTreeMap::new(),
             raw: BTreeMap::new(),
             machine_runs: true,
+            patience: PATIENCE,
             gone: Vec::new(),
             links: BTreeMap::new(),
             inbox,
@@ -315,7 +318,7 @@ impl Edge {
     /// Takes what arrives until it holds.
     pub fn until(&mut self, what: &str, mut holds: impl FnMut(&mut Self) -> bool) {
         while !holds(self) {
-            let (conn, frame) = match self.inbox.recv_timeout(PATIENCE) {
+            let (conn, frame) = match self.inbox.recv_timeout(self.patience) {
                 Ok(received) => received,
                 Err(error) => panic!("never: {what} ({error}); {:?}", self.answers),
             };
@@ -358,7 +361,7 @@ impl Edge {
         self.answers.insert(request, Answer::default());
         self.tell(Event::Request {
             spec,
-            deadline_ms: PATIENCE.as_millis() as u64,
+            deadline_ms: self.patience.as_millis() as u64,
         });
         request
     }
@@ -387,7 +390,7 @@ impl Edge {
         self.until("both workers said Hello", |edge| {
             edge.machine.limit().is_some()
         });
-        let until = std::time::Instant::now() + PATIENCE;
+        let until = std::time::Instant::now() + self.patience;
         while self.ask(probe.clone()).outcome != Some(Outcome::Answered) {
             assert!(
                 std::time::Instant::now() < until,
@@ -398,7 +401,7 @@ impl Edge {
 
     /// Waits until every page of this worker is free or cached.
     pub fn at_rest(&mut self, conn: Conn, pool_tokens: u64, page_size: u64) -> Facts {
-        let until = std::time::Instant::now() + PATIENCE;
+        let until = std::time::Instant::now() + self.patience;
         loop {
             let facts = self.facts(conn);
             if (facts.pages.free + facts.pages.cached) * page_size == pool_tokens {

@@ -153,6 +153,28 @@ fn answers_equal_those_of_the_engine_in_one_process() {
 }
 
 #[test]
+fn workers_that_scrub_and_have_several_threads_answer_the_same() {
+    let pair = Pair::start(|shape| {
+        for engine in [&mut shape.prefill, &mut shape.decode] {
+            (engine.scrub, engine.threads, engine.max_batch) = (true, 2, 5);
+        }
+    });
+    let specs = crowd(12);
+    let expected = reference(&pair, &specs);
+    let mut edge = pair.edge(1);
+    edge.ready(&probe());
+    let requests: Vec<_> = specs.iter().map(|spec| edge.submit(spec.clone())).collect();
+    for (answer, expected) in edge.answers(&requests).iter().zip(&expected) {
+        assert_eq!(
+            (&answer.outcome, &answer.tokens),
+            (&Some(Outcome::Answered), expected)
+        );
+    }
+    edge.at_rest(edge.prefill, pair.prefill.ready.pool_tokens, 16);
+    edge.at_rest(edge.decode, pair.decode.ready.pool_tokens, 16);
+}
+
+#[test]
 fn a_cached_prefix_changes_no_answer_and_stays_in_its_domain() {
     let pair = Pair::start(|_| {});
     let one = spec(1, prompt(3, 100), 12, 1, &endless());
