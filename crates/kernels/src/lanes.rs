@@ -16,7 +16,7 @@ pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use portable::{Portable, f16_to_f32, f32_to_f16};
 
-use crate::matrix::{Format, GROUP};
+use crate::matrix::{BLOCK, Format, GROUP};
 
 /// Number of lanes.
 pub(crate) const LANES: usize = GROUP;
@@ -34,17 +34,19 @@ pub(crate) struct WeightGroup {
     pub(crate) blocks: usize,
 }
 
-/// One row of int8 activations.
-#[derive(Clone, Copy)]
-pub(crate) struct TokenRow {
-    /// `blocks * 32` codes in -127..=127.
-    pub(crate) codes: *const i8,
-    /// Two scales a block: of its first and its second 16 columns.
-    pub(crate) scales: *const f32,
-    /// Two sums of codes a block.
-    pub(crate) sums: *const i32,
-    /// The sum of a block's values, as quantized: what a weight's minimum is multiplied with.
-    pub(crate) totals: *const f32,
+/// One block of 32 int8 activations, on a cache line of its own: a tile then needs one pointer for
+/// each token, and the registers suffice for eight.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[repr(C, align(64))]
+pub(crate) struct TokenBlock {
+    /// Codes in -127..=127.
+    pub(crate) codes: [i8; BLOCK],
+    /// Scales of the first and the second 16 columns.
+    pub(crate) scales: [f32; 2],
+    /// Their sums of codes.
+    pub(crate) sums: [i32; 2],
+    /// The sum of the values, as quantized: what a weight's minimum is multiplied with.
+    pub(crate) total: f32,
 }
 
 /// Sixteen f32 lanes and the integer tile of one instruction set.
@@ -90,10 +92,11 @@ pub(crate) trait Lanes: Copy {
 
     /// Dot products of one weight group with `T` tokens; lane = weight row. In every block, with
     /// exact integer dots of its two halves: `acc += scale * (a0 * dot0 + a1 * dot1)`, then, where
-    /// the format has minima, `acc += minimum * total`.
+    /// the format has minima, `acc += minimum * total`. Tokens point to as many blocks as the group
+    /// has.
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
-        tokens: &[TokenRow; T],
+        tokens: &[*const TokenBlock; T],
     ) -> [Self::F; T];
 
     /// The sum of all lanes in a fixed tree: i with i+8, then +4, +2, +1.

@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use crate::isa::{Kernels, Op};
-use crate::lanes::{LANES, Lanes, TokenRow};
+use crate::lanes::{LANES, Lanes, TokenBlock};
 use crate::matrix::{
     BlockFormat, F32_BLOCK, Format, GROUP, Matrix, PackedF32, PackedInt8, Q4_0, Q4_1, Q8_0,
 };
@@ -237,7 +237,8 @@ impl<K: Format> Op for Int8Product<'_, K> {
             let width = (rows - group * GROUP).min(GROUP);
             macro_rules! tile {
                 ($n:literal, $t:expr) => {{
-                    let tokens: [TokenRow; $n] = std::array::from_fn(|i| x.row($t + i));
+                    let tokens: [*const TokenBlock; $n] =
+                        std::array::from_fn(|i| x.row($t + i).as_ptr());
                     // SAFETY: group and rows were just checked to hold `blocks` blocks, which are
                     // equal because `matmul` compared the columns.
                     let out = unsafe { L::int8_tile::<K, $n>(weights, &tokens) };

@@ -1,7 +1,7 @@
 //! Activations in the two forms that matrix products take.
 
 use crate::isa::{Kernels, Op};
-use crate::lanes::{LANES, Lanes, TokenRow};
+use crate::lanes::{LANES, Lanes, TokenBlock};
 use crate::matrix::BLOCK;
 
 /// Rows of activations quantized to int8 in runs of 16: value = scale * code.
@@ -12,22 +12,14 @@ use crate::matrix::BLOCK;
 pub struct Int8Rows {
     rows: usize,
     cols: usize,
-    codes: Vec<i8>,
-    scales: Vec<f32>,
-    sums: Vec<i32>,
-    totals: Vec<f32>,
+    blocks: Vec<TokenBlock>,
 }
 
 impl Int8Rows {
-    /// The pointers of one row, checked to hold all of its blocks.
-    pub(crate) fn row(&self, row: usize) -> TokenRow {
+    /// The blocks of one row.
+    pub(crate) fn row(&self, row: usize) -> &[TokenBlock] {
         let blocks = self.cols / BLOCK;
-        TokenRow {
-            codes: self.codes[row * self.cols..][..self.cols].as_ptr(),
-            scales: self.scales[row * 2 * blocks..][..2 * blocks].as_ptr(),
-            sums: self.sums[row * 2 * blocks..][..2 * blocks].as_ptr(),
-            totals: self.totals[row * blocks..][..blocks].as_ptr(),
-        }
+        &self.blocks[row * blocks..][..blocks]
     }
 }
 
@@ -75,17 +67,16 @@ impl Kernels {
         assert!(values.len().is_multiple_of(cols), "whole rows");
         out.rows = values.len() / cols;
         out.cols = cols;
-        out.codes.resize(values.len(), 0);
-        out.scales.resize(values.len() / LANES, 0.0);
-        out.sums.resize(values.len() / LANES, 0);
-        out.totals.resize(values.len() / BLOCK, 0.0);
-        self.run(Quantize { values, out });
+        out.blocks
+            .resize(values.len() / BLOCK, TokenBlock::default());
+        let blocks = &mut out.blocks;
+        self.run(Quantize { values, blocks });
     }
 }
 
 struct Quantize<'a> {
     values: &'a [f32],
-    out: &'a mut Int8Rows,
+    blocks: &'a mut [TokenBlock],
 }
 
 impl Op for Quantize<'_> {
@@ -93,16 +84,21 @@ impl Op for Quantize<'_> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        let values = self.values.chunks_exact(LANES);
-        let halves = values.zip(self.out.codes.chunks_exact_mut(LANES));
-        let records = self.out.scales.iter_mut().zip(&mut self.out.sums);
-        for ((values, codes), (scale, sum)) in halves.zip(records) {
-            // SAFETY: both chunks have exactly 16 elements; the CPU has L's features.
-            (*scale, *sum) = unsafe { L::quantize_half(values.as_ptr(), codes.as_mut_ptr()) };
-        }
-        let scales = self.out.scales.chunks_exact(2);
-        let pairs = scales.zip(self.out.sums.chunks_exact(2));
-        for (total, (scales, sums)) in self.out.totals.iter_mut().zip(pairs) {
+        for (values, block) in self.values.chunks_exact(BLOCK).zip(self.blocks) {
+            let TokenBlock {
+                codes,
+                scales,
+                sums,
+                total,
+            } = block;
+            let halves = values
+                .chunks_exact(LANES)
+                .zip(codes.chunks_exact_mut(LANES));
+            for (half, (values, codes)) in halves.enumerate() {
+                // SAFETY: both chunks have exactly 16 elements; the CPU has L's features.
+                (scales[half], sums[half]) =
+                    unsafe { L::quantize_half(values.as_ptr(), codes.as_mut_ptr()) };
+            }
             *total = scales[0] * sums[0] as f32 + scales[1] * sums[1] as f32;
         }
     }
@@ -125,19 +121,18 @@ mod tests {
     proptest! {
         #[test]
         fn all_instruction_sets_quantize_alike(values in prop::collection::vec(-1e4f32..1e4, 64)) {
-            let reference = quantized(Isa::Portable, &values);
-            for (code, value) in reference.codes.iter().zip(&values).take(16) {
-                let step = reference.scales[0];
-                prop_assert!((f32::from(*code) * step - value).abs() <= step * 0.5001);
+            let reference = quantized(Isa::Portable, &values).blocks;
+            for (block, values) in reference.iter().zip(values.chunks(BLOCK)) {
+                for (i, value) in values.iter().enumerate() {
+                    let step = block.scales[i / LANES];
+                    let error = (f32::from(block.codes[i]) * step - value).abs();
+                    prop_assert!(error <= step * 0.5001);
+                }
+                let sum: i32 = block.codes[LANES..].iter().map(|c| i32::from(*c)).sum();
+                prop_assert_eq!(sum, block.sums[1]);
             }
-            let sum: i32 = reference.codes[..16].iter().map(|c| i32::from(*c)).sum();
-            prop_assert_eq!(sum, reference.sums[0]);
             for isa in Isa::ALL.into_iter().filter(|isa| isa.is_available()) {
-                let got = quantized(isa, &values);
-                prop_assert_eq!(&got.codes, &reference.codes);
-                prop_assert_eq!(&got.scales, &reference.scales);
-                prop_assert_eq!(&got.sums, &reference.sums);
-                prop_assert_eq!(&got.totals, &reference.totals);
+                prop_assert_eq!(&quantized(isa, &values).blocks, &reference);
             }
         }
     }
@@ -149,14 +144,16 @@ mod tests {
                 let mut values = vec![1.0; 64];
                 values[40] = bad;
                 let got = quantized(isa, &values);
-                let poisoned: Vec<bool> = got.scales.iter().map(|s| s.is_nan()).collect();
+                let poisoned: Vec<bool> = got
+                    .blocks
+                    .iter()
+                    .flat_map(|b| b.scales)
+                    .map(f32::is_nan)
+                    .collect();
                 assert_eq!(poisoned, [false, false, true, false], "{isa} {bad}");
-                assert!(
-                    got.totals[0].is_finite() && got.totals[1].is_nan(),
-                    "{isa} {bad}"
-                );
+                assert!(got.blocks[0].total.is_finite() && got.blocks[1].total.is_nan());
             }
-            assert_eq!(quantized(isa, &[0.0; 32]).scales, [0.0, 0.0]);
+            assert_eq!(quantized(isa, &[0.0; 32]).blocks, [TokenBlock::default()]);
         }
     }
 }

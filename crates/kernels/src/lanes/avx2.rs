@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes, Portable, TokenRow, WeightGroup};
-use crate::matrix::{BLOCK, Format};
+use super::{LANES, Lanes, Portable, TokenBlock, WeightGroup};
+use crate::matrix::Format;
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -164,7 +164,7 @@ impl Lanes for Avx2 {
     #[inline(always)]
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
-        tokens: &[TokenRow; T],
+        tokens: &[*const TokenBlock; T],
     ) -> [F; T] {
         // SAFETY: see the impl; every pointer is valid for `blocks` blocks.
         unsafe {
@@ -178,7 +178,7 @@ impl Lanes for Avx2 {
                     acc[t] = Self::fma(d, F(low_rows[t], high_rows[t]), acc[t]);
                     if K::MIN {
                         let m = Self::load_f16(weights.minima.add(b * LANES));
-                        acc[t] = Self::fma(m, Self::splat(*tokens[t].totals.add(b)), acc[t]);
+                        acc[t] = Self::fma(m, Self::splat((*tokens[t].add(b)).total), acc[t]);
                     }
                 }
             }
@@ -195,7 +195,7 @@ impl Lanes for Avx2 {
 unsafe fn half_rows<K: Format, const T: usize>(
     codes: *const u8,
     b: usize,
-    tokens: &[TokenRow; T],
+    tokens: &[*const TokenBlock; T],
 ) -> [__m256; T] {
     // SAFETY: the caller's contract.
     unsafe {
@@ -203,9 +203,9 @@ unsafe fn half_rows<K: Format, const T: usize>(
         for half in 0..2 {
             let sums = half_columns::<K, T>(codes, b, half, tokens);
             for t in 0..T {
-                let bias = _mm256_set1_epi32(-K::BIAS * *tokens[t].sums.add(2 * b + half));
+                let bias = _mm256_set1_epi32(-K::BIAS * (*tokens[t].add(b)).sums[half]);
                 let dot = _mm256_cvtepi32_ps(_mm256_add_epi32(bias, sums[t]));
-                let scale = _mm256_set1_ps(*tokens[t].scales.add(2 * b + half));
+                let scale = _mm256_set1_ps((*tokens[t].add(b)).scales[half]);
                 // The first product is rounded by itself, as in every instruction set.
                 dots[t] = if half == 0 {
                     _mm256_mul_ps(dot, scale)
@@ -227,7 +227,7 @@ unsafe fn half_columns<K: Format, const T: usize>(
     codes: *const u8,
     b: usize,
     half: usize,
-    tokens: &[TokenRow; T],
+    tokens: &[*const TokenBlock; T],
 ) -> [__m256i; T] {
     // SAFETY: the caller's contract.
     unsafe {
@@ -241,7 +241,7 @@ unsafe fn half_columns<K: Format, const T: usize>(
             let low = _mm256_and_si256(bytes, nibble);
             let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
             for t in 0..T {
-                let row = tokens[t].codes.add(b * BLOCK).cast::<i32>();
+                let row = (&raw const (*tokens[t].add(b)).codes).cast::<i32>();
                 let four = _mm256_set1_epi32(row.add(4 * half + i).read_unaligned());
                 if !K::NIBBLES || half == 0 {
                     low_sums[t] = _mm256_add_epi16(low_sums[t], _mm256_maddubs_epi16(low, four));

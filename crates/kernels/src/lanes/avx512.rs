@@ -2,8 +2,8 @@
 
 use std::arch::x86_64::*;
 
-use super::{LANES, Lanes, TokenRow, WeightGroup};
-use crate::matrix::{BLOCK, Format};
+use super::{LANES, Lanes, TokenBlock, WeightGroup};
+use crate::matrix::Format;
 
 /// AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
@@ -164,7 +164,7 @@ impl Lanes for Avx512 {
     #[inline(always)]
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
-        tokens: &[TokenRow; T],
+        tokens: &[*const TokenBlock; T],
     ) -> [__m512; T] {
         // SAFETY: see the impl; every pointer is valid for `blocks` blocks.
         unsafe {
@@ -177,29 +177,43 @@ impl Lanes for Avx512 {
                 } else {
                     _mm512_setzero_ps()
                 };
-                for t in 0..T {
-                    let row = tokens[t];
-                    let codes = row.codes.add(b * BLOCK).cast::<i32>();
-                    let half = |h: usize| {
-                        let mut dot = _mm512_set1_epi32(-K::BIAS * *row.sums.add(2 * b + h));
-                        for i in 4 * h..4 * h + 4 {
-                            let four = _mm512_set1_epi32(codes.add(i).read_unaligned());
-                            dot = _mm512_dpbusd_epi32(dot, w[i], four);
+                // Written out: as a loop of eight the compiler keeps it, and `acc`, in memory.
+                macro_rules! tokens {
+                    ($($t:literal)*) => {$(if $t < T {
+                        let token = &*tokens[$t].add(b);
+                        let dots = [half::<K>(&w, token, 0), half::<K>(&w, token, 1)];
+                        let first = _mm512_mul_ps(dots[0], _mm512_set1_ps(token.scales[0]));
+                        let second = _mm512_set1_ps(token.scales[1]);
+                        let dot = _mm512_fmadd_ps(dots[1], second, first);
+                        acc[$t] = _mm512_fmadd_ps(d, dot, acc[$t]);
+                        if K::MIN {
+                            let total = _mm512_set1_ps(token.total);
+                            acc[$t] = _mm512_fmadd_ps(m, total, acc[$t]);
                         }
-                        _mm512_cvtepi32_ps(dot)
-                    };
-                    let scales = row.scales.add(2 * b);
-                    let first = _mm512_mul_ps(half(0), _mm512_set1_ps(*scales));
-                    let dot = _mm512_fmadd_ps(half(1), _mm512_set1_ps(*scales.add(1)), first);
-                    acc[t] = _mm512_fmadd_ps(d, dot, acc[t]);
-                    if K::MIN {
-                        let total = _mm512_set1_ps(*row.totals.add(b));
-                        acc[t] = _mm512_fmadd_ps(m, total, acc[t]);
-                    }
+                    })*};
                 }
+                tokens!(0 1 2 3 4 5 6 7);
             }
             acc
         }
+    }
+}
+
+/// The integer dots of half a block, as f32.
+///
+/// # Safety
+/// AVX-512 F and VNNI.
+#[inline(always)]
+unsafe fn half<K: Format>(w: &[__m512i; 8], token: &TokenBlock, half: usize) -> __m512 {
+    // SAFETY: the caller's contract; the four reads of four codes are inside `codes`.
+    unsafe {
+        let codes = token.codes.as_ptr().add(16 * half).cast::<i32>();
+        let mut dot = _mm512_set1_epi32(-K::BIAS * token.sums[half]);
+        for i in 0..4 {
+            let four = _mm512_set1_epi32(codes.add(i).read_unaligned());
+            dot = _mm512_dpbusd_epi32(dot, w[4 * half + i], four);
+        }
+        _mm512_cvtepi32_ps(dot)
     }
 }
 

@@ -1,6 +1,6 @@
 //! Plain Rust lanes: arrays that the compiler vectorises for its baseline.
 
-use super::{LANES, Lanes, TokenRow, WeightGroup};
+use super::{LANES, Lanes, TokenBlock, WeightGroup};
 use crate::matrix::{BLOCK, Format};
 
 /// No CPU features needed.
@@ -165,7 +165,7 @@ impl Lanes for Portable {
     #[inline(always)]
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
-        tokens: &[TokenRow; T],
+        tokens: &[*const TokenBlock; T],
     ) -> [F; T] {
         let mut acc = [F([0.0; LANES]); T];
         let mut columns = [F([0.0; LANES]); BLOCK];
@@ -175,22 +175,21 @@ impl Lanes for Portable {
                 unpack::<K>(weights.codes.add(b * K::BLOCK_BYTES), &mut columns);
                 let d = Self::load_f16(weights.scales.add(b * LANES));
                 for t in 0..T {
-                    let token = tokens[t];
-                    let codes = &*token.codes.add(b * BLOCK).cast::<[i8; BLOCK]>();
+                    let token = &*tokens[t].add(b);
                     let half = |h: usize| {
                         let mut dot = F([0.0; LANES]);
                         for k in 16 * h..16 * h + 16 {
-                            dot = Self::fma(columns[k], Self::splat(f32::from(codes[k])), dot);
+                            dot =
+                                Self::fma(columns[k], Self::splat(f32::from(token.codes[k])), dot);
                         }
                         dot
                     };
-                    let scales = token.scales.add(2 * b);
-                    let first = Self::mul(half(0), Self::splat(*scales));
-                    let dots = Self::fma(half(1), Self::splat(*scales.add(1)), first);
+                    let first = Self::mul(half(0), Self::splat(token.scales[0]));
+                    let dots = Self::fma(half(1), Self::splat(token.scales[1]), first);
                     acc[t] = Self::fma(d, dots, acc[t]);
                     if K::MIN {
                         let m = Self::load_f16(weights.minima.add(b * LANES));
-                        acc[t] = Self::fma(m, Self::splat(*token.totals.add(b)), acc[t]);
+                        acc[t] = Self::fma(m, Self::splat(token.total), acc[t]);
                     }
                 }
             }
