@@ -53,6 +53,11 @@ def main():
     parser.add_argument("--prefill", default="512")
     parser.add_argument("--depths", default="0")
     parser.add_argument("--decode", type=int, default=64)
+    parser.add_argument(
+        "--plain-buffers",
+        action="store_true",
+        help="no repacked weights: for virtual machines that announce AMX and then fault on it",
+    )
     args = parser.parse_args()
     numbers = lambda text: [int(n) for n in text.split(",") if n]
 
@@ -62,9 +67,10 @@ def main():
 
     api.llama_log_set(silent, None)
     api.llama_backend_init()
-    model = api.llama_model_load_from_file(
-        args.model.encode(), api.llama_model_default_params()
-    )
+    params = api.llama_model_default_params()
+    if hasattr(params, "use_extra_bufts"):
+        params.use_extra_bufts = not args.plain_buffers
+    model = api.llama_model_load_from_file(args.model.encode(), params)
     assert model, "llama.cpp refused the model"
     system = api.llama_print_system_info().decode()
     print(json.dumps({"engine": "llama.cpp", "package": api.__version__, "system": system}))
