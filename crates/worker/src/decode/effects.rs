@@ -1,8 +1,8 @@
 //! What the decode machine wants done.
 
-use super::arena_slots;
 use super::copier::{Copied, Copy};
 use super::engine::{Engine, Told};
+use super::{ARENA_SLOTS, BATCH_PAGES};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
@@ -13,6 +13,9 @@ use pages::WriterLife;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
+
+// A batch must fit into an arena several times over, or transfer and copy could not overlap.
+const _: () = assert!(BATCH_PAGES * 4 <= ARENA_SLOTS as usize);
 
 impl Engine {
     pub(super) fn carry_out(
@@ -82,9 +85,8 @@ impl Engine {
 
     fn open_arena(&mut self, arena: ArenaId, writer: WriterLife) -> Event {
         let layout = self.kv.layout();
-        let slots = arena_slots(layout, self.kv.len());
         let shape = Shape {
-            slots,
+            slots: ARENA_SLOTS,
             slot_words: layout.page_words(),
         };
         let opened = self.receiver.open_arena(fabric_id(arena), writer, shape);
@@ -93,7 +95,7 @@ impl Engine {
                 let address = landing.as_bytes().to_vec();
                 Event::ArenaOpened {
                     arena,
-                    slots,
+                    slots: ARENA_SLOTS,
                     address,
                 }
             }
@@ -231,8 +233,12 @@ impl Engine {
 
     /// What an incoming event means for the counters.
     pub(super) fn count(&mut self, event: &Event) {
-        if let Event::FromGateway(_, GatewayToDecode::Expect { attempt, .. }) = event {
-            self.desk.attempt_seen(*attempt);
+        match event {
+            Event::FromGateway(conn, GatewayToDecode::Expect { attempt, .. }) => {
+                self.desk.attempt_seen(*attempt, *conn);
+            }
+            Event::Disconnected(conn) => self.desk.disconnected(*conn),
+            _ => {}
         }
     }
 }

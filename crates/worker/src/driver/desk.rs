@@ -4,9 +4,9 @@ use super::{Input, Links, Timers};
 use crate::WorkerError;
 use crate::facts::count_ending;
 use dialect::Counters;
-use handoff::{AttemptId, Ending};
+use handoff::{AttemptId, Conn, Ending};
 use serde::Serialize;
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use trace::Writer;
@@ -17,8 +17,9 @@ pub(crate) struct Desk<Own, Timer> {
     pub(crate) links: Links,
     pub(crate) timers: Timers<Timer>,
     pub(crate) counters: Counters,
-    /// Attempts that were sent here and have not ended, so that each ending is counted once.
-    live: BTreeSet<AttemptId>,
+    /// Attempts that were sent here and have not ended, so that each ending is counted once; and
+    /// who is to be told.
+    live: BTreeMap<AttemptId, Conn>,
     trace: Option<Writer>,
     drain_for: Duration,
     over_at: Option<Instant>,
@@ -38,7 +39,7 @@ impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
             links: Links::default(),
             timers: Timers::default(),
             counters: Counters::default(),
-            live: BTreeSet::new(),
+            live: BTreeMap::new(),
             trace,
             drain_for,
             over_at: None,
@@ -90,14 +91,24 @@ impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
     }
 
     /// A gateway has sent this attempt.
-    pub(crate) fn attempt_seen(&mut self, attempt: AttemptId) {
+    pub(crate) fn attempt_seen(&mut self, attempt: AttemptId, conn: Conn) {
         self.counters.attempts_seen += 1;
-        self.live.insert(attempt);
+        self.live.insert(attempt, conn);
+    }
+
+    /// A connection has ended. If it was a gateway's, that cancels what it wanted, and nobody is
+    /// left to be told an ending.
+    pub(crate) fn disconnected(&mut self, gone: Conn) {
+        let before = self.live.len();
+        self.live.retain(|_, conn| *conn != gone);
+        for _ in self.live.len()..before {
+            count_ending(&mut self.counters, &Ending::Cancelled);
+        }
     }
 
     /// A gateway is told how it ended.
     pub(crate) fn attempt_ended(&mut self, attempt: AttemptId, ending: &Ending) {
-        if self.live.remove(&attempt) {
+        if self.live.remove(&attempt).is_some() {
             count_ending(&mut self.counters, ending);
         }
     }

@@ -144,8 +144,12 @@ impl Engine {
 
     /// What an incoming event means for the counters.
     pub(super) fn count(&mut self, event: &Event) {
-        if let Event::FromGateway(_, GatewayToPrefill::Attempt { attempt, .. }) = event {
-            self.desk.attempt_seen(*attempt);
+        match event {
+            Event::FromGateway(conn, GatewayToPrefill::Attempt { attempt, .. }) => {
+                self.desk.attempt_seen(*attempt, *conn);
+            }
+            Event::Disconnected(conn) => self.desk.disconnected(*conn),
+            _ => {}
         }
     }
 }
