@@ -1,0 +1,65 @@
+//! The `openai` client from PyPI, in an environment that this test makes.
+
+use crate::{serve, small};
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+/// The version that was tested; kept so that a new one is a decision.
+const OPENAI: &str = "openai==3.57.0";
+
+#[test]
+fn the_openai_client_is_served() {
+    let model = small::model(512);
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, "red k-red\n").unwrap();
+    let keys = format!("--api-keys={}", keys.display());
+    let (_running, api) = serve(
+        &model,
+        &["--max-context=256", "--served-model-name=small", &keys],
+    );
+    let output = Command::new(python().join("bin/python"))
+        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve_whole/openai_client.py"))
+        .arg(format!("http://{}/v1", api.addr))
+        .arg("k-red")
+        .output()
+        .unwrap();
+    let (said, erred) = (
+        String::from_utf8_lossy(&output.stdout),
+        String::from_utf8_lossy(&output.stderr),
+    );
+    assert!(output.status.success(), "{said}\n{erred}");
+    print!("{said}");
+    assert!(said.ends_with("all good\n"), "{said}");
+}
+
+/// An environment with the client in it, made once and kept beside the build.
+fn python() -> PathBuf {
+    let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    let environment = base.join(OPENAI.replace("==", "-"));
+    let complete = environment.join("complete");
+    if complete.exists() {
+        return environment;
+    }
+    let run = |command: &mut Command| {
+        let output = command
+            .output()
+            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
+        let erred = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{command:?}\n{erred}");
+    };
+    run(Command::new("python3")
+        .args(["-m", "venv", "--clear"])
+        .arg(&environment));
+    let quiet = [
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--disable-pip-version-check",
+        OPENAI,
+    ];
+    run(Command::new(environment.join("bin/python")).args(quiet));
+    std::fs::write(&complete, "").unwrap(); // an environment without it is made anew
+    environment
+}

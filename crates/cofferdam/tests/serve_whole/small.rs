@@ -1,0 +1,21 @@
+//! The small model that nearly all tests use, written once for each context.
+
+use std::path::PathBuf;
+use std::sync::Mutex;
+use testkit::{SmallSpec, small_gguf};
+
+/// The path of the model with this context.
+pub fn model(context: usize) -> PathBuf {
+    static WRITING: Mutex<()> = Mutex::new(());
+    let _alone = WRITING
+        .lock()
+        .unwrap_or_else(std::sync::PoisonError::into_inner);
+    let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    small_gguf(
+        &dir,
+        SmallSpec {
+            context,
+            ..SmallSpec::default()
+        },
+    )
+}
