@@ -9,6 +9,8 @@ pub struct Facts {
     pub epoch: u128,
     /// No new attempts are taken.
     pub draining: bool,
+    /// Workers of the other role with which it can hand over now.
+    pub peers: u32,
     /// Pages by state.
     pub pages: Pages,
     /// Since the start of this life.

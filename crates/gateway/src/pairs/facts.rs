@@ -73,8 +73,15 @@ fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
     let readiness = match (link, hello) {
         (None, _) => Readiness::NotReady("not connected".into()),
         (Some(_), None) => Readiness::NotReady("has not said what it is".into()),
-        _ if said.is_some_and(|facts| facts.draining) => Readiness::Draining,
-        _ => Readiness::Ready,
+        _ => match said {
+            None => Readiness::NotReady("has not said how it is".into()),
+            Some(facts) if facts.draining => Readiness::Draining,
+            // A request sent now would be refused: there is nobody to hand over with.
+            Some(facts) if facts.peers == 0 => {
+                Readiness::NotReady("not connected to a worker of the other role".into())
+            }
+            Some(_) => Readiness::Ready,
+        },
     };
     let pages = said.map_or(PageCounts::default(), |facts| PageCounts {
         free: facts.pages.free,

@@ -173,3 +173,22 @@ async fn a_worker_that_shows_no_sign_of_life_is_given_up() {
     );
     assert_eq!(counter(&engine.facts(), "silent_workers"), 1);
 }
+
+/// A decode worker that has just come back is connected here before prefill has found it. Asked
+/// then, it would refuse: that is not ready.
+#[tokio::test]
+async fn a_worker_without_anybody_to_hand_over_with_is_not_ready() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, _prefill, mut decode) = site.pair().await;
+    decode.0.facts.peers = 0;
+    let alone = Readiness::NotReady("not connected to a worker of the other role".into());
+    tokio::select! {
+        _ = until(&engine, |facts| facts.workers[1].readiness == alone) => {}
+        other = decode.0.next::<GatewayToDecode>() => panic!("{other:?}"),
+    }
+    decode.0.facts.peers = 1;
+    tokio::select! {
+        _ = until(&engine, |facts| facts.workers[1].readiness == Readiness::Ready) => {}
+        other = decode.0.next::<GatewayToDecode>() => panic!("{other:?}"),
+    }
+}

@@ -212,7 +212,10 @@ impl Peer {
         let GatewayToDecode::Hello(gateway) = codec::decode(bytes).unwrap() else {
             panic!("the first message is no Hello")
         };
-        let facts = Facts::default();
+        let facts = Facts {
+            peers: 1,
+            ..Facts::default()
+        };
         Self {
             connection,
             epoch,

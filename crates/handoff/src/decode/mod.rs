@@ -255,6 +255,14 @@ impl Decode {
         self.verify_step(true)
     }
 
+    /// Prefill lives that may offer now.
+    pub fn peers(&self) -> u32 {
+        self.peers
+            .values()
+            .filter(|peer| peer.synced && !peer.refused)
+            .count() as u32
+    }
+
     /// Pages by state (H-10).
     pub fn counts(&mut self) -> Counts {
         self.pool.counts()

@@ -203,6 +203,11 @@ impl Prefill {
             .map(|job| &job.spec)
     }
 
+    /// Decode lives that offers can go to now.
+    pub fn peers(&self) -> u32 {
+        self.peers.values().filter(|peer| peer.synced).count() as u32
+    }
+
     /// Pages by state (H-10).
     pub fn counts(&mut self) -> Counts {
         self.pool.counts()

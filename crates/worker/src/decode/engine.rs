@@ -166,6 +166,7 @@ impl driver::Engine for Engine {
         Facts {
             epoch: self.epoch,
             draining: self.desk.draining(),
+            peers: self.machine.peers(),
             pages: pages_of(self.machine.counts()),
             counters: self.desk.counters,
         }

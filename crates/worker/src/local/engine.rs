@@ -278,6 +278,7 @@ impl Engine {
         let facts = Facts {
             epoch: self.epoch,
             draining: self.draining,
+            peers: 0,
             pages: pages_of(self.pool.counts()),
             counters: self.counters,
         };
