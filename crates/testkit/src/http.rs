@@ -7,8 +7,8 @@ use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
-/// Longest silence of a server that is still waited for. Only a broken server reaches it.
-const SILENCE_MAX: Duration = Duration::from_secs(240);
+/// Longest silence of a server that is still waited for: above its own deadline of a request.
+const SILENCE_MAX: Duration = Duration::from_secs(900);
 
 /// Where an API is, and who asks.
 #[derive(Clone, Debug)]
