@@ -118,6 +118,7 @@ fn frames_are_told_apart() {
     let facts = Facts {
         epoch: 1 << 100,
         draining: true,
+        peers: 3,
         pages: Pages {
             free: 7,
             cached: 2,
