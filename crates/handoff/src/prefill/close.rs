@@ -55,21 +55,24 @@ impl Prefill {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
+        // It answers Closed of every rank. Said of a handoff that P has given up it is still an
+        // answer, or P would wait for ever, but nothing that was verified.
+        let Some(ticket) = &job.ticket else {
+            return;
+        };
+        let closed = |rank: &super::state::Rank| matches!(rank.closing, Some(Close::Closed(_)));
         let sealed = |rank: &super::state::Rank| {
             matches!(rank.closing, Some(Close::Closed(Closing::Sealed { .. })))
         };
-        if !job
-            .ticket
-            .as_ref()
-            .is_some_and(|ticket| ticket.ranks.iter().all(sealed))
-        {
+        if !ticket.ranks.iter().all(closed) {
             return;
         }
+        let verified = ticket.ranks.iter().all(sealed);
         self.answer_all(id);
         if self
             .jobs
             .get(&id)
-            .is_some_and(|job| !job.is_over() && job.spec.cache)
+            .is_some_and(|job| verified && !job.is_over() && job.spec.cache)
         {
             self.publish(id);
         }

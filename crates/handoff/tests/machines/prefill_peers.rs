@@ -226,6 +226,19 @@ fn h18_a_cancel_for_what_p_does_not_hold_is_closed_for_every_rank() {
     assert_eq!(to_decode(&said), [closed(0), closed(1)]);
 }
 
+/// Found by a walk: a decode that took Abandoned for Sealed left P waiting for ever.
+#[test]
+fn h11_committed_answers_whatever_was_closed() {
+    let mut p = PrefillRig::connected(8);
+    p.ticketed(1, &spec(1, 14, 1));
+    let handoff = handoff(1);
+    p.hear_decode(DecodeToPrefill::Cancel { handoff });
+    assert_eq!(p.machine.load(), (0, 1), "Abandoned, not answered");
+    p.hear_decode(DecodeToPrefill::Committed { handoff });
+    assert!(p.machine.at_rest());
+    assert_eq!(p.counts().cached, 0);
+}
+
 #[test]
 fn h8_a_second_ticket_for_one_offer_is_closed_and_changes_nothing() {
     let mut p = PrefillRig::connected(8);
