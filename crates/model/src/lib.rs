@@ -4,15 +4,16 @@
 //!   mix prefill chunks with decode rows. Attention takes [`pages::Verified`] and nothing else, so
 //!   an unchecked block table does not compile.
 //! * [`KvMemory`] is the payload of the pages: f16 keys and values, populated before anybody may
-//!   advertise it. f16 and not bf16: keys and values of these models lie far inside f16's range,
-//!   and its 3 more bits of mantissa are what keeps the exact path within 0.01 of the reference. A
-//!   value that does leave the range is an error, never an infinity in the cache.
+//!   advertise it. f16 and not bf16: keys and values of these models lie far inside f16's range
+//!   (SmolLM2-135M: below 21), and its 3 more bits of mantissa count: f16 costs the exact path
+//!   0.0004 of log-probability on average, 0.004 at most. A value that does leave the range is an
+//!   error, never an infinity in the cache.
 //! * [`sampling`] turns logits into a token as a pure function of its arguments.
 //!
 //! # Two numeric paths
 //! [`Numeric::Exact`] dequantizes every weight to f32 and keeps activations in f32: the oracle.
 //! [`Numeric::Fast`] keeps Q4_0, Q4_1 and Q8_0 as they are and quantizes activations to int8 in
-//! blocks of 32; every other tensor type is requantized to Q8_0 at load. Both share attention.
+//! runs of 16; every other tensor type is requantized to Q8_0 at load. Both share attention.
 //!
 //! # Batch invariance
 //! The bits of a row's logits depend on that row's tokens, the numeric path and the instruction

@@ -29,13 +29,7 @@ fn bits(row: &[f32]) -> Vec<u32> {
 /// what would make this test slow.
 fn digest(rows: &[Vec<f32>]) -> Vec<blake3::Hash> {
     rows.iter()
-        .map(|row| {
-            let mut hash = blake3::Hasher::new();
-            for value in row {
-                hash.update(&value.to_bits().to_le_bytes());
-            }
-            hash.finalize()
-        })
+        .map(|row| blake3::hash(bytemuck::cast_slice(row)))
         .collect()
 }
 
@@ -145,7 +139,6 @@ proptest! {
 #[test]
 fn the_real_weights_agree_with_themselves() {
     let file = gguf::File::open(&testkit::weights::path()).expect("the weights can be read");
-    let tokens = prompt(3, 90);
     for isa in isas() {
         let one = load(&file, Numeric::Fast, isa, 1);
         let two = load(&file, Numeric::Fast, isa, 2);
@@ -180,7 +173,6 @@ fn the_real_weights_agree_with_themselves() {
             },
         ];
         assert!(run(&two, 8, &mixed)[1] == whole[0], "{isa}");
-        assert_eq!(tokens.len(), 90);
     }
 }
 
