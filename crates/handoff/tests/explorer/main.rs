@@ -46,10 +46,12 @@ fn saw(report: &Report, situations: &[&str]) {
     }
 }
 
+/// H-14, H-18: the two compete for a decode pool that holds only one of them, and from every world
+/// both are answered.
 #[test]
 fn without_faults_both_requests_are_answered() {
     let report = run("no faults", &Setup::default());
-    saw(&report, &["answered", "committed", "taken", "step"]);
+    saw(&report, &["answered", "committed", "taken", "step", "busy"]);
     assert!(
         !report.seen.contains_key("failed"),
         "nothing fails without a fault"
