@@ -1,8 +1,8 @@
 //! What the decode machine wants done.
 
+use super::arena_slots;
 use super::copier::{Copied, Copy};
 use super::engine::{Engine, Told};
-use super::{ARENA_SLOTS, BATCH_PAGES};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
@@ -13,9 +13,6 @@ use pages::WriterLife;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
-
-// A batch must fit into an arena several times over, or transfer and copy could not overlap.
-const _: () = assert!(BATCH_PAGES * 4 <= ARENA_SLOTS as usize);
 
 impl Engine {
     pub(super) fn carry_out(
@@ -85,8 +82,9 @@ impl Engine {
 
     fn open_arena(&mut self, arena: ArenaId, writer: WriterLife) -> Event {
         let layout = self.kv.layout();
+        let slots = arena_slots(layout, self.kv.len());
         let shape = Shape {
-            slots: ARENA_SLOTS,
+            slots,
             slot_words: layout.page_words(),
         };
         let opened = self.receiver.open_arena(fabric_id(arena), writer, shape);
@@ -95,7 +93,7 @@ impl Engine {
                 let address = landing.as_bytes().to_vec();
                 Event::ArenaOpened {
                     arena,
-                    slots: ARENA_SLOTS,
+                    slots,
                     address,
                 }
             }

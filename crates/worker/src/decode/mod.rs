@@ -17,8 +17,10 @@ use std::path::PathBuf;
 use std::time::Duration;
 use trace::{Header, Writer};
 
-/// Slots of a landing arena: what one prefill life may have on the way, in pages.
-const ARENA_SLOTS: u32 = 128;
+/// Slots of a landing arena, at most: what one prefill life may have on the way, in pages.
+const ARENA_SLOTS_MAX: u32 = 128;
+/// Bytes of a landing arena, where that leaves room for two batches.
+const ARENA_BYTES: u64 = 128 << 20;
 /// Pages of one batch, at most.
 const BATCH_PAGES: usize = 16;
 /// Arenas that the memory beside the pool is reckoned for.
@@ -74,7 +76,7 @@ impl DecodeConfig {
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Decode)?;
-    let beside = |layout: &KvLayout| ARENAS * arena_bytes(layout);
+    let beside = |layout: &KvLayout| ARENAS * arena_bytes(layout, usize::MAX);
     let foundation = Foundation::lay(&config.engine, handoff::Role::Decode, beside)?;
     let pages = foundation.pool.size();
     let machine = Config {
@@ -97,7 +99,7 @@ pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), Worke
         }
     };
     let limits = Limits {
-        bytes_max: ARENAS_MAX * arena_bytes(foundation.kv.layout()),
+        bytes_max: ARENAS_MAX * arena_bytes(foundation.kv.layout(), pages),
     };
     let parent = config.fabric_dir.clone().unwrap_or_else(std::env::temp_dir);
     let receiver = ShmReceiver::new(&parent, foundation.mint.lend(), limits).map_err(|source| {
@@ -130,6 +132,40 @@ pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), Worke
     ended
 }
 
-fn arena_bytes(layout: &KvLayout) -> u64 {
-    u64::from(ARENA_SLOTS) * layout.page_bytes() as u64
+/// What transfers of one prefill life need, and no more than the pool could be granted for.
+fn arena_slots(layout: &KvLayout, pool_pages: usize) -> u32 {
+    let fit = ARENA_BYTES / layout.page_bytes() as u64;
+    let slots = fit.clamp(2 * BATCH_PAGES as u64, u64::from(ARENA_SLOTS_MAX));
+    slots.min(pool_pages as u64) as u32
+}
+
+fn arena_bytes(layout: &KvLayout, pool_pages: usize) -> u64 {
+    u64::from(arena_slots(layout, pool_pages)) * layout.page_bytes() as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_arena_holds_two_batches_and_never_more_than_the_pool_or_its_bytes() {
+        let layout = |page_size| KvLayout {
+            layers: 30,
+            kv_heads: 3,
+            head_dim: 64,
+            page_size,
+        };
+        assert_eq!(arena_slots(&layout(16), 640), 128);
+        assert_eq!(arena_slots(&layout(16), 20), 20);
+        assert_eq!(
+            arena_slots(&layout(128), 640),
+            45,
+            "128 MiB of pages of 2.8 MiB"
+        );
+        assert_eq!(
+            arena_slots(&layout(1024), 640),
+            32,
+            "two batches of pages of 22.5 MiB"
+        );
+    }
 }
