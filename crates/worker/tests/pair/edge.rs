@@ -51,6 +51,8 @@ impl Running {
 pub struct Shape {
     pub prefill: EngineConfig,
     pub decode: EngineConfig,
+    /// Where prefill dials, if not where decode listens.
+    pub decode_at: Option<Addr>,
 }
 
 impl Shape {
@@ -65,6 +67,7 @@ impl Shape {
         Self {
             prefill: engine.clone(),
             decode: engine,
+            decode_at: None,
         }
     }
 }
@@ -94,7 +97,7 @@ impl Pair {
         let stop = config.stop.clone();
         let decode = start(stop, move |ready| decode::run(config, ready));
 
-        let decodes = vec![decode.addr()];
+        let decodes = vec![with.decode_at.unwrap_or(decode.addr())];
         let mut config = prefill::PrefillConfig::new(with.prefill, addr("p"), decodes, &certs);
         config.trace = Some(dir.path().join("prefill.trace"));
         let stop = config.stop.clone();

@@ -1,6 +1,7 @@
 //! Prefill and decode as they are shipped, with control connections, certificates and shared
 //! memory between them. The gateway is played by its real machine.
 
+mod cut;
 mod edge;
 mod golden_answers;
 mod liar;
