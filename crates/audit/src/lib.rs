@@ -1,0 +1,2 @@
+//! Judgements about a fleet: is it safe to promote?
+#![forbid(unsafe_code)]

@@ -1,0 +1,2 @@
+//! The world around the shipped state machines, its properties and its explorers.
+#![forbid(unsafe_code)]

@@ -1,0 +1,36 @@
+//! The laboratory, a second binary that is never shipped.
+//!
+//! `check` explores the shipped state machines within named bounds, `reproduce` shows the incident
+//! on real weights with each safeguard taken away and put back. Nothing that ships depends on this
+//! crate.
+#![forbid(unsafe_code)]
+
+mod check;
+mod reproduce;
+
+use clap::{Parser, Subcommand};
+use std::process::ExitCode;
+
+/// The laboratory of Cofferdam: checks the code that runs, and reproduces what went wrong elsewhere.
+#[derive(Debug, Parser)]
+#[command(name = "cofferdam-lab", version, max_term_width = 100)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Explore the shipped state machines within a named bound.
+    Check(check::Check),
+    /// Reproduce a real incident, with each safeguard taken away and put back.
+    Reproduce(reproduce::Reproduce),
+}
+
+/// Runs the command that was typed.
+pub fn main() -> ExitCode {
+    match Cli::parse().command {
+        Command::Check(check) => check.run(),
+        Command::Reproduce(reproduce) => reproduce.run(),
+    }
+}
