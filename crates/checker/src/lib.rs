@@ -1,2 +1,4 @@
 //! The world around the shipped state machines, its properties and its explorers.
 #![forbid(unsafe_code)]
+
+pub mod model;

@@ -1,0 +1,156 @@
+//! What an explorer needs to know of a world, and what a step has to say.
+//!
+//! The explorers know nothing of pages or handoffs; the world knows nothing of queues, hashes or
+//! fixpoints. This page is all that they share.
+
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+use std::fmt::{Debug, Display};
+
+/// A world that can be explored.
+pub trait Model: Sync {
+    /// A whole world. Not `Clone`: the ledgers in it are linear, it is forked.
+    type State: Send + Sync;
+    /// One thing that may happen next.
+    type Act: Clone + Debug + Display + PartialEq + Serialize + DeserializeOwned + Send + Sync;
+
+    /// The world in which exploration begins, and what was noted on the way there.
+    fn initial(&self) -> (Self::State, Notes);
+
+    /// Everything that may happen next, always in the same order.
+    fn acts(&self, state: &mut Self::State, out: &mut Vec<Self::Act>);
+
+    /// Whether it is a fault: progress (H-11) may not count on it.
+    fn is_fault(&self, act: &Self::Act) -> bool;
+
+    /// Lets it happen. Violations and situations go to `notes`.
+    fn apply(&self, state: &mut Self::State, act: &Self::Act, notes: &mut Notes);
+
+    /// An equal world.
+    fn fork(&self, state: &mut Self::State) -> Self::State;
+
+    /// Whether nothing is going on: every request ended, every page back (H-10, H-11).
+    fn at_rest(&self, state: &mut Self::State) -> bool;
+
+    /// Whether it waits for something that the bound does not allow: what follows is not explored,
+    /// and progress does not ask for it.
+    fn out_of_bounds(&self, state: &mut Self::State) -> bool;
+
+    /// Canonical bytes: equal for equal worlds, up to the names of tags, ids and epochs.
+    fn encode(&self, state: &Self::State, out: &mut Vec<u8>);
+
+    /// What a step did, for a reader: who did what, which page, which tag, what was in it, whose it
+    /// was. A line each.
+    fn describe(
+        &self,
+        before: &mut Self::State,
+        act: &Self::Act,
+        after: &mut Self::State,
+    ) -> Vec<String>;
+}
+
+/// What happened on a step that is no part of the state: interesting situations, the clauses that
+/// were judged, and the first one that was broken.
+#[derive(Clone, Debug, Default)]
+pub struct Notes {
+    /// Interesting situations, each once, by their names in [`crate::situations`].
+    pub seen: Vec<&'static str>,
+    /// Clauses that were evaluated, on something that they speak about.
+    pub checked: Clauses,
+    /// The first clause that does not hold.
+    pub violation: Option<Violation>,
+}
+
+/// A clause that does not hold.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Violation {
+    /// `H-…`, as in the specification.
+    pub clause: &'static str,
+    /// What is wrong, with expected and got.
+    pub what: String,
+}
+
+impl Display for Violation {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}: {}", self.clause, self.what)
+    }
+}
+
+impl Notes {
+    /// An interesting situation.
+    pub fn saw(&mut self, situation: &'static str) {
+        if !self.seen.contains(&situation) {
+            self.seen.push(situation);
+        }
+    }
+
+    /// The clause was evaluated here; `holds` is the verdict. The first violation stays.
+    pub fn check(&mut self, clause: &'static str, holds: bool, what: impl FnOnce() -> String) {
+        self.checked.insert(clause);
+        if !holds && self.violation.is_none() {
+            self.violation = Some(Violation {
+                clause,
+                what: what(),
+            });
+        }
+    }
+
+    /// The clause is broken.
+    pub fn violates(&mut self, clause: &'static str, what: impl Into<String>) {
+        self.check(clause, false, || what.into());
+    }
+
+    /// Forgets everything, for the next step.
+    pub fn clear(&mut self) {
+        self.seen.clear();
+        self.checked = Clauses::default();
+        self.violation = None;
+    }
+}
+
+/// The clauses that there are, in the specification's order.
+pub const CLAUSES: [&str; 16] = [
+    "H-1", "H-2", "H-3", "H-5", "H-6", "H-7", "H-8", "H-9", "H-10", "H-11", "H-13", "H-14", "H-15",
+    "H-16", "H-17", "H-18",
+];
+
+/// A set of clauses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Clauses(u32);
+
+impl Clauses {
+    /// Adds one; an unknown name is a bug in a property.
+    pub fn insert(&mut self, clause: &'static str) {
+        let at = CLAUSES.iter().position(|known| *known == clause);
+        self.0 |= 1 << at.expect("a clause of the specification");
+    }
+
+    /// Those in it, in order.
+    pub fn iter(self) -> impl Iterator<Item = &'static str> {
+        let named = CLAUSES.into_iter().enumerate();
+        named
+            .filter(move |(at, _)| self.0 & (1 << at) != 0)
+            .map(|(_, name)| name)
+    }
+
+    /// Both together.
+    pub fn union(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_violation_stays_and_every_clause_is_counted() {
+        let mut notes = Notes::default();
+        notes.check("H-10", true, || unreachable!());
+        notes.violates("H-1", "first");
+        notes.violates("H-2", "second");
+        let checked: Vec<_> = notes.checked.iter().collect();
+        assert_eq!(checked, ["H-1", "H-2", "H-10"]);
+        assert_eq!(notes.violation.unwrap().to_string(), "H-1: first");
+    }
+}
