@@ -1,4 +1,5 @@
 //! The world around the shipped state machines, its properties and its explorers.
 #![forbid(unsafe_code)]
 
+pub mod encode;
 pub mod model;

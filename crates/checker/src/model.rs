@@ -3,6 +3,7 @@
 //! The explorers know nothing of pages or handoffs; the world knows nothing of queues, hashes or
 //! fixpoints. This page is all that they share.
 
+use crate::encode::Canonical;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::{Debug, Display};
@@ -37,7 +38,8 @@ pub trait Model: Sync {
     fn out_of_bounds(&self, state: &mut Self::State) -> bool;
 
     /// Canonical bytes: equal for equal worlds, up to the names of tags, ids and epochs.
-    fn encode(&self, state: &Self::State, out: &mut Vec<u8>);
+    /// The world serializes itself and calls [`Canonical::value`] once.
+    fn encode(&self, state: &Self::State, out: &mut Canonical);
 
     /// What a step did, for a reader: who did what, which page, which tag, what was in it, whose it
     /// was. A line each.
