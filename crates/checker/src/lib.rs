@@ -3,3 +3,6 @@
 
 pub mod encode;
 pub mod model;
+pub mod search;
+#[cfg(test)]
+mod toy;

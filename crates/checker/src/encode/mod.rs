@@ -111,6 +111,16 @@ impl Canonical {
         self.cuts.clear();
     }
 
+    /// The same bytes and sections, without the space that writing them took.
+    pub fn copy(&self) -> Self {
+        let (bytes, cuts) = (self.bytes.clone(), self.cuts.clone());
+        Self {
+            bytes,
+            cuts,
+            raw: Raw::default(),
+        }
+    }
+
     /// The bytes: equal for equal worlds.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes

@@ -20,10 +20,12 @@ pub(crate) enum Class {
     DecodeTag,
     PrefillOp,
     DecodeOp,
+    /// When a cached page was last used.
+    Use,
 }
 
 impl Class {
-    pub const COUNT: usize = 11;
+    pub const COUNT: usize = Self::Use as usize + 1;
 }
 
 /// In whose state we are: the same type names different things in P and in D.
@@ -89,34 +91,36 @@ impl Rules {
     }
 }
 
+/// The names are listed, with the spaces that they belong to, in the handoff's ids.
 fn rule(name: &'static str, scope: Scope) -> Rule {
     let class = match name {
         "Epoch" => Class::Epoch,
         "Conn" => Class::Conn,
-        "AttemptId" => Class::Attempt,
-        "OfferId" => Class::Offer,
-        "HandoffId" => Class::Handoff,
+        "AttemptId" | "AttemptMark" => Class::Attempt,
+        "OfferId" | "JobKey" => Class::Offer,
+        "HandoffId" | "HandoffKey" => Class::Handoff,
         "ArenaId" => Class::Arena,
-        "SubmissionId" => Class::Submission,
+        "SubmissionId" | "SubmissionKey" => Class::Submission,
         // What one says to the other is always about D's pages.
         "StatedTag" => Class::DecodeTag,
         "Tag" => scope.of(Class::PrefillTag, Class::DecodeTag, name),
         "OpId" => scope.of(Class::PrefillOp, Class::DecodeOp, name),
         "OwnerId" => scope.of(Class::Offer, Class::Handoff, name),
-        _ => return plain(name, scope),
+        "UseStamp" => Class::Use,
+        _ => return plain(name),
     };
     Rule::Id(class)
 }
 
-/// What is no identifier.
-fn plain(name: &'static str, scope: Scope) -> Rule {
+/// What is no identifier. Request ids are not: a world finds its client by them.
+fn plain(name: &'static str) -> Rule {
     match name {
+        // The configuration never changes.
         "Prefill" => Rule::In(Scope::Prefill, &["config"]),
         "Decode" => Rule::In(Scope::Decode, &["config"]),
         "Gateway" => Rule::In(Scope::World, &["config"]),
-        // Minted from, and nothing else.
-        "Counter" | "PoolId" => Rule::Left,
-        "Ledger" => Rule::In(scope, &["last_tag", "last_op"]),
+        // Larger than all that were minted from them, and minted from is all that they are.
+        "LastId" | "LastAttempt" | "LastTag" | "LastOp" => Rule::Left,
         _ => Rule::Plain,
     }
 }
