@@ -10,6 +10,7 @@
 #![forbid(unsafe_code)]
 
 pub mod codec;
+mod decisions;
 pub mod decode;
 pub mod gateway;
 mod id;
@@ -18,6 +19,7 @@ mod message;
 pub mod prefill;
 mod prefix;
 
+pub use decisions::{Arrived, Decisions};
 pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
 pub use limit::{Capacity, Limit};
 pub use message::{
@@ -25,6 +27,7 @@ pub use message::{
     GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, PrefillToDecode,
     PrefillToGateway, Refusal, Rejection, Role, Spec, Stage, StatedPage, digest,
 };
+pub use pages::Sound;
 
 /// A connection was refused or ended by us; the driver closes it and logs why.
 #[derive(

@@ -20,7 +20,7 @@ pub struct Capacity {
 
 impl Capacity {
     /// Measures a pool that exists.
-    pub fn of(pool: &Pool, role: Role, context: u32) -> Self {
+    pub fn of<J: pages::Decisions>(pool: &Pool<J>, role: Role, context: u32) -> Self {
         Self {
             role,
             pages: pool.size() as u32,

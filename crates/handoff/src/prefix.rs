@@ -2,27 +2,32 @@
 //! token by token on a hit (H-13). It holds one share of each page; pages are evicted, least
 //! recently used first, when a reservation needs them.
 
-use pages::{Domain, Grant, Misuse, Owner, Pool, Share};
+use pages::{Decisions, Domain, Grant, Misuse, Owner, Pool, Share};
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Chained hash of a prefix: the key of its last page.
 type Key = [u8; 32];
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 struct Entry {
     domain: Domain,
     parent: Option<Key>,
     tokens: Vec<u32>,
     share: Share,
-    used: u64,
+    used: UseStamp,
 }
 
+/// A moment of use: the larger is the later.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+struct UseStamp(u64);
+
 /// See the module's documentation.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(crate) struct PrefixIndex {
     secret: [u8; 32],
     entries: BTreeMap<Key, Entry>,
-    clock: u64,
+    clock: UseStamp,
 }
 
 impl PrefixIndex {
@@ -30,7 +35,7 @@ impl PrefixIndex {
         Self {
             secret,
             entries: BTreeMap::new(),
-            clock: 0,
+            clock: UseStamp(0),
         }
     }
 
@@ -45,9 +50,9 @@ impl PrefixIndex {
     }
 
     /// Pins the cached pages of the longest known prefix of `tokens`, at most `most` pages.
-    pub fn pin(
+    pub fn pin<J: Decisions>(
         &mut self,
-        pool: &mut Pool,
+        pool: &mut Pool<J>,
         domain: Domain,
         tokens: &[u32],
         most: usize,
@@ -73,7 +78,7 @@ impl PrefixIndex {
         }
         // The deepest page is the oldest, so that a prefix is evicted from its end.
         for key in path.iter().rev() {
-            self.clock += 1;
+            self.clock.0 += 1;
             let used = self.clock;
             if let Some(entry) = self.entries.get_mut(key) {
                 entry.used = used;
@@ -84,9 +89,9 @@ impl PrefixIndex {
 
     /// Publishes full pages `grants` (ordinals from `first` on) of a committed prompt. What became
     /// a cached page comes back as a share for its owner, in place of the grant.
-    pub fn publish(
+    pub fn publish<J: Decisions>(
         &mut self,
-        pool: &mut Pool,
+        pool: &mut Pool<J>,
         owner: Owner,
         tokens: &[u32],
         first: usize,
@@ -99,7 +104,7 @@ impl PrefixIndex {
         }
         let mut pages = Vec::with_capacity(grants.len());
         // As for a hit: the deepest page is the oldest.
-        self.clock += grants.len() as u64;
+        self.clock.0 += grants.len() as u64;
         for (index, grant) in grants.into_iter().enumerate() {
             let start = (first + index) * size;
             let Some(page) = tokens.get(start..start + size) else {
@@ -115,7 +120,7 @@ impl PrefixIndex {
                     misuse
                 })?;
                 let kept = pool.share(&share, owner.domain)?;
-                let used = self.clock - index as u64;
+                let used = UseStamp(self.clock.0 - index as u64);
                 let (domain, tokens) = (owner.domain, page.to_vec());
                 self.entries.insert(
                     key,
@@ -136,14 +141,15 @@ impl PrefixIndex {
 
     /// Evicts cached pages that nobody reads, least recently used first, until `n` pages are free
     /// or wait to be zeroed only; none if that many cannot be had.
-    pub fn make_room(&mut self, pool: &mut Pool, n: usize) -> Result<(), Misuse> {
+    pub fn make_room<J: Decisions>(&mut self, pool: &mut Pool<J>, n: usize) -> Result<(), Misuse> {
         let short = n.saturating_sub(pool.counts().free + pool.to_scrub().len());
         if short == 0 {
             return Ok(());
         }
         let unread = |(_, entry): &(&Key, &Entry)| pool.evictable(&entry.share);
         let unread = self.entries.iter().filter(unread);
-        let mut oldest: Vec<(u64, Key)> = unread.map(|(key, entry)| (entry.used, *key)).collect();
+        let mut oldest: Vec<(UseStamp, Key)> =
+            unread.map(|(key, entry)| (entry.used, *key)).collect();
         if oldest.len() < short {
             return Ok(());
         }
@@ -157,14 +163,14 @@ impl PrefixIndex {
     }
 
     /// Pages that could be had by eviction.
-    pub fn evictable(&self, pool: &Pool) -> usize {
+    pub fn evictable<J: Decisions>(&self, pool: &Pool<J>) -> usize {
         self.entries
             .values()
             .filter(|entry| pool.evictable(&entry.share))
             .count()
     }
 
-    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+    pub fn fork_for_checker<J: Decisions>(&self, pool: &Pool<J>) -> Self {
         let fork = |entry: &Entry| Entry {
             domain: entry.domain,
             parent: entry.parent,
@@ -185,14 +191,14 @@ impl PrefixIndex {
 }
 
 /// A page of a sequence: its own, or one that it shares.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(crate) enum Page {
     Own(Grant),
     Shared(Share),
 }
 
 impl Page {
-    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+    pub fn fork_for_checker<J: Decisions>(&self, pool: &Pool<J>) -> Self {
         match self {
             Self::Own(grant) => Self::Own(pool.fork_grant_for_checker(grant)),
             Self::Shared(share) => Self::Shared(pool.fork_share_for_checker(share)),
@@ -200,7 +206,7 @@ impl Page {
     }
 
     /// Gives the page back.
-    pub fn give_back(self, pool: &mut Pool) -> Result<(), Misuse> {
+    pub fn give_back<J: Decisions>(self, pool: &mut Pool<J>) -> Result<(), Misuse> {
         match self {
             Self::Own(grant) => pool.release(grant).map_err(|(_, misuse)| misuse),
             Self::Shared(share) => pool.unshare(share).map_err(|(_, misuse)| misuse),

@@ -2,6 +2,7 @@
 
 use crate::identity::PoolId;
 use crate::{PageId, Tag};
+use serde::ser::SerializeStruct;
 use std::cmp::Ordering;
 use std::collections::BTreeSet;
 use std::hash::{Hash, Hasher};
@@ -121,6 +122,14 @@ macro_rules! linear_handle {
         impl Ord for $name {
             fn cmp(&self, other: &Self) -> Ordering {
                 (self.page, self.tag).cmp(&(other.page, other.tag))
+            }
+        }
+        impl serde::Serialize for $name {
+            fn serialize<S: serde::Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                let mut fields = serializer.serialize_struct(stringify!($name), 2)?;
+                fields.serialize_field("page", &self.page)?;
+                fields.serialize_field("tag", &self.tag)?;
+                fields.end()
             }
         }
         impl Hash for $name {

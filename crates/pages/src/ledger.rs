@@ -1,10 +1,12 @@
 //! The ledger itself: plain data, one record and one seal a page.
 
-use crate::{Misuse, Owner, OwnerId, PageId, Tag, WriterLife};
+use crate::id::{LastOp, LastTag, OpNo};
+use crate::{Decisions, Misuse, Owner, OwnerId, PageId, Pending, Tag, WriterLife};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a page (handoff.md, "Page states").
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub enum State {
     /// No writer, no reader, seal unwritten.
     Free,
@@ -21,7 +23,7 @@ pub enum State {
 }
 
 /// Why a page is in quarantine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub enum Reason {
     /// Local steps, copies or sends that name it have not ended.
     Operations,
@@ -34,7 +36,7 @@ pub enum Reason {
 }
 
 /// The record beside a page, written only by the owner of the pool.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub struct Seal {
     /// Index of the page in its sequence.
     pub ordinal: u32,
@@ -45,7 +47,7 @@ pub struct Seal {
 }
 
 /// Pages in every state. Their sum is the pool, always (H-10).
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
 pub struct Counts {
     /// Free pages.
     pub free: usize,
@@ -102,7 +104,7 @@ pub struct Holder {
     pub open: Vec<WriterLife>,
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub(crate) struct Record {
     pub state: State,
     pub owner: Option<Owner>,
@@ -130,20 +132,18 @@ impl Record {
         owner.is_none_or(|id| self.owner.is_some_and(|own| own.id == id))
     }
 
-    /// What the page is in quarantine for, if its owner ended now.
-    fn pending(&self) -> Option<Reason> {
-        if self.reads > 0 || self.writes > 0 {
-            Some(Reason::Operations)
-        } else if !self.open.is_empty() {
-            Some(Reason::Writers)
-        } else {
-            None
+    /// What somebody may still do to the page.
+    pub fn pending(&self) -> Pending {
+        Pending {
+            reads: self.reads,
+            writes: self.writes,
+            writers: self.open.len(),
         }
     }
 }
 
 /// Pages that an operation in flight reads, and pages that it writes; each at most once.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub(crate) struct Operation {
     pub reads: Vec<PageId>,
     pub writes: Vec<PageId>,
@@ -162,8 +162,11 @@ impl Operation {
     }
 }
 
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub(crate) struct Ledger {
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[serde(bound = "")]
+pub(crate) struct Ledger<J> {
+    #[serde(skip)]
+    pub decisions: J,
     pub page_size: u16,
     pub scrub: bool,
     pub records: Vec<Record>,
@@ -172,23 +175,23 @@ pub(crate) struct Ledger {
     pub tags: Vec<Option<Tag>>,
     pub free: BTreeSet<PageId>,
     pub to_scrub: BTreeSet<PageId>,
-    pub ops: BTreeMap<u64, Operation>,
+    pub ops: BTreeMap<OpNo, Operation>,
     /// Every (writer, page) of the records' `open` and `closed`, so that a proof costs what it
     /// concerns and not the whole pool.
     pub writers: BTreeSet<(WriterLife, PageId)>,
     pub counts: Counts,
-    pub last_tag: u64,
-    /// 64 bits: at a thousand million operations a second they last for five centuries.
-    pub last_op: u64,
+    pub last_tag: LastTag,
+    pub last_op: LastOp,
     pub dropped_grants: u64,
     pub dropped_shares: u64,
     pub refused_proofs: u64,
 }
 
-impl Ledger {
-    pub fn new(pages: u32, page_size: u16, scrub: bool) -> Self {
+impl<J: Decisions> Ledger<J> {
+    pub fn new(pages: u32, page_size: u16, scrub: bool, decisions: J) -> Self {
         let n = pages as usize;
         Self {
+            decisions,
             page_size,
             scrub,
             records: vec![FREE; n],
@@ -202,8 +205,8 @@ impl Ledger {
                 free: n,
                 ..Counts::default()
             },
-            last_tag: 0,
-            last_op: 0,
+            last_tag: LastTag(0),
+            last_op: LastOp(0),
             dropped_grants: 0,
             dropped_shares: 0,
             refused_proofs: 0,
@@ -219,7 +222,7 @@ impl Ledger {
     /// The record of `page`, if `tag` is its present tag.
     pub fn tagged(&self, page: PageId, tag: Tag) -> Result<&Record, Misuse> {
         let record = self.record(page)?;
-        if self.tags[page.index()] == Some(tag) {
+        if self.decisions.same_grant(tag, self.tags[page.index()]) {
             Ok(record)
         } else {
             Err(Misuse::StaleHandle(page))
@@ -236,9 +239,11 @@ impl Ledger {
     /// Takes the lowest free page under a tag never used before. The caller has checked that
     /// there is one.
     pub fn take(&mut self, owner: Owner) -> Option<(PageId, Tag)> {
-        let page = self.free.pop_first()?;
-        self.last_tag = self.last_tag.checked_add(1)?;
-        let tag = Tag(std::num::NonZeroU64::new(self.last_tag)?);
+        let page = *self.free.first()?;
+        let number = self.decisions.next_tag(self.last_tag.0, page)?;
+        let tag = Tag(std::num::NonZeroU64::new(number)?);
+        self.last_tag = LastTag(number);
+        self.free.remove(&page);
         self.set_state(page, State::Reserved);
         self.records[page.index()].owner = Some(owner);
         self.tags[page.index()] = Some(tag);
@@ -248,7 +253,7 @@ impl Ledger {
     /// Ends ownership: to Free if nothing is pending, otherwise to quarantine until it is.
     pub fn end_ownership(&mut self, page: PageId) {
         let record = &self.records[page.index()];
-        let next = match record.pending() {
+        let next = match self.decisions.waits_for(record.pending()) {
             Some(reason) => State::Quarantined(reason),
             None if self.scrub && record.state != State::Quarantined(Reason::Scrub) => {
                 self.to_scrub.insert(page);
@@ -284,13 +289,13 @@ impl Ledger {
         for page in &operation.writes {
             self.records[page.index()].writes += 1;
         }
-        self.last_op += 1;
-        self.ops.insert(self.last_op, operation);
-        self.last_op
+        self.last_op.0 += 1;
+        self.ops.insert(OpNo(self.last_op.0), operation);
+        self.last_op.0
     }
 
     pub fn end(&mut self, op: u64) -> Result<(), Misuse> {
-        let operation = self.ops.remove(&op).ok_or(Misuse::UnknownOp(op))?;
+        let operation = self.ops.remove(&OpNo(op)).ok_or(Misuse::UnknownOp(op))?;
         for page in &operation.reads {
             self.records[page.index()].reads -= 1;
         }
@@ -379,7 +384,7 @@ mod tests {
             domain: Domain::new(1),
             lane: 0,
         };
-        let mut ledger = Ledger::new(1, 4, false);
+        let mut ledger = Ledger::new(1, 4, false, crate::Sound);
         let (page, _tag) = ledger.take(owner).expect("a free page");
         ledger.open(page, &[writer(0), writer(1), writer(2)]);
         ledger.close(writer(0), id);
@@ -393,7 +398,7 @@ mod tests {
         ledger.close(writer(1), id);
         assert_eq!(ledger.free.len(), 0);
         ledger.close(writer(2), id);
-        (ledger.last_tag, ledger.last_op) = (0, 0);
-        assert_eq!(ledger, Ledger::new(1, 4, false));
+        (ledger.last_tag, ledger.last_op) = (LastTag(0), LastOp(0));
+        assert_eq!(ledger, Ledger::new(1, 4, false, crate::Sound));
     }
 }

@@ -22,6 +22,7 @@
 #![forbid(unsafe_code)]
 
 mod changes;
+mod decisions;
 mod error;
 mod grant;
 mod id;
@@ -34,6 +35,7 @@ mod sharing;
 mod table;
 mod verify;
 
+pub use decisions::{Decisions, Pending, Sound};
 pub use error::{Misuse, Shortage, VerifyFault};
 pub use grant::{Grant, Share};
 pub use id::{Domain, Epoch, OpId, Owner, OwnerId, PageId, StatedTag, Tag, WriterLife};

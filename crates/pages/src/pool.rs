@@ -5,8 +5,8 @@ use crate::grant::{Bin, Dropped};
 use crate::identity::PoolId;
 use crate::ledger::{Ledger, Operation, Record};
 use crate::{
-    FenceMint, Grant, Misuse, OpId, Owner, OwnerId, PageId, Reason, Scope, Seal, Shortage, State,
-    WriterGone, WriterLife,
+    Decisions, FenceMint, Grant, Misuse, OpId, Owner, OwnerId, PageId, Reason, Scope, Seal,
+    Shortage, Sound, State, WriterGone, WriterLife,
 };
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -26,10 +26,13 @@ pub struct Config {
 ///
 /// Two pools are equal if their ledgers are. A handle that was dropped is part of the ledger only
 /// after the next call that takes the pool as `&mut`; until then no page of it is free either.
-#[derive(Debug)]
-pub struct Pool {
-    pub(crate) ledger: Ledger,
+#[derive(Debug, serde::Serialize)]
+#[serde(bound = "")]
+pub struct Pool<J = Sound> {
+    pub(crate) ledger: Ledger<J>,
+    #[serde(skip)]
     pub(crate) bin: Bin,
+    #[serde(skip)]
     pub(crate) changes: Changes,
 }
 
@@ -39,10 +42,20 @@ impl Pool {
     /// # Panics
     /// If `page_size` is zero: no token would fit anywhere.
     pub fn new(config: Config) -> (Pool, FenceMint) {
+        Self::with_decisions(config, Sound)
+    }
+}
+
+impl<J: Decisions> Pool<J> {
+    /// The same under other decisions, for a laboratory.
+    ///
+    /// # Panics
+    /// If `page_size` is zero.
+    pub fn with_decisions(config: Config, decisions: J) -> (Self, FenceMint) {
         assert!(config.page_size > 0, "a page has at least one token slot");
         let id = PoolId::mint();
         let pool = Pool {
-            ledger: Ledger::new(config.pages, config.page_size, config.scrub),
+            ledger: Ledger::new(config.pages, config.page_size, config.scrub, decisions),
             bin: Bin::new(id),
             changes: Changes::default(),
         };
@@ -56,7 +69,7 @@ impl Pool {
             wanted: n,
             free: self.ledger.free.len(),
         };
-        if n > shortage.free || self.ledger.last_tag.checked_add(n as u64).is_none() {
+        if n > shortage.free || self.ledger.last_tag.0.checked_add(n as u64).is_none() {
             return Err(shortage);
         }
         self.changes.reserved(owner.id, n);
@@ -109,7 +122,7 @@ impl Pool {
         let record = self.own(grant, "Reserved or Granted", |state| {
             matches!(state, State::Reserved | State::Granted)
         })?;
-        if record.writes > 0 || !record.open.is_empty() {
+        if !self.ledger.decisions.may_seal(record.pending()) {
             return Err(busy(grant.page(), record));
         }
         self.check_fill(grant.page(), seal.filled, 0)?;
@@ -208,7 +221,7 @@ impl Pool {
 }
 
 /// What the calls have in common.
-impl Pool {
+impl<J: Decisions> Pool<J> {
     /// The record behind a grant: of this pool, of its present tag, in a fitting state.
     pub(crate) fn own(
         &self,
@@ -305,23 +318,23 @@ pub(crate) fn busy(page: PageId, record: &Record) -> Misuse {
     }
 }
 
-impl PartialEq for Pool {
+impl<J: Decisions> PartialEq for Pool<J> {
     fn eq(&self, other: &Self) -> bool {
         self.ledger == other.ledger
     }
 }
-impl Eq for Pool {}
-impl PartialOrd for Pool {
+impl<J: Decisions> Eq for Pool<J> {}
+impl<J: Decisions> PartialOrd for Pool<J> {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
-impl Ord for Pool {
+impl<J: Decisions> Ord for Pool<J> {
     fn cmp(&self, other: &Self) -> Ordering {
         self.ledger.cmp(&other.ledger)
     }
 }
-impl Hash for Pool {
+impl<J: Decisions> Hash for Pool<J> {
     fn hash<H: Hasher>(&self, state: &mut H) {
         self.ledger.hash(state);
     }

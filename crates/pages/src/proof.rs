@@ -71,7 +71,7 @@ impl fmt::Debug for WriterGone {
 ///     mint.clone() // lending it on is a decision that should be read as one: `lend`
 /// }
 /// ```
-#[derive(PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize)]
 pub struct FenceMint(PoolId);
 
 impl FenceMint {

@@ -2,10 +2,11 @@
 
 use crate::grant::Bin;
 use crate::{
-    Counts, FenceMint, Grant, Holder, Misuse, PageId, Pool, Seal, Share, State, WriterGone,
+    Counts, Decisions, FenceMint, Grant, Holder, Misuse, PageId, Pool, Seal, Share, State,
+    WriterGone,
 };
 
-impl Pool {
+impl<J: Decisions> Pool<J> {
     /// Token slots a page.
     pub fn page_size(&self) -> u16 {
         self.ledger.page_size
@@ -86,8 +87,8 @@ impl Pool {
 /// handles act in it alone; operations, proofs and block tables are data and are simply copied, and
 /// must not be carried from one world into another.
 #[doc(hidden)]
-impl Pool {
-    pub fn fork_for_checker(&mut self) -> Pool {
+impl<J: Decisions> Pool<J> {
+    pub fn fork_for_checker(&mut self) -> Self {
         self.sweep();
         Pool {
             ledger: self.ledger.clone(),

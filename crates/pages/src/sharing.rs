@@ -1,9 +1,9 @@
 //! Cached pages: immutable, shared by reference count inside one isolation domain (H-13).
 
 use crate::pool::busy;
-use crate::{Domain, Grant, Misuse, Pool, Share, State};
+use crate::{Decisions, Domain, Grant, Misuse, Pool, Share, State};
 
-impl Pool {
+impl<J: Decisions> Pool<J> {
     /// Gives up exclusive ownership of a sealed, full page: from now on it is immutable and shared
     /// inside its domain. The publisher goes on reading it through the share it gets.
     pub fn publish(&mut self, grant: Grant) -> Result<Share, (Grant, Misuse)> {
@@ -23,7 +23,7 @@ impl Pool {
 
     fn may_publish(&self, grant: &Grant) -> Result<(), Misuse> {
         let record = self.own(grant, "Sealed", |state| state == State::Sealed)?;
-        if record.writes > 0 || !record.open.is_empty() {
+        if !self.ledger.decisions.may_seal(record.pending()) {
             return Err(busy(grant.page(), record));
         }
         let filled = self.ledger.seals[grant.page().index()].filled;
@@ -45,7 +45,7 @@ impl Pool {
         let shares = self.shares_of(of)?;
         let record = &mut self.ledger.records[page.index()];
         match record.owner {
-            Some(owner) if owner.domain == domain => {}
+            Some(owner) if self.ledger.decisions.may_share(owner.domain, domain) => {}
             owner => {
                 return Err(Misuse::ForeignDomain {
                     page,
@@ -81,8 +81,9 @@ impl Pool {
         if let Err(misuse) = self.shares_of(&share) {
             return Err((share, misuse));
         }
+        let decisions = self.ledger.decisions;
         let record = &mut self.ledger.records[page.index()];
-        if record.reads > 0 || record.shares > 1 {
+        if !decisions.may_evict(record.reads, record.shares) {
             let misuse = busy(page, record);
             return Err((share, misuse));
         }
@@ -98,8 +99,10 @@ impl Pool {
 
     /// Whether nobody but the holder of this share uses the page.
     pub fn evictable(&self, share: &Share) -> bool {
-        let page = share.page().index();
-        self.shares_of(share) == Ok(1) && self.ledger.records[page].reads == 0
+        self.shares_of(share).is_ok_and(|shares| {
+            let reads = self.ledger.records[share.page().index()].reads;
+            self.ledger.decisions.may_evict(reads, shares)
+        })
     }
 
     /// How many references the page of this share has, this one included.

@@ -3,11 +3,12 @@
 
 use crate::identity::{PoolId, not_compared};
 use crate::{Grant, Owner, PageId, Share, Tag};
+use serde::Serialize;
 use std::collections::BTreeSet;
 
 /// Which pages hold the tokens of one sequence, in order. Plain data; worth nothing until
 /// [`crate::Pool::verify`] has checked it.
-#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub struct BlockTable {
     pub(crate) owner: Owner,
     pub(crate) page_size: u16,
@@ -16,10 +17,11 @@ pub struct BlockTable {
     pub(crate) shared: usize,
     pub(crate) tokens: u32,
     pub(crate) origin: Origin,
+    #[serde(skip)]
     pub(crate) checked: Checked,
 }
 
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub(crate) struct Entry {
     pub page: PageId,
     pub tag: Tag,
@@ -28,7 +30,7 @@ pub(crate) struct Entry {
 
 /// Whose pages the entries are. Tags and page numbers of two pools may coincide, so the names
 /// alone would not say.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub(crate) enum Origin {
     /// No entry yet.
     Nothing,

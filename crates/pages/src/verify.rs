@@ -2,7 +2,7 @@
 //! type, not a habit).
 
 use crate::table::{Checked, Entry, Origin};
-use crate::{BlockTable, PageId, Pool, State, Tag, VerifyFault};
+use crate::{BlockTable, Decisions, PageId, Pool, State, Tag, VerifyFault};
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -39,7 +39,7 @@ pub struct Verified<'p> {
     sequences: Vec<VerifiedSequence<'p>>,
     page_size: u16,
     looked_at: usize,
-    pool: PhantomData<&'p Pool>,
+    pool: PhantomData<&'p ()>,
 }
 
 /// One sequence of a [`Verified`] step.
@@ -109,7 +109,7 @@ const EVERYTHING: Outdated = Outdated {
     changes: 0,
 };
 
-impl Pool {
+impl<J: Decisions> Pool<J> {
     /// Checks the tables of a step. The work is what changed since each table was last checked:
     /// new and exchanged entries, newly filled ones, those that the step writes, and those whose
     /// page the pool has touched in between. Judges exactly as [`Pool::verify_in_full`] does.
@@ -214,15 +214,15 @@ impl Pool {
 }
 
 /// The check of one table.
-struct Check<'a> {
-    pool: &'a Pool,
+struct Check<'a, J> {
+    pool: &'a Pool<J>,
     table: &'a BlockTable,
     new: u32,
     /// Grants that were dropped, of which the pool has not heard yet: their pages are lost.
     unheard: &'a BTreeSet<(PageId, Tag)>,
 }
 
-impl Check<'_> {
+impl<J: Decisions> Check<'_, J> {
     /// The table as a whole; gives the ordinals that the step writes.
     fn bounds(&self) -> Result<Range<usize>, VerifyFault> {
         let table = self.table;
@@ -264,11 +264,15 @@ impl Check<'_> {
         } = outdated;
         before.extend(written.start.min(from)..written.end.min(from));
         let looked_at = changes + before.len() + self.table.entries.len() - from;
+        let decisions = self.pool.ledger.decisions;
         for ordinal in before.into_iter().chain(from..self.table.entries.len()) {
-            self.entry(ordinal)
+            let found = self.entry(ordinal);
+            decisions
+                .entry_verdict(found)
                 .map_err(|kind| self.fault(ordinal, kind))?;
             if written.contains(&ordinal) {
-                self.write(ordinal)
+                decisions
+                    .entry_verdict(self.write(ordinal))
                     .map_err(|kind| self.fault(ordinal, kind))?;
             }
         }
@@ -298,7 +302,8 @@ impl Check<'_> {
         let Some(record) = self.pool.ledger.records.get(index) else {
             return Err("no such page");
         };
-        if self.pool.ledger.tags[index] != Some(tag) {
+        let decisions = self.pool.ledger.decisions;
+        if !decisions.same_grant(tag, self.pool.ledger.tags[index]) {
             return Err("the page has been granted anew: its tag is another");
         }
         if self.unheard.contains(&(page, tag)) {

@@ -3,6 +3,8 @@
 
 use super::state::{Arena, ArenaState, WriterState};
 use super::{Decode, Effect, Timer};
+use crate::Decisions;
+use crate::id::HandoffKey;
 use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Failure, Hangup, Stage};
 use pages::{Epoch, Scope, WriterGone, WriterLife};
 use std::collections::BTreeSet;
@@ -16,7 +18,7 @@ impl Arena {
     }
 }
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     pub(super) fn arena(&self, peer: Epoch, rank: u16) -> Option<&Arena> {
         self.peers.get(&peer)?.arenas.get(&rank)
     }
@@ -160,7 +162,7 @@ impl Decode {
 
     fn writer_gone(
         &mut self,
-        id: u64,
+        id: HandoffKey,
         life: WriterLife,
         arena: ArenaId,
         conn: Option<crate::Conn>,

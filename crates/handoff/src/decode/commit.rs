@@ -3,12 +3,14 @@
 
 use super::state::{Handoff, Phase, Sequence, WriterState, owner};
 use super::{Decode, Effect};
+use crate::Decisions;
+use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{DecodeToGateway, DecodeToPrefill, Fault, Spec};
+use crate::{Arrived, DecodeToGateway, DecodeToPrefill, Fault, Spec};
 use pages::{BlockTable, Misuse, OwnerId, Seal, WriterLife};
 
-impl Decode {
-    pub(super) fn try_commit(&mut self, id: u64) {
+impl<J: Decisions> Decode<J> {
+    pub(super) fn try_commit(&mut self, id: HandoffKey) {
         let Some(h) = self.handoffs.get(&id) else {
             return;
         };
@@ -18,13 +20,13 @@ impl Decode {
         if !complete {
             return;
         }
-        match check_complete(h) {
+        match check_complete(self.decisions, h) {
             Ok(first) => self.commit(id, first),
             Err((rank, fault)) => self.fault(id, rank, (fault, None)),
         }
     }
 
-    fn commit(&mut self, id: u64, first: Vec<u8>) {
+    fn commit(&mut self, id: HandoffKey, first: Vec<u8>) {
         let Some(h) = self.handoffs.get(&id) else {
             return;
         };
@@ -64,7 +66,7 @@ impl Decode {
 
     /// Seals what was recorded, publishes full pages to the domain's cache, and lays out a table
     /// for every choice.
-    fn seal_prompt(&mut self, id: u64, spec: &Spec) -> Result<(), Misuse> {
+    fn seal_prompt(&mut self, id: HandoffKey, spec: &Spec) -> Result<(), Misuse> {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return Ok(());
         };
@@ -75,7 +77,7 @@ impl Decode {
                 rank,
             };
             self.pool
-                .writer_gone(self.mint.closed(writer, OwnerId::new(id)));
+                .writer_gone(self.mint.closed(writer, OwnerId::new(id.0)));
         }
         let single = h.writers.len() == 1;
         for (ordinal, page) in h.prompt.iter().enumerate() {
@@ -121,7 +123,7 @@ impl Decode {
 
     /// The table of one choice: the prompt's pages, and if there are several choices a copy of a
     /// partly filled last page, because it is never shared.
-    fn lay_out(&mut self, id: u64, choice: u16, alone: bool) -> Result<(), Misuse> {
+    fn lay_out(&mut self, id: HandoffKey, choice: u16, alone: bool) -> Result<(), Misuse> {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return Ok(());
         };
@@ -170,15 +172,20 @@ impl Decode {
 
 /// H-2: recorded pages plus pinned prefix are exactly `[0, n)`, from every writer, and exactly one
 /// writer states the first token.
-fn check_complete(h: &Handoff) -> Result<Vec<u8>, (u16, Fault)> {
+fn check_complete<J: Decisions>(decisions: J, h: &Handoff) -> Result<Vec<u8>, (u16, Fault)> {
     let mut first = Vec::new();
     for (rank, writer) in h.writers.iter().enumerate() {
         let WriterState::Sealed { batches, pages } = writer.state else {
             return Err((rank as u16, Fault::Short));
         };
-        let numbered = writer.taken.iter().copied().eq(0..batches);
-        let covered = writer.recorded.keys().copied().eq(h.first..h.prompt_pages);
-        if !numbered || !covered || pages != h.sent_pages() {
+        let arrived = Arrived {
+            batches,
+            pages,
+            taken: &writer.taken,
+            recorded: &writer.recorded,
+            reserved: h.first..h.prompt_pages,
+        };
+        if !decisions.covers(arrived) {
             return Err((rank as u16, Fault::Short));
         }
         first.extend(writer.first.iter().flatten());

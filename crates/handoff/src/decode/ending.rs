@@ -2,10 +2,12 @@
 
 use super::state::{Phase, StepInFlight, WriterState};
 use super::{Decode, Effect, Lane, Timer};
+use crate::Decisions;
+use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{Answers, AttemptId, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Stage};
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     /// Ends what the gateway knows, once, and the handoff behind it.
     pub(super) fn end_attempt(&mut self, attempt: AttemptId, ending: Ending) {
         let Some(expected) = self.expected.remove(&attempt) else {
@@ -21,13 +23,13 @@ impl Decode {
         }
     }
 
-    pub(super) fn end_handoff(&mut self, id: u64, ending: Ending) {
+    pub(super) fn end_handoff(&mut self, id: HandoffKey, ending: Ending) {
         if let Some(attempt) = self.handoffs.get(&id).map(|h| h.attempt) {
             self.end_attempt(attempt, ending);
         }
     }
 
-    pub(super) fn end_if_landing(&mut self, id: u64, attempt: Option<AttemptId>) {
+    pub(super) fn end_if_landing(&mut self, id: HandoffKey, attempt: Option<AttemptId>) {
         let landing = self.handoffs.get(&id).is_some_and(|h| h.is_landing());
         if let Some(attempt) = attempt.filter(|_| landing) {
             self.end_attempt(attempt, Ending::Failed(Failure::PeerFailed(Stage::Prefill)));
@@ -49,7 +51,7 @@ impl Decode {
 
     /// The owner ends: its pages go back, at once or when the step that names them has ended; the
     /// ledger keeps those that a copy still writes. Writers that are open are told to close.
-    fn end_ownership(&mut self, id: u64) {
+    fn end_ownership(&mut self, id: HandoffKey) {
         let in_step = self.step.as_ref().is_some_and(|step| step.names(id));
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
@@ -83,7 +85,7 @@ impl Decode {
         self.arenas_may_drop(peer);
     }
 
-    fn release_pages(&mut self, id: u64) {
+    fn release_pages(&mut self, id: HandoffKey) {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
         };
@@ -113,7 +115,7 @@ impl Decode {
 
     /// Answers whoever can be answered now, and forgets the handoff when nobody waits for it and
     /// nothing of it can arrive any more.
-    pub(super) fn settle(&mut self, id: u64) {
+    pub(super) fn settle(&mut self, id: HandoffKey) {
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
@@ -152,7 +154,7 @@ impl Decode {
     }
 
     /// P does not hold it: the same as Closed(Abandoned), answered, for every writer.
-    pub(super) fn count_as_closed(&mut self, id: u64) {
+    pub(super) fn count_as_closed(&mut self, id: HandoffKey) {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
         };

@@ -1,6 +1,8 @@
 //! The gateway's side: what it announces, and how it takes it back.
 
 use super::{Decode, Effect, Expected, Timer};
+use crate::Decisions;
+use crate::id::AttemptMark;
 use crate::{
     AttemptId, Conn, DecodeToGateway, Ending, GatewayToDecode, Hangup, Refusal, Rejection, Role,
     Spec, compatible, digest,
@@ -10,7 +12,7 @@ use pages::Epoch;
 /// Gateway lives whose highest attempt is remembered.
 const MAX_GATEWAYS: usize = 64;
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     pub(super) fn handle_gateway(&mut self, conn: Conn, message: GatewayToDecode) {
         match message {
             GatewayToDecode::Hello(hello) => {
@@ -67,7 +69,7 @@ impl Decode {
     ) {
         let gateway = self.gateways.get(&conn).copied();
         let announced = self.announced.get(&attempt.epoch).copied();
-        let reused = announced.is_some_and(|highest| attempt.n <= highest);
+        let reused = announced.is_some_and(|highest| attempt.n <= highest.0);
         if gateway != Some(attempt.epoch) || reused {
             return self.tell_ended(conn, attempt, Ending::Rejected(Rejection::Duplicate));
         }
@@ -75,7 +77,7 @@ impl Decode {
             let connected: Vec<Epoch> = self.gateways.values().copied().collect();
             self.announced.retain(|epoch, _| connected.contains(epoch));
         }
-        self.announced.insert(attempt.epoch, attempt.n);
+        self.announced.insert(attempt.epoch, AttemptMark(attempt.n));
         if let Err(refused) = self.admit(&spec, prefill) {
             return self.tell_ended(conn, attempt, refused);
         }
@@ -99,7 +101,8 @@ impl Decode {
 
     fn admit(&self, spec: &Spec, prefill: Epoch) -> Result<(), Ending> {
         if let Some(capacity) = &self.hello.capacity {
-            capacity.admits(spec).map_err(Ending::Rejected)?;
+            let admitted = self.decisions.admit_expected(capacity, spec);
+            admitted.map_err(Ending::Rejected)?;
         }
         let refused = |why| Err(Ending::Refused(why));
         if self.draining {

@@ -3,6 +3,8 @@
 
 use super::state::{Copying, Handoff, WriterState};
 use super::{CopyPage, Decode, Effect, Timer};
+use crate::Decisions;
+use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
     Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Fault, HandoffId, Manifest, Stage,
@@ -14,7 +16,7 @@ use std::collections::BTreeSet;
 /// A difference, and the tag that was stated with it.
 type Difference = (Fault, Option<StatedTag>);
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     pub(super) fn landed(&mut self, conn: Conn, peer: Epoch, manifest: Manifest) {
         let Some(id) = self
             .known(manifest.handoff)
@@ -67,14 +69,31 @@ impl Decode {
                 },
             );
         }
+        let manifest = self.placed(id, manifest);
         match self.check_manifest(id, &manifest) {
             Ok(pages) => self.begin_copy(id, manifest, pages),
             Err(difference) => self.fault(id, rank, difference),
         }
     }
 
+    /// The statement, with the place of every page in the sequence as decode sees it.
+    fn placed(&self, id: HandoffKey, mut manifest: Manifest) -> Manifest {
+        if let Some(h) = self.handoffs.get(&id) {
+            let mut arrived = h.first + h.writers[manifest.rank as usize].arrived();
+            for stated in &mut manifest.pages {
+                stated.ordinal = self.decisions.ordinal_of(stated, arrived);
+                arrived += 1;
+            }
+        }
+        manifest
+    }
+
     /// Compares a statement with what was granted, before a byte of it is read.
-    fn check_manifest(&self, id: u64, manifest: &Manifest) -> Result<Vec<CopyPage>, Difference> {
+    fn check_manifest(
+        &self,
+        id: HandoffKey,
+        manifest: &Manifest,
+    ) -> Result<Vec<CopyPage>, Difference> {
         let bad = |fault| (fault, None);
         let h = self.handoffs.get(&id).ok_or(bad(Fault::WrongArena))?;
         let writer = &h.writers[manifest.rank as usize];
@@ -123,11 +142,12 @@ impl Decode {
 
     /// Tag, ordinal and fill of one page against the grant.
     fn check_page(&self, h: &Handoff, stated: &StatedPage) -> Result<PageId, Fault> {
-        let granted = h.prompt.get(stated.ordinal as usize);
+        let ordinal = stated.ordinal;
+        let granted = h.prompt.get(ordinal as usize);
         let Some(Page::Own(grant)) = granted else {
             return Err(Fault::WrongOrdinal);
         };
-        if stated.tag != grant.tag() {
+        if !self.decisions.same_tag(stated.tag, grant.tag()) {
             let elsewhere = h.prompt.iter().any(|page| match page {
                 Page::Own(other) => stated.tag == other.tag(),
                 Page::Shared(_) => false,
@@ -138,13 +158,14 @@ impl Decode {
                 Fault::WrongTag
             });
         }
-        if stated.filled != h.fill_of(stated.ordinal, self.pool.page_size()) {
+        let fill = h.fill_of(ordinal, self.pool.page_size());
+        if !self.decisions.same_fill(stated.filled, fill) {
             return Err(Fault::WrongFill);
         }
         Ok(grant.page())
     }
 
-    fn begin_copy(&mut self, id: u64, manifest: Manifest, pages: Vec<CopyPage>) {
+    fn begin_copy(&mut self, id: HandoffKey, manifest: Manifest, pages: Vec<CopyPage>) {
         let targets: Vec<PageId> = pages.iter().map(|page| page.page).collect();
         let begun = self.pool.begin(&[], &targets);
         let Some(op) = self.must(begun) else { return };
@@ -205,7 +226,7 @@ impl Decode {
             }
         }
         if landing {
-            match compare(&manifest, checksums.as_deref()) {
+            match compare(self.decisions, &manifest, checksums.as_deref()) {
                 Ok(()) => self.record(id, &manifest),
                 Err(Some(difference)) => self.fault(id, rank, difference),
                 Err(None) => {
@@ -217,7 +238,7 @@ impl Decode {
         self.settle(id);
     }
 
-    fn record(&mut self, id: u64, manifest: &Manifest) {
+    fn record(&mut self, id: HandoffKey, manifest: &Manifest) {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
         };
@@ -300,7 +321,7 @@ impl Decode {
         self.settle(id);
     }
 
-    fn end_if_abandoned(&mut self, id: u64) {
+    fn end_if_abandoned(&mut self, id: HandoffKey) {
         if self.handoffs.get(&id).is_some_and(Handoff::is_landing) {
             let failure = Failure::PeerFailed(Stage::Prefill);
             self.end_handoff(id, Ending::Failed(failure));
@@ -363,7 +384,7 @@ impl Decode {
 
     /// What arrived is not what was stated or granted. The attempt fails, the writer's certificate
     /// is void, its arena is dropped.
-    pub(super) fn fault(&mut self, id: u64, rank: u16, (fault, stated): Difference) {
+    pub(super) fn fault(&mut self, id: HandoffKey, rank: u16, (fault, stated): Difference) {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
         };
@@ -387,7 +408,7 @@ impl Decode {
         }
     }
 
-    fn is_of(&self, id: u64, peer: Epoch) -> bool {
+    fn is_of(&self, id: HandoffKey, peer: Epoch) -> bool {
         self.handoffs.get(&id).is_some_and(|h| h.peer == peer)
     }
 }
@@ -397,13 +418,17 @@ fn names(manifest: &Manifest, ordinal: u32) -> bool {
 }
 
 /// The checksums of the copies against those that were stated. `Err(None)`: there is no copy.
-fn compare(manifest: &Manifest, checksums: Option<&[u32]>) -> Result<(), Option<Difference>> {
+fn compare<J: Decisions>(
+    decisions: J,
+    manifest: &Manifest,
+    checksums: Option<&[u32]>,
+) -> Result<(), Option<Difference>> {
     let checksums = checksums.ok_or(None)?;
     if checksums.len() != manifest.pages.len() {
         return Err(None);
     }
     let mut pairs = manifest.pages.iter().zip(checksums);
-    match pairs.find(|(stated, copied)| stated.checksum != **copied) {
+    match pairs.find(|(stated, copied)| !decisions.same_checksum(stated.checksum, **copied)) {
         Some((stated, _)) => Err(Some((Fault::WrongChecksum, Some(stated.tag)))),
         None => Ok(()),
     }

@@ -17,9 +17,11 @@ mod state;
 
 pub use event::{CopyPage, Effect, Event, Lane, Output, Timer};
 
+use crate::id::{AttemptMark, HandoffKey, LastId};
 use crate::prefix::PrefixIndex;
-use crate::{ArenaId, AttemptId, Capacity, Conn, HandoffId, Hello, Role, Spec};
-use pages::{Counts, Epoch, FenceMint, Misuse, Pool, VerifyFault, WriterGone};
+use crate::{ArenaId, AttemptId, Capacity, Conn, Decisions, HandoffId, Hello, Role, Spec};
+use pages::{Counts, Epoch, FenceMint, Misuse, Pool, Sound, VerifyFault, WriterGone};
+use serde::Serialize;
 use state::{Expected, Handoff, Peer, StepInFlight};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -78,25 +80,29 @@ impl Config {
 }
 
 /// The machine. Its state is data; only the pool's handles in it are linear.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Decode {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(bound = "")]
+pub struct Decode<J: Decisions = Sound> {
     hello: Hello,
     config: Config,
-    pool: Pool,
+    #[serde(skip)]
+    decisions: J,
+    pool: Pool<J>,
     mint: FenceMint,
     prefix: PrefixIndex,
     gateways: BTreeMap<Conn, Epoch>,
     /// Highest attempt that each gateway life has announced: an offer above it is early, one below
     /// it that is not expected is late.
-    announced: BTreeMap<Epoch, u64>,
+    announced: BTreeMap<Epoch, AttemptMark>,
     prefills: BTreeMap<Conn, Epoch>,
     peers: BTreeMap<Epoch, Peer>,
     expected: BTreeMap<AttemptId, Expected>,
-    handoffs: BTreeMap<u64, Handoff>,
+    handoffs: BTreeMap<HandoffKey, Handoff>,
     intents: VecDeque<AttemptId>,
-    next_id: u64,
+    next_id: LastId,
     step: Option<StepInFlight>,
     draining: bool,
+    #[serde(skip)]
     out: Vec<Effect>,
 }
 
@@ -104,6 +110,19 @@ impl Decode {
     /// A machine for a pool that exists. `hello` is what this life says of itself; its capacity
     /// is replaced by what the pool measures (law: capacity is measured, not declared).
     pub fn new(config: Config, hello: Hello, pool: Pool, mint: FenceMint) -> Self {
+        Self::with_decisions(config, hello, pool, mint, Sound)
+    }
+}
+
+impl<J: Decisions> Decode<J> {
+    /// The same under other decisions, for a laboratory.
+    pub fn with_decisions(
+        config: Config,
+        hello: Hello,
+        pool: Pool<J>,
+        mint: FenceMint,
+        decisions: J,
+    ) -> Self {
         let capacity = Capacity::of(&pool, Role::Decode, config.context);
         Self {
             hello: Hello {
@@ -114,6 +133,7 @@ impl Decode {
             },
             prefix: PrefixIndex::new(config.prefix_secret),
             config,
+            decisions,
             pool,
             mint,
             gateways: BTreeMap::new(),
@@ -123,7 +143,7 @@ impl Decode {
             expected: BTreeMap::new(),
             handoffs: BTreeMap::new(),
             intents: VecDeque::new(),
-            next_id: 0,
+            next_id: LastId(0),
             step: None,
             draining: false,
             out: Vec::new(),
@@ -203,26 +223,27 @@ impl Decode {
     }
 
     fn mint_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+        self.next_id.0 += 1;
+        self.next_id.0
     }
 
-    fn name(&self, id: u64) -> HandoffId {
+    fn name(&self, id: HandoffKey) -> HandoffId {
         HandoffId {
             epoch: self.hello.epoch,
-            n: id,
+            n: id.0,
         }
     }
 
     /// The handoff of that name, if it is of this life and still known.
-    fn known(&self, handoff: HandoffId) -> Option<u64> {
-        (handoff.epoch == self.hello.epoch && self.handoffs.contains_key(&handoff.n))
-            .then_some(handoff.n)
+    fn known(&self, handoff: HandoffId) -> Option<HandoffKey> {
+        let key = HandoffKey(handoff.n);
+        let ours = self.decisions.same_life(handoff.epoch, self.hello.epoch);
+        (ours && self.handoffs.contains_key(&key)).then_some(key)
     }
 }
 
 /// Questions.
-impl Decode {
+impl<J: Decisions> Decode<J> {
     /// What this life says of itself, with the measured capacity.
     pub fn hello(&self) -> &Hello {
         &self.hello
@@ -295,7 +316,7 @@ impl Decode {
 
 /// For checkers only: copies a whole world. Nothing in the product calls it.
 #[doc(hidden)]
-impl Decode {
+impl<J: Decisions> Decode<J> {
     pub fn fence_for_checker(&self, writer: pages::WriterLife) -> WriterGone {
         self.mint.fenced(writer)
     }
@@ -305,6 +326,7 @@ impl Decode {
         Self {
             hello: self.hello.clone(),
             config: self.config.clone(),
+            decisions: self.decisions,
             mint: pool.fork_mint_for_checker(&self.mint),
             prefix: self.prefix.fork_for_checker(&pool),
             gateways: self.gateways.clone(),

@@ -2,6 +2,8 @@
 
 use super::state::{ArenaState, Handoff, Phase, Writer, owner};
 use super::{Decode, Effect};
+use crate::Decisions;
+use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
     AttemptId, Capacity, Conn, DecodeToPrefill, Ending, LandingSite, OfferId, Rejection, Spec,
@@ -40,7 +42,7 @@ impl Need {
     }
 }
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     pub(super) fn offer(
         &mut self,
         conn: Conn,
@@ -60,7 +62,7 @@ impl Decode {
             let early = self
                 .announced
                 .get(&attempt.epoch)
-                .is_none_or(|seen| attempt.n > *seen);
+                .is_none_or(|seen| attempt.n > seen.0);
             return if early {
                 self.busy(conn, offer)
             } else {
@@ -70,7 +72,8 @@ impl Decode {
         if expected.prefill != peer || expected.handoff.is_some() {
             return self.offer_ended(conn, offer);
         }
-        if expected.spec.tokens.len() != count as usize || expected.digest != digest {
+        let told = (expected.spec.tokens.len() as u32, expected.digest);
+        if !self.decisions.same_prompt(told, (count, digest)) {
             let why = Rejection::PromptDiffers;
             self.send(
                 conn,
@@ -111,7 +114,7 @@ impl Decode {
     ) -> Option<(Vec<Share>, Vec<Grant>, Vec<Vec<Grant>>)> {
         let expected = self.expected.get(&attempt)?;
         let (spec, capacity) = (&expected.spec, self.hello.capacity.as_ref()?);
-        let id = self.next_id + 1;
+        let id = HandoffKey(self.next_id.0 + 1);
         let most = if spec.cache { usize::MAX } else { 0 };
         let pinned = self
             .prefix
@@ -146,7 +149,7 @@ impl Decode {
 
     fn take_lane(
         &mut self,
-        id: u64,
+        id: HandoffKey,
         domain: Domain,
         lane: u16,
         pages: usize,
@@ -199,7 +202,7 @@ impl Decode {
         prompt: Vec<Grant>,
         lanes: Vec<Vec<Grant>>,
     ) {
-        let id = self.mint_id();
+        let id = HandoffKey(self.mint_id());
         let Some(expected) = self.expected.get_mut(&attempt) else {
             return;
         };
@@ -231,7 +234,7 @@ impl Decode {
         self.send_ticket(conn, id, sites);
     }
 
-    fn send_ticket(&mut self, conn: Conn, id: u64, landings: Vec<LandingSite>) {
+    fn send_ticket(&mut self, conn: Conn, id: HandoffKey, landings: Vec<LandingSite>) {
         let Some(h) = self.handoffs.get(&id) else {
             return;
         };
@@ -254,7 +257,7 @@ impl Decode {
     }
 
     /// The same offer again: the same answer again, unless the arenas of the ticket are gone.
-    pub(super) fn repeat_answer(&mut self, conn: Conn, id: u64, offer: OfferId) {
+    pub(super) fn repeat_answer(&mut self, conn: Conn, id: HandoffKey, offer: OfferId) {
         let Some(h) = self.handoffs.get(&id) else {
             return self.offer_ended(conn, offer);
         };
@@ -275,7 +278,7 @@ impl Decode {
         }
     }
 
-    pub(super) fn by_offer(&self, offer: OfferId) -> Option<u64> {
+    pub(super) fn by_offer(&self, offer: OfferId) -> Option<HandoffKey> {
         self.handoffs
             .iter()
             .find(|(_, handoff)| handoff.offer == offer)

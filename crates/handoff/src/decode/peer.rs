@@ -2,6 +2,7 @@
 
 use super::state::Peer;
 use super::{Decode, Effect, Timer};
+use crate::Decisions;
 use crate::{
     Conn, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Hello, OfferId, PrefillToDecode,
     Role, Stage, compatible,
@@ -12,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 /// Ranks of one worker, at most.
 const MAX_RANKS: u16 = 64;
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     pub(super) fn handle_prefill(&mut self, conn: Conn, message: PrefillToDecode) {
         let peer = self.prefills.get(&conn).copied();
         let synced = peer

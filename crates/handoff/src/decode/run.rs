@@ -2,12 +2,14 @@
 
 use super::state::{Sequence, StepInFlight};
 use super::{Decode, Effect, Lane, Output};
+use crate::Decisions;
+use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{DecodeToGateway, Ending, Failure};
 use pages::{Seal, Step, Verified, VerifyFault};
 use std::collections::BTreeMap;
 
-impl Decode {
+impl<J: Decisions> Decode<J> {
     /// Gives every sequence a page for its next token and pins the pages that the step writes. What
     /// it reads cannot be freed either: release waits for the end of the step.
     pub(super) fn handle_step_begin(&mut self, lanes: Vec<Lane>) {
@@ -20,7 +22,7 @@ impl Decode {
             let Some(page) = self.page_for_next(lane) else {
                 return self.fail_stop("a step names a sequence that cannot run");
             };
-            names.push((lane.handoff.n, lane.choice));
+            names.push((HandoffKey(lane.handoff.n), lane.choice));
             writes.push(page);
         }
         let begun = self.pool.begin(&[], &writes);
@@ -119,7 +121,7 @@ impl Decode {
     }
 
     /// The step has written one token of this sequence.
-    fn advance(&mut self, id: u64, choice: u16) {
+    fn advance(&mut self, id: HandoffKey, choice: u16) {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
         };
@@ -177,7 +179,7 @@ impl Decode {
         }
     }
 
-    pub(super) fn stop_choice(&mut self, id: u64, choice: u16) {
+    pub(super) fn stop_choice(&mut self, id: HandoffKey, choice: u16) {
         let lane = Lane {
             handoff: self.name(id),
             choice,
@@ -195,7 +197,7 @@ impl Decode {
         }
     }
 
-    fn end_if_finished(&mut self, id: u64) {
+    fn end_if_finished(&mut self, id: HandoffKey) {
         let Some(h) = self.handoffs.get(&id) else {
             return;
         };

@@ -1,22 +1,24 @@
 //! What the machine remembers. Plain data around the linear handles.
 
+use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{ArenaId, AttemptId, Conn, Manifest, OfferId, Spec};
 use pages::{BlockTable, Domain, Epoch, Grant, OpId, Owner, OwnerId, Pool};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt that a gateway announced.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Expected {
     pub conn: Conn,
     pub spec: Spec,
     pub digest: [u8; 32],
     pub prefill: Epoch,
-    pub handoff: Option<u64>,
+    pub handoff: Option<HandoffKey>,
 }
 
 /// One life of one prefill worker.
-#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Peer {
     pub conn: Option<Conn>,
     pub synced: bool,
@@ -28,7 +30,7 @@ pub(super) struct Peer {
     pub refused: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Arena {
     pub id: ArenaId,
     pub state: ArenaState,
@@ -40,7 +42,7 @@ pub(super) struct Arena {
     pub doubtful: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum ArenaState {
     /// Being made; `drop` once it exists.
     Opening {
@@ -53,7 +55,7 @@ pub(super) enum ArenaState {
     Fencing,
 }
 
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Handoff {
     pub offer: OfferId,
     pub attempt: AttemptId,
@@ -75,7 +77,7 @@ pub(super) struct Handoff {
     pub writers: Vec<Writer>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum Phase {
     /// The ticket is sent.
     Landing,
@@ -109,7 +111,7 @@ impl Handoff {
         rest.min(u32::from(page_size)) as u16
     }
 
-    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+    pub fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
         let grants = |list: &Vec<Grant>| {
             list.iter()
                 .map(|grant| pool.fork_grant_for_checker(grant))
@@ -146,7 +148,7 @@ impl Handoff {
 }
 
 /// One writer of the ticket's set.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Writer {
     pub arena: ArenaId,
     pub state: WriterState,
@@ -163,13 +165,13 @@ pub(super) struct Writer {
     pub first: Option<Vec<u8>>,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Copying {
     pub op: OpId,
     pub manifest: Manifest,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum WriterState {
     Open,
     Sealed {
@@ -196,6 +198,12 @@ impl Writer {
         }
     }
 
+    /// Pages recorded, or stated and on their way to be.
+    pub fn arrived(&self) -> u32 {
+        let copying = self.copying.values().map(|copy| copy.manifest.pages.len());
+        (self.recorded.len() + copying.sum::<usize>()) as u32
+    }
+
     /// Nothing of it can arrive any more, and its peer's wait has ended.
     pub fn is_over(&self) -> bool {
         self.copying.is_empty() && (self.answered || self.state == WriterState::Gone)
@@ -203,7 +211,7 @@ impl Writer {
 }
 
 /// One choice that is generated.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Sequence {
     pub table: BlockTable,
     /// Pages that only this choice writes.
@@ -211,23 +219,23 @@ pub(super) struct Sequence {
     pub done: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct StepInFlight {
     pub op: OpId,
     /// (handoff, choice)
-    pub lanes: Vec<(u64, u16)>,
+    pub lanes: Vec<(HandoffKey, u16)>,
 }
 
 impl StepInFlight {
-    pub fn names(&self, handoff: u64) -> bool {
+    pub fn names(&self, handoff: HandoffKey) -> bool {
         self.lanes.iter().any(|(id, _)| *id == handoff)
     }
 }
 
 /// The ledger's owner for a lane of a handoff.
-pub(super) fn owner(id: u64, domain: Domain, lane: u16) -> Owner {
+pub(super) fn owner(id: HandoffKey, domain: Domain, lane: u16) -> Owner {
     Owner {
-        id: OwnerId::new(id),
+        id: OwnerId::new(id.0),
         domain,
         lane,
     }

@@ -7,9 +7,11 @@ mod workers;
 
 pub use event::{Effect, Event, Item, Outcome, Timer};
 
-use crate::{AttemptId, Capacity, Conn, Hello, Limit, RequestId, Role};
-use pages::Epoch;
+use crate::id::{LastAttempt, NextRequest, RequestKey};
+use crate::{AttemptId, Capacity, Conn, Decisions, Hello, Limit, RequestId, Role};
+use pages::{Epoch, Sound};
 use request::Request;
+use serde::Serialize;
 use std::collections::BTreeMap;
 use workers::Worker;
 
@@ -35,28 +37,39 @@ impl Default for Config {
 
 /// No byte of an answer reaches a client before a value of this type exists. For our own workers
 /// only D's `Committed` makes one.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub struct PrefillJudged(());
 
 /// The machine.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Gateway {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(bound = "")]
+pub struct Gateway<J: Decisions = Sound> {
     hello: Hello,
     config: Config,
+    #[serde(skip)]
+    decisions: J,
     prefills: BTreeMap<Conn, Worker>,
     decodes: BTreeMap<Conn, Worker>,
-    requests: BTreeMap<u64, Request>,
+    requests: BTreeMap<RequestKey, Request>,
     /// The request of every attached attempt.
-    attached: BTreeMap<AttemptId, u64>,
-    next_request: u64,
-    next_attempt: u64,
+    attached: BTreeMap<AttemptId, RequestKey>,
+    next_request: NextRequest,
+    next_attempt: LastAttempt,
     draining: bool,
+    #[serde(skip)]
     out: Vec<Effect>,
 }
 
 impl Gateway {
     /// A machine without workers.
     pub fn new(config: Config, hello: Hello) -> Self {
+        Self::with_decisions(config, hello, Sound)
+    }
+}
+
+impl<J: Decisions> Gateway<J> {
+    /// The same under other decisions, for a laboratory.
+    pub fn with_decisions(config: Config, hello: Hello, decisions: J) -> Self {
         Self {
             hello: Hello {
                 role: Role::Gateway,
@@ -64,12 +77,13 @@ impl Gateway {
                 ..hello
             },
             config,
+            decisions,
             prefills: BTreeMap::new(),
             decodes: BTreeMap::new(),
             requests: BTreeMap::new(),
             attached: BTreeMap::new(),
-            next_request: 1,
-            next_attempt: 0,
+            next_request: NextRequest(1),
+            next_attempt: LastAttempt(0),
             draining: false,
             out: Vec::new(),
         }
@@ -79,7 +93,7 @@ impl Gateway {
     pub fn next_request(&self) -> RequestId {
         RequestId {
             epoch: self.hello.epoch,
-            n: self.next_request,
+            n: self.next_request.0,
         }
     }
 
@@ -102,7 +116,7 @@ impl Gateway {
 }
 
 /// Questions.
-impl Gateway {
+impl<J: Decisions> Gateway<J> {
     /// What this life says of itself.
     pub fn hello(&self) -> &Hello {
         &self.hello

@@ -1,14 +1,17 @@
 //! A request's life: edge, expectation, attempt, answer, outcome.
 
 use super::{Effect, Gateway, Item, Outcome, PrefillJudged, Timer};
+use crate::Decisions;
+use crate::id::RequestKey;
 use crate::{
     AttemptId, Conn, Ending, Failure, Finish, GatewayToDecode, GatewayToPrefill, Refusal,
     Rejection, RequestId, Spec, Stage,
 };
+use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// A request without an outcome. When the outcome is set the request is gone, so it is set once.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Request {
     pub spec: Spec,
     pub deadline_ms: u64,
@@ -23,7 +26,7 @@ pub(super) struct Request {
 }
 
 /// The one try that is attached. Whatever says another attempt's id is ignored.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Attempt {
     pub id: AttemptId,
     pub prefill: Conn,
@@ -34,7 +37,7 @@ pub(super) struct Attempt {
     pub failing: Option<Ending>,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum AttemptStage {
     /// D was told; P was not.
     Announced,
@@ -42,11 +45,12 @@ pub(super) enum AttemptStage {
     Prefilling,
 }
 
-impl Gateway {
+impl<J: Decisions> Gateway<J> {
     /// The edge: what no pair can take ends here, and nothing reaches a worker.
     pub(super) fn handle_request(&mut self, spec: Spec, deadline_ms: u64) {
         let request = self.next_request();
-        self.next_request += 1;
+        let key = RequestKey(request.n);
+        self.next_request.0 += 1;
         let outcome = self.judge(&spec);
         if let Some(outcome) = outcome {
             return self.out.push(Effect::Finish { request, outcome });
@@ -60,12 +64,12 @@ impl Gateway {
             finished: Vec::new(),
             stopped: Vec::new(),
         };
-        self.requests.insert(request.n, known);
+        self.requests.insert(key, known);
         self.out.push(Effect::Arm {
             timer: Timer::Request(request),
             after_ms: deadline_ms,
         });
-        self.begin_attempt(request.n);
+        self.begin_attempt(key);
     }
 
     fn judge(&self, spec: &Spec) -> Option<Outcome> {
@@ -73,7 +77,9 @@ impl Gateway {
         if pairs.is_empty() {
             return Some(Outcome::Refused(Refusal::PeerUnavailable));
         }
-        let refusals = pairs.iter().map(|(_, _, limit)| limit.admits(spec).err());
+        let refusals = pairs
+            .iter()
+            .map(|(_, _, limit)| self.decisions.fits_pair(limit, spec).err());
         // Refused by every pair: the error of the pair with the most room says the most.
         let refusals: Option<Vec<Rejection>> = refusals.collect();
         if let Some(rejection) = refusals.and_then(|all| all.into_iter().max_by_key(room)) {
@@ -87,7 +93,7 @@ impl Gateway {
     }
 
     /// Announces a new attempt to the least loaded pair that can take it.
-    fn begin_attempt(&mut self, n: u64) {
+    fn begin_attempt(&mut self, n: RequestKey) {
         let Some(request) = self.requests.get(&n) else {
             return;
         };
@@ -100,7 +106,7 @@ impl Gateway {
         let able = self
             .pairs()
             .into_iter()
-            .filter(|(_, _, l)| l.admits(&request.spec).is_ok());
+            .filter(|(_, _, limit)| self.decisions.fits_pair(limit, &request.spec).is_ok());
         let Some((prefill, decode, _)) = able.min_by_key(|(p, d, _)| (load(*p) + load(*d), *p, *d))
         else {
             return self.finish(n, Outcome::Refused(Refusal::PeerUnavailable));
@@ -113,10 +119,10 @@ impl Gateway {
         let Some(prefill_epoch) = epoch(prefill, &self.prefills) else {
             return;
         };
-        self.next_attempt += 1;
+        self.next_attempt.0 += 1;
         let id = AttemptId {
             epoch: self.hello.epoch,
-            n: self.next_attempt,
+            n: self.next_attempt.0,
         };
         let (spec, deadline_ms) = (request.spec.clone(), request.deadline_ms);
         if let Some(request) = self.requests.get_mut(&n) {
@@ -261,7 +267,7 @@ impl Gateway {
         }
     }
 
-    fn fail_attempt(&mut self, n: u64, ending: Ending) {
+    fn fail_attempt(&mut self, n: RequestKey, ending: Ending) {
         let Some(request) = self.requests.get_mut(&n) else {
             return;
         };
@@ -307,7 +313,7 @@ impl Gateway {
     }
 
     /// One retry, with new ids, if no token was sent; the old attempt is detached already.
-    fn retry_or_finish(&mut self, n: u64, ending: Ending) {
+    fn retry_or_finish(&mut self, n: RequestKey, ending: Ending) {
         let Some(request) = self.requests.get_mut(&n) else {
             return;
         };
@@ -348,7 +354,7 @@ impl Gateway {
         }
     }
 
-    fn requests_on(&self, of: impl Fn(&Attempt) -> bool) -> Vec<u64> {
+    fn requests_on(&self, of: impl Fn(&Attempt) -> bool) -> Vec<RequestKey> {
         let on = self
             .requests
             .iter()
@@ -357,14 +363,14 @@ impl Gateway {
     }
 
     pub(super) fn client_gone(&mut self, request: RequestId) {
-        if request.epoch == self.hello.epoch && self.requests.contains_key(&request.n) {
-            self.detach(request.n);
-            self.finish(request.n, Outcome::ClientLeft);
+        if request.epoch == self.hello.epoch && self.requests.contains_key(&RequestKey(request.n)) {
+            self.detach(RequestKey(request.n));
+            self.finish(RequestKey(request.n), Outcome::ClientLeft);
         }
     }
 
     pub(super) fn request_deadline(&mut self, request: RequestId) {
-        let Some(known) = self.requests.get(&request.n) else {
+        let Some(known) = self.requests.get(&RequestKey(request.n)) else {
             return;
         };
         let stage = match &known.attempt {
@@ -372,12 +378,15 @@ impl Gateway {
             Some(attempt) if attempt.stage == AttemptStage::Prefilling => Stage::Prefill,
             _ => Stage::Queue,
         };
-        self.detach(request.n);
-        self.finish(request.n, Outcome::Failed(Failure::Deadline(stage)));
+        self.detach(RequestKey(request.n));
+        self.finish(
+            RequestKey(request.n),
+            Outcome::Failed(Failure::Deadline(stage)),
+        );
     }
 
     pub(super) fn stop_choice(&mut self, request: RequestId, choice: u16) {
-        let Some(known) = self.requests.get(&request.n) else {
+        let Some(known) = self.requests.get(&RequestKey(request.n)) else {
             return;
         };
         if let Some(attempt) = &known.attempt {
@@ -385,7 +394,7 @@ impl Gateway {
             let stop = GatewayToDecode::StopChoice { attempt, choice };
             self.out.push(Effect::ToDecode(decode, stop));
         }
-        if let Some(known) = self.requests.get_mut(&request.n)
+        if let Some(known) = self.requests.get_mut(&RequestKey(request.n))
             && choice < known.spec.choices
             && !known.finished.contains(&choice)
         {
@@ -395,7 +404,7 @@ impl Gateway {
     }
 
     /// The answer stream at D ends, which is a cancel; P is told that it is not wanted.
-    fn detach(&mut self, n: u64) {
+    fn detach(&mut self, n: RequestKey) {
         let Some(request) = self.requests.get_mut(&n) else {
             return;
         };
@@ -421,7 +430,7 @@ impl Gateway {
     }
 
     /// The one outcome (H-6).
-    fn finish(&mut self, n: u64, outcome: Outcome) {
+    fn finish(&mut self, n: RequestKey, outcome: Outcome) {
         if self.requests.remove(&n).is_some() {
             let request = self.name(n);
             self.out.push(Effect::Disarm(Timer::Request(request)));
@@ -430,16 +439,16 @@ impl Gateway {
     }
 
     /// The request whose attached attempt this is, at that decode connection.
-    fn attached(&self, id: AttemptId, conn: Conn) -> Option<u64> {
+    fn attached(&self, id: AttemptId, conn: Conn) -> Option<RequestKey> {
         let n = self.attached.get(&id).copied()?;
         let attempt = self.requests.get(&n)?.attempt.as_ref()?;
         (attempt.decode == conn).then_some(n)
     }
 
-    fn name(&self, n: u64) -> RequestId {
+    fn name(&self, n: RequestKey) -> RequestId {
         RequestId {
             epoch: self.hello.epoch,
-            n,
+            n: n.0,
         }
     }
 }

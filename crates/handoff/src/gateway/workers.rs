@@ -1,13 +1,15 @@
 //! The workers that the gateway has dialled, and which pair a request goes to.
 
 use super::{Effect, Gateway};
+use crate::Decisions;
 use crate::{
     Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hangup, Hello, Limit,
     PrefillToGateway, Role, compatible,
 };
+use serde::Serialize;
 
 /// A worker, known once it has said Hello.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Worker {
     pub hello: Option<Hello>,
 }
@@ -18,7 +20,7 @@ impl Worker {
     }
 }
 
-impl Gateway {
+impl<J: Decisions> Gateway<J> {
     pub(super) fn prefill_dialled(&mut self, conn: Conn) {
         self.prefills.insert(conn, Worker { hello: None });
         let hello = GatewayToPrefill::Hello(self.hello.clone());

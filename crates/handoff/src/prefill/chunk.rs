@@ -3,13 +3,15 @@
 
 use super::state::Chunk;
 use super::{Effect, Prefill};
+use crate::Decisions;
+use crate::id::JobKey;
 use crate::prefix::Page;
 use crate::{Ending, Failure, OfferId};
 use pages::{Step, Verified, VerifyFault};
 
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_chunk_begin(&mut self, offer: OfferId, tokens: u32) {
-        let id = offer.n;
+        let id = JobKey(offer.n);
         let ready = self.jobs.get(&id).is_some_and(|job| job.can_compute());
         if self.computing.is_some() || !ready || tokens == 0 || offer.epoch != self.hello.epoch {
             return self.fail_stop("a chunk began that may not run");
@@ -67,7 +69,7 @@ impl Prefill {
         let Some(chunk) = self.end_chunk(offer) else {
             return self.fail_stop("a chunk ended that had not begun");
         };
-        let id = offer.n;
+        let id = JobKey(offer.n);
         let size = u32::from(self.pool.page_size());
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
@@ -106,22 +108,22 @@ impl Prefill {
         if self.end_chunk(offer).is_none() {
             return self.fail_stop("a chunk failed that had not begun");
         }
-        self.end_job(offer.n, Ending::Failed(Failure::Compute));
-        self.after_chunk(offer.n);
+        self.end_job(JobKey(offer.n), Ending::Failed(Failure::Compute));
+        self.after_chunk(JobKey(offer.n));
     }
 
     fn end_chunk(&mut self, offer: OfferId) -> Option<Chunk> {
-        if self.computing != Some(offer.n) || offer.epoch != self.hello.epoch {
+        if self.computing != Some(JobKey(offer.n)) || offer.epoch != self.hello.epoch {
             return None;
         }
         self.computing = None;
-        let chunk = self.jobs.get_mut(&offer.n)?.chunk.take()?;
+        let chunk = self.jobs.get_mut(&JobKey(offer.n))?.chunk.take()?;
         let ended = self.pool.end(chunk.op);
         self.must(ended);
         Some(chunk)
     }
 
-    fn after_chunk(&mut self, id: u64) {
+    fn after_chunk(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };

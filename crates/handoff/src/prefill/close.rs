@@ -2,13 +2,15 @@
 
 use super::state::{Close, Job};
 use super::{Effect, Prefill};
+use crate::Decisions;
+use crate::id::JobKey;
 use crate::{
     Answers, ArenaId, AttemptId, Closing, Ending, Failure, HandoffId, PrefillToDecode, Stage,
 };
 
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     /// For every rank whose submissions have all ended: says how it closes, once.
-    pub(super) fn try_close(&mut self, id: u64) {
+    pub(super) fn try_close(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -81,7 +83,7 @@ impl Prefill {
     }
 
     /// Every rank's Closed is answered; slots of batches that were not Taken come back with it.
-    fn answer_all(&mut self, id: u64) {
+    fn answer_all(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -99,7 +101,7 @@ impl Prefill {
         }
     }
 
-    fn publish(&mut self, id: u64) {
+    fn publish(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -191,7 +193,7 @@ impl Prefill {
                 self.handle_written(
                     crate::SubmissionId {
                         epoch: self.hello.epoch,
-                        n,
+                        n: n.0,
                     },
                     false,
                 );
@@ -213,14 +215,14 @@ impl Prefill {
         }
     }
 
-    pub(super) fn end_job(&mut self, id: u64, ending: Ending) {
+    pub(super) fn end_job(&mut self, id: JobKey, ending: Ending) {
         if let Some(attempt) = self.jobs.get(&id).and_then(|job| job.attempt) {
             self.end_attempt(attempt, ending);
         }
     }
 
     /// The attempt has ended: the job computes and sends no more, gives its pages back, and closes.
-    pub(super) fn stop_job(&mut self, id: u64) {
+    pub(super) fn stop_job(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -235,7 +237,7 @@ impl Prefill {
     }
 
     /// The ledger keeps pages that submitted writes still read.
-    pub(super) fn release_pages(&mut self, id: u64) {
+    pub(super) fn release_pages(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -246,7 +248,7 @@ impl Prefill {
     }
 
     /// A job is remembered until its offer or every rank's certificate was answered.
-    pub(super) fn forget_if_done(&mut self, id: u64) {
+    pub(super) fn forget_if_done(&mut self, id: JobKey) {
         let answered = |job: &Job| job.ticket.as_ref().is_some_and(|ticket| !ticket.is_held());
         let done = |job: &Job| job.is_over() && job.chunk.is_none() && answered(job);
         if self.jobs.get(&id).is_some_and(done) {
@@ -255,7 +257,7 @@ impl Prefill {
     }
 
     /// Forgets a job, its pages given back; its attempt, if that has not ended.
-    pub(super) fn remove_job(&mut self, id: u64) -> Option<AttemptId> {
+    pub(super) fn remove_job(&mut self, id: JobKey) -> Option<AttemptId> {
         self.release_pages(id);
         let attempt = self.jobs.remove(&id)?.attempt;
         self.out.push(Effect::Dropped {

@@ -15,9 +15,11 @@ mod state;
 
 pub use event::{Effect, Event, SendPage, Timer};
 
+use crate::id::{JobKey, LastId, SubmissionKey};
 use crate::prefix::PrefixIndex;
-use crate::{AttemptId, Capacity, Conn, Hello, OfferId, Role, Spec};
-use pages::{Counts, Epoch, Misuse, Pool, VerifyFault};
+use crate::{AttemptId, Capacity, Conn, Decisions, Hello, OfferId, Role, Spec};
+use pages::{Counts, Epoch, Misuse, Pool, Sound, VerifyFault};
+use serde::Serialize;
 use state::{Attempt, Job, Peer, Submission};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -64,11 +66,14 @@ impl Config {
 }
 
 /// The machine. Its state is data; only the pool's handles in it are linear.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct Prefill {
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[serde(bound = "")]
+pub struct Prefill<J: Decisions = Sound> {
     hello: Hello,
     config: Config,
-    pool: Pool,
+    #[serde(skip)]
+    decisions: J,
+    pool: Pool<J>,
     prefix: PrefixIndex,
     gateways: BTreeMap<Conn, Epoch>,
     /// Connections to decode, dialled; the epoch is known once D has said Hello.
@@ -76,18 +81,26 @@ pub struct Prefill {
     peers: BTreeMap<Epoch, Peer>,
     attempts: BTreeMap<AttemptId, Attempt>,
     queue: VecDeque<AttemptId>,
-    jobs: BTreeMap<u64, Job>,
-    submissions: BTreeMap<u64, Submission>,
+    jobs: BTreeMap<JobKey, Job>,
+    submissions: BTreeMap<SubmissionKey, Submission>,
     /// The job whose chunk is being computed.
-    computing: Option<u64>,
-    next_id: u64,
+    computing: Option<JobKey>,
+    next_id: LastId,
     draining: bool,
+    #[serde(skip)]
     out: Vec<Effect>,
 }
 
 impl Prefill {
     /// A machine for a pool that exists; the capacity is what the pool measures.
     pub fn new(config: Config, hello: Hello, pool: Pool) -> Self {
+        Self::with_decisions(config, hello, pool, Sound)
+    }
+}
+
+impl<J: Decisions> Prefill<J> {
+    /// The same under other decisions, for a laboratory.
+    pub fn with_decisions(config: Config, hello: Hello, pool: Pool<J>, decisions: J) -> Self {
         let capacity = Capacity::of(&pool, Role::Prefill, config.context);
         Self {
             hello: Hello {
@@ -97,6 +110,7 @@ impl Prefill {
             },
             prefix: PrefixIndex::new(config.prefix_secret),
             config,
+            decisions,
             pool,
             gateways: BTreeMap::new(),
             dialled: BTreeMap::new(),
@@ -106,7 +120,7 @@ impl Prefill {
             jobs: BTreeMap::new(),
             submissions: BTreeMap::new(),
             computing: None,
-            next_id: 0,
+            next_id: LastId(0),
             draining: false,
             out: Vec::new(),
         }
@@ -160,20 +174,20 @@ impl Prefill {
     }
 
     fn mint_id(&mut self) -> u64 {
-        self.next_id += 1;
-        self.next_id
+        self.next_id.0 += 1;
+        self.next_id.0
     }
 
-    fn name(&self, id: u64) -> OfferId {
+    fn name(&self, id: JobKey) -> OfferId {
         OfferId {
             epoch: self.hello.epoch,
-            n: id,
+            n: id.0,
         }
     }
 }
 
 /// Questions.
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     /// What this life says of itself, with the measured capacity.
     pub fn hello(&self) -> &Hello {
         &self.hello
@@ -198,7 +212,7 @@ impl Prefill {
     /// What a job is about.
     pub fn spec(&self, offer: OfferId) -> Option<&Spec> {
         self.jobs
-            .get(&offer.n)
+            .get(&JobKey(offer.n))
             .filter(|_| offer.epoch == self.hello.epoch)
             .map(|job| &job.spec)
     }
@@ -235,12 +249,13 @@ impl Prefill {
 
 /// For checkers only: copies a whole world. Nothing in the product calls it.
 #[doc(hidden)]
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     pub fn fork_for_checker(&mut self) -> Self {
         let pool = self.pool.fork_for_checker();
         Self {
             hello: self.hello.clone(),
             config: self.config.clone(),
+            decisions: self.decisions,
             prefix: self.prefix.fork_for_checker(&pool),
             gateways: self.gateways.clone(),
             dialled: self.dialled.clone(),

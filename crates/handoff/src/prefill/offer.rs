@@ -3,6 +3,8 @@
 
 use super::state::{Arena, ArenaState, AttemptStage, Job, Rank, Slots, Ticket};
 use super::{Effect, Prefill, Timer};
+use crate::Decisions;
+use crate::id::JobKey;
 use crate::prefix::Page;
 use crate::{
     AttemptId, Closing, Conn, Ending, Failure, Fault, HandoffId, LandingSite, OfferId,
@@ -10,7 +12,7 @@ use crate::{
 };
 use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, Seal, StatedTag};
 
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     /// Offers waiting attempts, oldest first, for as long as there are pages.
     pub(super) fn offer_more(&mut self) {
         let mut at = 0;
@@ -53,7 +55,7 @@ impl Prefill {
         let pinned = self
             .prefix
             .pin(&mut self.pool, spec.domain, &spec.tokens, most);
-        let id = self.next_id + 1;
+        let id = JobKey(self.next_id.0 + 1);
         let owner = job_owner(id, spec.domain);
         let made = self.prefix.make_room(&mut self.pool, all - pinned.len());
         self.must(made);
@@ -65,7 +67,7 @@ impl Prefill {
             }
             return false;
         };
-        let id = self.mint_id();
+        let id = JobKey(self.mint_id());
         let mut table = BlockTable::new(owner, page_size);
         let mut checksums = Vec::with_capacity(all);
         for share in &pinned {
@@ -132,7 +134,7 @@ impl Prefill {
         first: u32,
         landings: Vec<LandingSite>,
     ) {
-        let id = offer.n;
+        let id = JobKey(offer.n);
         let known = offer.epoch == self.hello.epoch;
         let Some(job) = self
             .jobs
@@ -152,7 +154,9 @@ impl Prefill {
             .map(|site| Rank::new(site.arena, first))
             .collect::<Vec<_>>();
         let fits = ranks.len() == self.hello.ranks as usize
-            && first as usize + tags.len() == job.pages.len()
+            && self
+                .decisions
+                .ticket_fits(first as usize + tags.len(), job.pages.len())
             && landings
                 .iter()
                 .enumerate()
@@ -268,10 +272,12 @@ impl Prefill {
         then: impl FnOnce(&mut Self, AttemptId),
     ) {
         let unanswered = |job: &Job| job.ticket.is_none() && job.decode == decode;
-        if offer.epoch != self.hello.epoch || !self.jobs.get(&offer.n).is_some_and(unanswered) {
+        if offer.epoch != self.hello.epoch
+            || !self.jobs.get(&JobKey(offer.n)).is_some_and(unanswered)
+        {
             return;
         }
-        let Some(attempt) = self.remove_job(offer.n) else {
+        let Some(attempt) = self.remove_job(JobKey(offer.n)) else {
             return;
         };
         if let Some(known) = self.attempts.get_mut(&attempt) {
@@ -293,9 +299,9 @@ impl Prefill {
     }
 }
 
-pub(super) fn job_owner(id: u64, domain: Domain) -> Owner {
+pub(super) fn job_owner(id: JobKey, domain: Domain) -> Owner {
     Owner {
-        id: OwnerId::new(id),
+        id: OwnerId::new(id.0),
         domain,
         lane: 0,
     }

@@ -3,6 +3,8 @@
 use super::close::closing_message;
 use super::state::{ArenaState, Peer};
 use super::{Effect, Prefill, Timer};
+use crate::Decisions;
+use crate::id::JobKey;
 use crate::{
     Conn, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Hello, PrefillToDecode, Role, Stage,
     compatible,
@@ -10,7 +12,7 @@ use crate::{
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
 
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_dialled(&mut self, conn: Conn) {
         self.dialled.insert(conn, None);
         let hello = PrefillToDecode::Hello(self.hello.clone());
@@ -234,7 +236,7 @@ impl Prefill {
     }
 
     /// No answer will come for this job: it is forgotten.
-    fn nobody_answers(&mut self, id: u64) {
+    fn nobody_answers(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };

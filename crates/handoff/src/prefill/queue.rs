@@ -2,13 +2,15 @@
 
 use super::state::{Attempt, AttemptStage};
 use super::{Effect, Prefill, Timer};
+use crate::Decisions;
+use crate::id::JobKey;
 use crate::{
-    AttemptId, Conn, Ending, Failure, GatewayToPrefill, Hangup, PrefillToGateway, Refusal,
-    Rejection, Role, Spec, Stage, compatible,
+    AttemptId, Capacity, Conn, Ending, Failure, GatewayToPrefill, Hangup, PrefillToGateway,
+    Refusal, Rejection, Role, Spec, Stage, compatible,
 };
 use pages::Epoch;
 
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_gateway(&mut self, conn: Conn, message: GatewayToPrefill) {
         match message {
             GatewayToPrefill::Hello(hello) => {
@@ -53,9 +55,10 @@ impl Prefill {
             let duplicate = Ending::Rejected(Rejection::Duplicate);
             return self.tell_ended(conn, attempt, duplicate);
         }
-        if let Err(ending) = self.admit(&spec, decode) {
-            return self.tell_ended(conn, attempt, ending);
-        }
+        let spec = match self.admit(spec, decode) {
+            Ok(spec) => spec,
+            Err(ending) => return self.tell_ended(conn, attempt, ending),
+        };
         let stage = AttemptStage::Queued;
         self.attempts.insert(
             attempt,
@@ -73,15 +76,19 @@ impl Prefill {
         });
     }
 
-    fn admit(&self, spec: &Spec, decode: Epoch) -> Result<(), Ending> {
+    fn admit(&self, mut spec: Spec, decode: Epoch) -> Result<Spec, Ending> {
+        let prompt = |capacity: &Capacity, spec: Spec| {
+            let admitted = self.decisions.admit_prompt(capacity, spec);
+            admitted.map_err(Ending::Rejected)
+        };
         if let Some(capacity) = &self.hello.capacity {
-            capacity.admits(spec).map_err(Ending::Rejected)?;
+            spec = prompt(capacity, spec)?;
         }
         let refused = |why| Err(Ending::Refused(why));
         let Some(peer) = self.peers.get(&decode).filter(|peer| peer.conn.is_some()) else {
             return refused(Refusal::PeerUnavailable);
         };
-        peer.capacity.admits(spec).map_err(Ending::Rejected)?;
+        spec = prompt(&peer.capacity, spec)?;
         if self.draining {
             return refused(Refusal::Draining);
         }
@@ -96,7 +103,7 @@ impl Prefill {
         if waiting.saturating_add(spec.tokens.len() as u64) > self.config.max_tokens_per_domain {
             return refused(Refusal::TenantCap);
         }
-        Ok(())
+        Ok(spec)
     }
 
     /// The gateway cannot see tickets: P obeys while it holds none. With one, D's Cancel decides.
@@ -111,7 +118,7 @@ impl Prefill {
         }
     }
 
-    fn is_ticketed(&self, job: u64) -> bool {
+    fn is_ticketed(&self, job: JobKey) -> bool {
         self.jobs.get(&job).is_some_and(|job| job.ticket.is_some())
     }
 

@@ -3,11 +3,13 @@
 
 use super::state::{ArenaState, Submission};
 use super::{Effect, Prefill, SendPage};
+use crate::Decisions;
+use crate::id::{JobKey, SubmissionKey};
 use crate::{
     ArenaId, Ending, Failure, HandoffId, Manifest, PrefillToDecode, StatedPage, SubmissionId,
 };
 
-impl Prefill {
+impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_attached(&mut self, arena: ArenaId, ok: bool) {
         let mut of_arena = self
             .peers
@@ -34,7 +36,7 @@ impl Prefill {
     }
 
     /// Nothing can be sent to this arena: D shall drop it, and this handoff ends.
-    pub(super) fn arena_dead(&mut self, id: u64, arena: ArenaId) {
+    pub(super) fn arena_dead(&mut self, id: JobKey, arena: ArenaId) {
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -55,7 +57,7 @@ impl Prefill {
         self.try_close(id);
     }
 
-    pub(super) fn jobs_of(&self, arena: ArenaId) -> Vec<u64> {
+    pub(super) fn jobs_of(&self, arena: ArenaId) -> Vec<JobKey> {
         let uses = |job: &super::state::Job| {
             job.ticket
                 .as_ref()
@@ -69,7 +71,7 @@ impl Prefill {
     }
 
     /// Submits what can be sent now, for every rank, and closes what is complete.
-    pub(super) fn send_more(&mut self, id: u64) {
+    pub(super) fn send_more(&mut self, id: JobKey) {
         let ranks = self.hello.ranks;
         for rank in 0..ranks {
             while self.submit_one(id, rank).is_some() {}
@@ -77,7 +79,7 @@ impl Prefill {
         self.try_close(id);
     }
 
-    fn submit_one(&mut self, id: u64, rank: u16) -> Option<()> {
+    fn submit_one(&mut self, id: JobKey, rank: u16) -> Option<()> {
         let job = self.jobs.get_mut(&id).filter(|job| !job.is_over())?;
         let (decode, count) = (job.decode, job.count());
         let ticket = job.ticket.as_mut()?;
@@ -134,11 +136,11 @@ impl Prefill {
     }
 
     /// The source pages are read from now until the write has completed: the ledger holds them.
-    fn fly(&mut self, job: u64, manifest: Manifest, pages: Vec<SendPage>) -> Option<()> {
+    fn fly(&mut self, job: JobKey, manifest: Manifest, pages: Vec<SendPage>) -> Option<()> {
         let sources: Vec<_> = pages.iter().map(|page| page.page).collect();
         let begun = self.pool.begin(&sources, &[]);
         let op = self.must(begun)?;
-        let n = self.mint_id();
+        let n = SubmissionKey(self.mint_id());
         let (rank, arena) = (manifest.rank, manifest.arena);
         let ticket = self.jobs.get_mut(&job)?.ticket.as_mut()?;
         ticket.ranks[rank as usize].flying.insert(n);
@@ -155,7 +157,7 @@ impl Prefill {
         );
         let submission = SubmissionId {
             epoch: self.hello.epoch,
-            n,
+            n: n.0,
         };
         self.out.push(Effect::Submit {
             submission,
@@ -167,7 +169,7 @@ impl Prefill {
     }
 
     pub(super) fn handle_written(&mut self, submission: SubmissionId, ok: bool) {
-        let n = submission.n;
+        let n = SubmissionKey(submission.n);
         let Some(sent) = self.submissions.get_mut(&n).filter(|sent| !sent.failed) else {
             return;
         };
@@ -196,7 +198,7 @@ impl Prefill {
     }
 
     /// It may land at any time from now on: the handoff can no longer be completed.
-    fn write_lost(&mut self, n: u64) {
+    fn write_lost(&mut self, n: SubmissionKey) {
         let Some(sent) = self.submissions.get(&n) else {
             return;
         };
@@ -228,7 +230,7 @@ impl Prefill {
         }
     }
 
-    pub(super) fn free_slots(&mut self, id: u64, rank: u16, manifest: &Manifest) {
+    pub(super) fn free_slots(&mut self, id: JobKey, rank: u16, manifest: &Manifest) {
         let Some(decode) = self.jobs.get(&id).map(|job| job.decode) else {
             return;
         };
@@ -246,7 +248,7 @@ impl Prefill {
         }
     }
 
-    pub(super) fn job_of(&self, handoff: HandoffId) -> Option<u64> {
+    pub(super) fn job_of(&self, handoff: HandoffId) -> Option<JobKey> {
         let holds = |job: &super::state::Job| {
             job.ticket
                 .as_ref()
@@ -258,7 +260,7 @@ impl Prefill {
             .map(|(id, _)| *id)
     }
 
-    pub(super) fn progress(&mut self, id: u64, rank: usize) -> Option<&mut super::state::Rank> {
+    pub(super) fn progress(&mut self, id: JobKey, rank: usize) -> Option<&mut super::state::Rank> {
         self.jobs.get_mut(&id)?.ticket.as_mut()?.ranks.get_mut(rank)
     }
 }

@@ -1,12 +1,14 @@
 //! What the machine remembers.
 
+use crate::id::{JobKey, SubmissionKey};
 use crate::prefix::Page;
 use crate::{ArenaId, AttemptId, Capacity, Closing, Conn, HandoffId, Manifest, Spec};
 use pages::{BlockTable, Epoch, OpId, Pool, StatedTag};
+use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// An attempt that a gateway sent and that has not ended here.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Attempt {
     pub conn: Conn,
     pub spec: Spec,
@@ -14,17 +16,17 @@ pub(super) struct Attempt {
     pub stage: AttemptStage,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum AttemptStage {
     Queued,
     /// D was busy.
     Waiting,
     /// Its job.
-    Job(u64),
+    Job(JobKey),
 }
 
 /// One life of one decode worker.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Peer {
     pub conn: Option<Conn>,
     pub synced: bool,
@@ -37,7 +39,7 @@ pub(super) struct Peer {
 }
 
 /// This side's end of a landing arena.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Arena {
     pub id: ArenaId,
     pub state: ArenaState,
@@ -46,7 +48,7 @@ pub(super) struct Arena {
 
 /// Slots that may be written, lowest first. Only Taken and the answer to Closed put one back. How
 /// many there are is what a peer says, so those that were never used are counted, not listed.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Slots {
     /// From here to `end` all are free.
     next: u32,
@@ -83,7 +85,7 @@ impl Slots {
     }
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum ArenaState {
     Attaching,
     Ready,
@@ -93,7 +95,7 @@ pub(super) enum ArenaState {
 }
 
 /// An attempt that holds pages: offered, or ticketed.
-#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Job {
     /// None once the attempt has ended here.
     pub attempt: Option<AttemptId>,
@@ -113,14 +115,14 @@ pub(super) struct Job {
     pub release_after_chunk: bool,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Chunk {
     pub op: OpId,
     pub from: u32,
     pub to: u32,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Ticket {
     pub handoff: HandoffId,
     /// Tags of the pages from `first` on.
@@ -130,14 +132,14 @@ pub(super) struct Ticket {
 }
 
 /// One writer's progress.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Rank {
     pub arena: ArenaId,
     /// Ordinal of the next page to send.
     pub next: u32,
     pub batches: u32,
     /// Submissions in flight.
-    pub flying: BTreeSet<u64>,
+    pub flying: BTreeSet<SubmissionKey>,
     /// Slots of submissions that ended in another way than success.
     pub lost: BTreeSet<u32>,
     pub failed: bool,
@@ -148,15 +150,15 @@ pub(super) struct Rank {
     pub done: bool,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) enum Close {
     Closed(Closing),
     Unsettled,
 }
 
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Submission {
-    pub job: u64,
+    pub job: JobKey,
     pub arena: ArenaId,
     pub rank: u16,
     pub op: OpId,
@@ -182,7 +184,7 @@ impl Job {
             && self.table.tokens() < self.count()
     }
 
-    pub fn fork_for_checker(&self, pool: &Pool) -> Self {
+    pub fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
         Self {
             attempt: self.attempt,
             spec: self.spec.clone(),
