@@ -3,21 +3,47 @@
 //!
 //! A machine takes its decisions as a type parameter and calls a method where the decision is
 //! taken. The product uses [`Sound`](pages::Sound): the provided methods below. They take plain
-//! data and give plain data; none of them says when it is asked or carries anything out.
+//! data and give plain data; none of them says when it is asked, and none carries anything out.
 
-use crate::{Capacity, Limit, Rejection, Spec, StatedPage};
+use crate::gateway::PrefillJudged;
+use crate::{
+    ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToPrefill, Ending, Limit, Manifest,
+    Rejection, Spec, StatedPage,
+};
 use pages::{Epoch, StatedTag, Tag};
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 /// The decisions of gateway, prefill and decode. Every provided method is the sound one.
+#[allow(unused_variables)] // a sound decision need not look at all that an unsound one may
 pub trait Decisions: pages::Decisions {
-    // Gateway.
+    // The gateway.
 
     /// Whether a pair could ever take the request. The edge asks before anything reaches a worker
     /// (law: capacity is measured, not declared).
     fn fits_pair(self, limit: &Limit, spec: &Spec) -> Result<(), Rejection> {
         limit.admits(spec)
+    }
+
+    /// The number of the next attempt: minted here and never used before, whatever attempt it
+    /// follows and whatever the client sent (H-8).
+    fn attempt_number(self, last: u64, before: Option<AttemptId>, spec: &Spec) -> u64 {
+        last + 1
+    }
+
+    /// What prefill's word about an attempt is worth. A rejection is final; any other failure ends
+    /// the attempt at decode, whose ending wins (H-6).
+    fn after_prefill(self, ending: Ending) -> AfterPrefill {
+        match ending {
+            Ending::Finished => AfterPrefill::AskDecode,
+            Ending::Rejected(why) => AfterPrefill::Reject(why),
+            other => AfterPrefill::Fail(other),
+        }
+    }
+
+    /// Whether a token may reach the client: only of an attempt that decode has committed (H-9).
+    fn may_deliver(self, judged: Option<PrefillJudged>) -> bool {
+        judged.is_some()
     }
 
     // Prefill.
@@ -33,7 +59,55 @@ pub trait Decisions: pages::Decisions {
         granted == held
     }
 
+    /// Whether a forward pass may run for a job (H-5).
+    fn may_compute(self, ticketed: bool) -> bool {
+        ticketed
+    }
+
+    /// Slots of a page that are sent, of which `filled` are this prompt's (H-17).
+    fn sent_slots(self, filled: u16, page_size: u16) -> u16 {
+        filled
+    }
+
+    /// Whether the endpoint that is attached for one arena reaches the arena of a ticket.
+    fn same_endpoint(self, attached: ArenaId, ticketed: ArenaId) -> bool {
+        attached == ticketed
+    }
+
+    /// Whether a write has landed, so that its batch can be stated and its source let go. Only
+    /// successful completion says so.
+    fn has_landed(self, write: Write) -> bool {
+        write == Write::Completed
+    }
+
+    /// Whether the slots of a write may be written again by another.
+    fn frees_slots(self, write: Write) -> bool {
+        write == Write::Completed
+    }
+
+    /// Whether the pages of a lost batch are submitted once more inside the same handoff. Never:
+    /// the first write may still land.
+    fn sends_again(self, lost: &Manifest) -> bool {
+        false
+    }
+
+    /// Whether a writer may say how it closes while `flying` of its submissions have not ended
+    /// (H-7).
+    fn may_close(self, how: &Close, flying: usize) -> bool {
+        flying == 0
+    }
+
+    /// Whether computed pages may be published in P's cache: once D has verified them (H-9).
+    fn may_publish(self, verified: bool) -> bool {
+        verified
+    }
+
     // Decode.
+
+    /// Whether the number of an announced attempt is one that was not used before (H-8).
+    fn is_new(self, number: u64, highest: Option<u64>) -> bool {
+        highest.is_none_or(|highest| number > highest)
+    }
 
     /// Whether decode could ever take what the gateway announced (law: rejected is terminal).
     fn admit_expected(self, capacity: &Capacity, spec: &Spec) -> Result<(), Rejection> {
@@ -46,14 +120,35 @@ pub trait Decisions: pages::Decisions {
         expected == offered
     }
 
+    /// The length of the prompt: the one that the gateway announced (H-2).
+    fn prompt_length(self, expected: u32, offered: u32) -> u32 {
+        expected
+    }
+
+    /// Pages taken at the ticket for a lane's output of `needed` pages: all of them, so that
+    /// nothing that holds pages ever waits for more (H-14).
+    fn reserve_ahead(self, needed: usize) -> usize {
+        needed
+    }
+
+    /// Whether a ticket may name an arena; `doubtful`: some of its slots may be written at any
+    /// time, as long as it lives.
+    fn may_ticket_into(self, doubtful: bool) -> bool {
+        !doubtful
+    }
+
+    /// Whether a batch landed in the arena that it should have.
+    fn same_arena(self, stated: ArenaId, expected: ArenaId) -> bool {
+        stated == expected
+    }
+
     /// Whether a page was stated under the tag that was granted for it (H-8).
     fn same_tag(self, stated: StatedTag, granted: Tag) -> bool {
         stated == granted
     }
 
-    /// Ordinal of the page that a statement is about; it was the `arrived`-th of this writer.
-    fn ordinal_of(self, stated: &StatedPage, arrived: u32) -> u32 {
-        let _ = arrived;
+    /// Ordinal of the page that a statement is about; in the order of arrival it would be `nth`.
+    fn ordinal_of(self, stated: &StatedPage, nth: u32) -> u32 {
         stated.ordinal
     }
 
@@ -67,6 +162,11 @@ pub trait Decisions: pages::Decisions {
         stated == copied
     }
 
+    /// Whether a stated batch may be answered Taken, which lets its slots be written again.
+    fn may_take(self, copied: bool) -> bool {
+        copied
+    }
+
     /// Whether everything of this writer is there (H-2): every batch that it stated was taken, and
     /// the pages that were recorded are exactly those that the ticket reserved.
     fn covers(self, arrived: Arrived<'_>) -> bool {
@@ -76,10 +176,83 @@ pub trait Decisions: pages::Decisions {
         numbered && arrived.pages as usize == reserved.len() && recorded.eq(reserved)
     }
 
+    /// Whether a handoff may commit, if its pages are there: for every writer, whether it has
+    /// closed; and copies in flight.
+    fn may_commit(self, closed: &[bool], copying: usize) -> bool {
+        copying == 0 && closed.iter().all(|closed| *closed)
+    }
+
+    /// Whether the first token is known, if so many writers state one: exactly one does.
+    fn one_first_token(self, stated: usize) -> bool {
+        stated == 1
+    }
+
+    /// Whether Closed may be answered, which lets slots be written again, while copies of that
+    /// writer's batches are in flight.
+    fn may_answer_closed(self, copying: usize) -> bool {
+        copying == 0
+    }
+
+    /// Whether a message about a handoff that decode does not know is given this answer (H-18).
+    fn answers_unknown(self, answer: &DecodeToPrefill) -> bool {
+        true
+    }
+
+    /// Whether P may still be writing for a handoff, by what its snapshot at Sync lists of it.
+    fn still_holds(self, ticket: bool, offer: bool) -> bool {
+        ticket || offer
+    }
+
     /// Whether a message about a handoff of life `named` is for this life, `ours` (H-8).
     fn same_life(self, named: Epoch, ours: Epoch) -> bool {
         named == ours
     }
+
+    // Prefill and decode.
+
+    /// Whether a new connection of a peer's life ends what the old one may still bring (H-8).
+    fn replaces(self, old: Conn, new: Conn) -> bool {
+        true
+    }
+
+    /// Whether an owner that has ended may give its pages back while a step, or a chunk, that names
+    /// them is in flight or not (H-3).
+    fn may_release(self, in_step: bool) -> bool {
+        !in_step
+    }
+}
+
+impl Decisions for pages::Sound {}
+
+/// What the gateway does with prefill's word about an attempt.
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub enum AfterPrefill {
+    /// Nothing: decode's word counts.
+    AskDecode,
+    /// The request ends with this.
+    Reject(Rejection),
+    /// The attempt is cancelled at decode, and has failed with this.
+    Fail(Ending),
+}
+
+/// How far a submission of prefill's is.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Write {
+    /// Handed to the fabric.
+    Submitted,
+    /// Completed successfully.
+    Completed,
+    /// It ended in any other way: it may land at any time.
+    Lost,
+}
+
+/// How a writer says that it is through.
+#[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize)]
+pub enum Close {
+    /// It certifies that all its writes have completed.
+    Closed(Closing),
+    /// It cannot.
+    Unsettled,
 }
 
 /// What one writer has delivered when all have closed.
@@ -96,5 +269,3 @@ pub struct Arrived<'a> {
     /// Ordinals of the pages that the ticket reserved.
     pub reserved: Range<u32>,
 }
-
-impl Decisions for pages::Sound {}

@@ -87,31 +87,35 @@ impl PrefixIndex {
         pinned
     }
 
-    /// Publishes full pages `grants` (ordinals from `first` on) of a committed prompt. What became
-    /// a cached page comes back as a share for its owner, in place of the grant.
+    /// Publishes the full pages of a prompt that are its own, where the cache does not have them.
+    /// What became a cached page comes back as a share for its owner, in place of the grant.
     pub fn publish<J: Decisions>(
         &mut self,
         pool: &mut Pool<J>,
         owner: Owner,
         tokens: &[u32],
-        first: usize,
-        grants: Vec<Grant>,
+        prompt: Vec<Page>,
     ) -> Result<Vec<Page>, Misuse> {
         let size = pool.page_size() as usize;
         let mut parent = None;
-        for page in tokens.chunks_exact(size).take(first) {
-            parent = Some(self.key(owner.domain, parent.as_ref(), page));
-        }
-        let mut pages = Vec::with_capacity(grants.len());
+        let mut pages = Vec::with_capacity(prompt.len());
         // As for a hit: the deepest page is the oldest.
-        self.clock.0 += grants.len() as u64;
-        for (index, grant) in grants.into_iter().enumerate() {
-            let start = (first + index) * size;
+        self.clock.0 += prompt.len() as u64;
+        for (index, own) in prompt.into_iter().enumerate() {
+            let start = index * size;
             let Some(page) = tokens.get(start..start + size) else {
-                pages.push(Page::Own(grant));
+                pages.push(own);
                 continue;
             };
             let key = self.key(owner.domain, parent.as_ref(), page);
+            let grant = match own {
+                Page::Own(grant) => grant,
+                shared => {
+                    pages.push(shared);
+                    parent = Some(key);
+                    continue;
+                }
+            };
             if self.entries.contains_key(&key) {
                 pages.push(Page::Own(grant));
             } else {

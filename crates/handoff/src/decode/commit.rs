@@ -15,9 +15,8 @@ impl<J: Decisions> Decode<J> {
             return;
         };
         let sealed = |state| matches!(state, WriterState::Sealed { .. });
-        let complete =
-            h.is_landing() && h.writers.iter().all(|writer| sealed(writer.state)) && !h.copying();
-        if !complete {
+        let closed: Vec<bool> = h.writers.iter().map(|w| sealed(w.state)).collect();
+        if !h.is_landing() || !self.decisions.may_commit(&closed, h.copying()) {
             return;
         }
         match check_complete(self.decisions, h) {
@@ -99,21 +98,10 @@ impl<J: Decisions> Decode<J> {
             )?;
         }
         if spec.cache {
-            let mut own = Vec::new();
-            let mut kept = Vec::new();
-            for page in h.prompt.drain(..) {
-                match page {
-                    Page::Own(grant) => own.push(grant),
-                    shared => kept.push(shared),
-                }
-            }
-            let lane = owner(id, h.domain, 0);
-            let first = h.first as usize;
-            let published = self
+            let (lane, pages) = (owner(id, h.domain, 0), std::mem::take(&mut h.prompt));
+            h.prompt = self
                 .prefix
-                .publish(&mut self.pool, lane, &spec.tokens, first, own)?;
-            kept.extend(published);
-            h.prompt = kept;
+                .publish(&mut self.pool, lane, &spec.tokens, pages)?;
         }
         for choice in 0..spec.choices {
             self.lay_out(id, choice, spec.choices == 1)?;
@@ -175,8 +163,10 @@ impl<J: Decisions> Decode<J> {
 fn check_complete<J: Decisions>(decisions: J, h: &Handoff) -> Result<Vec<u8>, (u16, Fault)> {
     let mut first = Vec::new();
     for (rank, writer) in h.writers.iter().enumerate() {
-        let WriterState::Sealed { batches, pages } = writer.state else {
-            return Err((rank as u16, Fault::Short));
+        let (batches, pages) = match writer.state {
+            WriterState::Sealed { batches, pages } => (batches, pages),
+            // Commit waits for every writer; this one is short of what it has not stated.
+            _ => (writer.taken.len() as u32, writer.recorded.len() as u32),
         };
         let arrived = Arrived {
             batches,
@@ -195,7 +185,7 @@ fn check_complete<J: Decisions>(decisions: J, h: &Handoff) -> Result<Vec<u8>, (u
         .iter()
         .filter(|writer| writer.first.is_some())
         .count();
-    if stated == 1 {
+    if decisions.one_first_token(stated) {
         Ok(first)
     } else {
         Err((0, Fault::FirstToken))

@@ -72,7 +72,7 @@ impl<J: Decisions> Decode<J> {
             .iter()
             .any(|writer| writer.state == WriterState::Open);
         let peer = h.peer;
-        if !in_step {
+        if self.decisions.may_release(in_step) {
             self.release_pages(id);
         }
         if open {
@@ -116,6 +116,7 @@ impl<J: Decisions> Decode<J> {
     /// Answers whoever can be answered now, and forgets the handoff when nobody waits for it and
     /// nothing of it can arrive any more.
     pub(super) fn settle(&mut self, id: HandoffKey) {
+        let decisions = self.decisions;
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
@@ -132,7 +133,8 @@ impl<J: Decisions> Decode<J> {
                 writer.state,
                 WriterState::Sealed { .. } | WriterState::Abandoned
             );
-            if certified && !writer.answered && writer.copying.is_empty() {
+            let drained = decisions.may_answer_closed(writer.copying.len());
+            if certified && !writer.answered && drained {
                 writer.answered = true;
                 if let Some(conn) = conn {
                     let (rank, answers) = (rank as u16, Answers::Closed);

@@ -69,7 +69,8 @@ impl<J: Decisions> Decode<J> {
     ) {
         let gateway = self.gateways.get(&conn).copied();
         let announced = self.announced.get(&attempt.epoch).copied();
-        let reused = announced.is_some_and(|highest| attempt.n <= highest.0);
+        let known = announced.map(|highest| highest.0);
+        let reused = !self.decisions.is_new(attempt.n, known);
         if gateway != Some(attempt.epoch) || reused {
             return self.tell_ended(conn, attempt, Ending::Rejected(Rejection::Duplicate));
         }

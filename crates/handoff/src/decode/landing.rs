@@ -22,12 +22,8 @@ impl<J: Decisions> Decode<J> {
             .known(manifest.handoff)
             .filter(|id| self.is_of(*id, peer))
         else {
-            return self.send(
-                conn,
-                DecodeToPrefill::Cancel {
-                    handoff: manifest.handoff,
-                },
-            );
+            let handoff = manifest.handoff;
+            return self.answer_unknown(conn, DecodeToPrefill::Cancel { handoff });
         };
         let (rank, batch) = (manifest.rank, manifest.batch);
         let Some(h) = self.handoffs.get(&id) else {
@@ -79,10 +75,9 @@ impl<J: Decisions> Decode<J> {
     /// The statement, with the place of every page in the sequence as decode sees it.
     fn placed(&self, id: HandoffKey, mut manifest: Manifest) -> Manifest {
         if let Some(h) = self.handoffs.get(&id) {
-            let mut arrived = h.first + h.writers[manifest.rank as usize].arrived();
-            for stated in &mut manifest.pages {
-                stated.ordinal = self.decisions.ordinal_of(stated, arrived);
-                arrived += 1;
+            let arrived = h.first + h.writers[manifest.rank as usize].arrived();
+            for (stated, nth) in manifest.pages.iter_mut().zip(arrived..) {
+                stated.ordinal = self.decisions.ordinal_of(stated, nth);
             }
         }
         manifest
@@ -99,9 +94,9 @@ impl<J: Decisions> Decode<J> {
         let writer = &h.writers[manifest.rank as usize];
         let arena = self
             .arena(h.peer, manifest.rank)
-            .filter(|arena| arena.id == manifest.arena);
+            .filter(|arena| self.decisions.same_arena(manifest.arena, arena.id));
         let arena = arena
-            .filter(|_| writer.arena == manifest.arena)
+            .filter(|_| self.decisions.same_arena(manifest.arena, writer.arena))
             .ok_or(bad(Fault::WrongArena))?;
         if writer.state != WriterState::Open
             || manifest.pages.is_empty()
@@ -185,6 +180,9 @@ impl<J: Decisions> Decode<J> {
         if let Some(arena) = self.arena_mut(peer, rank) {
             arena.busy.extend(slots);
         }
+        if self.decisions.may_take(false) {
+            self.taken(id, rank, batch);
+        }
         let handoff = self.name(id);
         self.out.push(Effect::Copy {
             handoff,
@@ -242,7 +240,6 @@ impl<J: Decisions> Decode<J> {
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
         };
-        let peer = h.peer;
         let writer = &mut h.writers[manifest.rank as usize];
         writer.taken.insert(manifest.batch);
         writer.recorded.extend(
@@ -251,18 +248,30 @@ impl<J: Decisions> Decode<J> {
                 .iter()
                 .map(|page| (page.ordinal, page.checksum)),
         );
-        if let Some(conn) = self.conn_of(peer) {
-            let (handoff, rank, batch) = (manifest.handoff, manifest.rank, manifest.batch);
-            self.send(
-                conn,
-                DecodeToPrefill::Taken {
-                    handoff,
-                    rank,
-                    batch,
-                },
-            );
+        if self.decisions.may_take(true) {
+            self.taken(id, manifest.rank, manifest.batch);
         }
         self.try_commit(id);
+    }
+
+    fn taken(&mut self, id: HandoffKey, rank: u16, batch: u32) {
+        let handoff = self.name(id);
+        let peer = self.handoffs.get(&id).map(|h| h.peer);
+        if let Some(conn) = peer.and_then(|peer| self.conn_of(peer)) {
+            let taken = DecodeToPrefill::Taken {
+                handoff,
+                rank,
+                batch,
+            };
+            self.send(conn, taken);
+        }
+    }
+
+    /// P says something about a handoff that D does not know (any more).
+    fn answer_unknown(&mut self, conn: Conn, answer: DecodeToPrefill) {
+        if self.decisions.answers_unknown(&answer) {
+            self.send(conn, answer);
+        }
     }
 
     pub(super) fn closed(
@@ -279,7 +288,7 @@ impl<J: Decisions> Decode<J> {
             answers: Answers::Closed,
         };
         let Some(id) = self.known(handoff).filter(|id| self.is_of(*id, peer)) else {
-            return self.send(conn, ended);
+            return self.answer_unknown(conn, ended);
         };
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;
@@ -342,7 +351,7 @@ impl<J: Decisions> Decode<J> {
             answers: Answers::Unsettled,
         };
         let Some(id) = self.known(handoff).filter(|id| self.is_of(*id, peer)) else {
-            return self.send(conn, gone);
+            return self.answer_unknown(conn, gone);
         };
         let Some(h) = self.handoffs.get_mut(&id) else {
             return;

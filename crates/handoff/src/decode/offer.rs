@@ -19,8 +19,7 @@ struct Need {
 }
 
 impl Need {
-    fn of(spec: &Spec, capacity: &Capacity, pinned: usize) -> Self {
-        let count = spec.tokens.len() as u64;
+    fn of(spec: &Spec, count: u64, capacity: &Capacity, pinned: usize) -> Self {
         let prompt = capacity.pages_for(count) as usize;
         let all = capacity.pages_for(count + u64::from(spec.max_new)) as usize;
         let lanes = if spec.choices == 1 {
@@ -84,10 +83,18 @@ impl<J: Decisions> Decode<J> {
             );
             return self.end_attempt(attempt, Ending::Rejected(why));
         }
-        self.admit_offer(conn, peer, offer, attempt);
+        let count = self.decisions.prompt_length(told.0, count);
+        self.admit_offer(conn, peer, offer, attempt, count);
     }
 
-    fn admit_offer(&mut self, conn: Conn, peer: Epoch, offer: OfferId, attempt: AttemptId) {
+    fn admit_offer(
+        &mut self,
+        conn: Conn,
+        peer: Epoch,
+        offer: OfferId,
+        attempt: AttemptId,
+        count: u32,
+    ) {
         if self.peers.get(&peer).is_none_or(|peer| peer.refused) {
             return self.offer_ended(conn, offer);
         }
@@ -95,12 +102,14 @@ impl<J: Decisions> Decode<J> {
             return self.busy(conn, offer);
         };
         let granted = self.granted_to(peer);
-        let Some((pinned, prompt, lanes)) = self.take_pages(attempt, granted) else {
+        let Some((pinned, prompt, lanes)) = self.take_pages(attempt, count, granted) else {
             self.remember_intent(attempt);
             return self.busy(conn, offer);
         };
         self.intents.retain(|other| *other != attempt);
-        self.ticket(conn, peer, offer, attempt, sites, pinned, prompt, lanes);
+        self.ticket(
+            conn, peer, offer, attempt, count, sites, pinned, prompt, lanes,
+        );
     }
 
     /// Takes everything that the attempt can ever need, or nothing: prompt, every choice's
@@ -110,6 +119,7 @@ impl<J: Decisions> Decode<J> {
     fn take_pages(
         &mut self,
         attempt: AttemptId,
+        count: u32,
         granted: usize,
     ) -> Option<(Vec<Share>, Vec<Grant>, Vec<Vec<Grant>>)> {
         let expected = self.expected.get(&attempt)?;
@@ -119,7 +129,10 @@ impl<J: Decisions> Decode<J> {
         let pinned = self
             .prefix
             .pin(&mut self.pool, spec.domain, &spec.tokens, most);
-        let need = Need::of(spec, capacity, pinned.len());
+        let mut need = Need::of(spec, u64::from(count), capacity, pinned.len());
+        for (_, pages) in &mut need.lanes {
+            *pages = self.decisions.reserve_ahead(*pages);
+        }
         let room = self.pool.counts().free + self.prefix.evictable(&self.pool);
         // One handoff at a time is always let in: otherwise a prompt that the limits admit would
         // wait for a cap that never yields.
@@ -197,6 +210,7 @@ impl<J: Decisions> Decode<J> {
         peer: Epoch,
         offer: OfferId,
         attempt: AttemptId,
+        count: u32,
         sites: Vec<LandingSite>,
         pinned: Vec<Share>,
         prompt: Vec<Grant>,
@@ -207,7 +221,7 @@ impl<J: Decisions> Decode<J> {
             return;
         };
         expected.handoff = Some(id);
-        let (domain, count) = (expected.spec.domain, expected.spec.tokens.len() as u32);
+        let domain = expected.spec.domain;
         for grant in &prompt {
             // Writes land in an arena, so no remote writer may touch the page itself.
             let exposed = self.pool.expose(grant, &[]);
@@ -295,7 +309,7 @@ impl<J: Decisions> Decode<J> {
             let ArenaState::Ready { slots, address } = &arena.state else {
                 return None;
             };
-            if arena.doubtful {
+            if !self.decisions.may_ticket_into(arena.doubtful) {
                 return None;
             }
             Some(LandingSite {

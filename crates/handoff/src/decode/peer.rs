@@ -81,7 +81,7 @@ impl<J: Decisions> Decode<J> {
             return self.out.push(Effect::Close(conn, why));
         }
         let old = self.peers.get(&epoch).and_then(|peer| peer.conn);
-        if let Some(old) = old {
+        if let Some(old) = old.filter(|old| self.decisions.replaces(*old, conn)) {
             self.prefills.remove(&old);
             self.out.push(Effect::Close(old, Hangup::Replaced));
         }
@@ -122,7 +122,9 @@ impl<J: Decisions> Decode<J> {
             }
         }
         let unlisted = self.handoffs.iter().filter(|(id, h)| {
-            h.peer == peer && !tickets.contains(&self.name(**id)) && !offers.contains(&h.offer)
+            let (ticket, offer) = (self.name(**id), h.offer);
+            let listed = (tickets.contains(&ticket), offers.contains(&offer));
+            h.peer == peer && !self.decisions.still_holds(listed.0, listed.1)
         });
         for id in unlisted.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.count_as_closed(id);

@@ -96,8 +96,9 @@ impl Handoff {
         self.phase == Phase::Running
     }
 
-    pub fn copying(&self) -> bool {
-        self.writers.iter().any(|writer| !writer.copying.is_empty())
+    /// Copies in flight.
+    pub fn copying(&self) -> usize {
+        self.writers.iter().map(|writer| writer.copying.len()).sum()
     }
 
     /// Pages that P has to send.

@@ -54,7 +54,7 @@ pub struct Gateway<J: Decisions = Sound> {
     /// The request of every attached attempt.
     attached: BTreeMap<AttemptId, RequestKey>,
     next_request: NextRequest,
-    next_attempt: LastAttempt,
+    last_attempt: LastAttempt,
     draining: bool,
     #[serde(skip)]
     out: Vec<Effect>,
@@ -83,7 +83,7 @@ impl<J: Decisions> Gateway<J> {
             requests: BTreeMap::new(),
             attached: BTreeMap::new(),
             next_request: NextRequest(1),
-            next_attempt: LastAttempt(0),
+            last_attempt: LastAttempt(0),
             draining: false,
             out: Vec::new(),
         }

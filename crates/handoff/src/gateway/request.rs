@@ -2,10 +2,10 @@
 
 use super::{Effect, Gateway, Item, Outcome, PrefillJudged, Timer};
 use crate::Decisions;
-use crate::id::RequestKey;
+use crate::id::{LastAttempt, RequestKey};
 use crate::{
-    AttemptId, Conn, Ending, Failure, Finish, GatewayToDecode, GatewayToPrefill, Refusal,
-    Rejection, RequestId, Spec, Stage,
+    AfterPrefill, AttemptId, Conn, Ending, Failure, Finish, GatewayToDecode, GatewayToPrefill,
+    Refusal, Rejection, RequestId, Spec, Stage,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -69,7 +69,7 @@ impl<J: Decisions> Gateway<J> {
             timer: Timer::Request(request),
             after_ms: deadline_ms,
         });
-        self.begin_attempt(key);
+        self.begin_attempt(key, None);
     }
 
     fn judge(&self, spec: &Spec) -> Option<Outcome> {
@@ -92,8 +92,9 @@ impl<J: Decisions> Gateway<J> {
             .then_some(Outcome::Refused(Refusal::QueueFull))
     }
 
-    /// Announces a new attempt to the least loaded pair that can take it.
-    fn begin_attempt(&mut self, n: RequestKey) {
+    /// Announces a new attempt to the least loaded pair that can take it; `before` is the attempt
+    /// that it follows, if there was one.
+    fn begin_attempt(&mut self, n: RequestKey, before: Option<AttemptId>) {
         let Some(request) = self.requests.get(&n) else {
             return;
         };
@@ -119,10 +120,12 @@ impl<J: Decisions> Gateway<J> {
         let Some(prefill_epoch) = epoch(prefill, &self.prefills) else {
             return;
         };
-        self.next_attempt.0 += 1;
+        let last = self.last_attempt.0;
+        let number = self.decisions.attempt_number(last, before, &request.spec);
+        self.last_attempt = LastAttempt(number.max(last));
         let id = AttemptId {
             epoch: self.hello.epoch,
-            n: self.next_attempt.0,
+            n: number,
         };
         let (spec, deadline_ms) = (request.spec.clone(), request.deadline_ms);
         if let Some(request) = self.requests.get_mut(&n) {
@@ -226,8 +229,8 @@ impl<J: Decisions> Gateway<J> {
             return; // it was on its way when the choice was stopped
         }
         let expected = choice < request.spec.choices && !request.finished.contains(&choice);
-        match judged {
-            Some(PrefillJudged(())) if expected => {
+        match self.decisions.may_deliver(judged) {
+            true if expected => {
                 request.begun = true;
                 if finish.is_some() {
                     request.finished.push(choice);
@@ -257,13 +260,13 @@ impl<J: Decisions> Gateway<J> {
         if attempt.is_none_or(|attempt| attempt.prefill != conn) {
             return;
         }
-        match ending {
-            Ending::Finished => {}
-            Ending::Rejected(why) => {
+        match self.decisions.after_prefill(ending) {
+            AfterPrefill::AskDecode => {}
+            AfterPrefill::Reject(why) => {
                 self.detach(n);
                 self.finish(n, Outcome::Rejected(why));
             }
-            other => self.fail_attempt(n, other),
+            AfterPrefill::Fail(ending) => self.fail_attempt(n, ending),
         }
     }
 
@@ -308,12 +311,12 @@ impl<J: Decisions> Gateway<J> {
                 self.finish(n, Outcome::Failed(Failure::PeerFailed(Stage::Decode)));
             }
             Ending::Rejected(why) => self.finish(n, Outcome::Rejected(why)),
-            other => self.retry_or_finish(n, other),
+            other => self.retry_or_finish(n, id, other),
         }
     }
 
     /// One retry, with new ids, if no token was sent; the old attempt is detached already.
-    fn retry_or_finish(&mut self, n: RequestKey, ending: Ending) {
+    fn retry_or_finish(&mut self, n: RequestKey, attempt: AttemptId, ending: Ending) {
         let Some(request) = self.requests.get_mut(&n) else {
             return;
         };
@@ -324,7 +327,7 @@ impl<J: Decisions> Gateway<J> {
         };
         if !request.begun && may && request.retries < self.config.max_retries {
             request.retries += 1;
-            return self.begin_attempt(n);
+            return self.begin_attempt(n, Some(attempt));
         }
         let outcome = match ending {
             Ending::Refused(why) => Outcome::Refused(why),
@@ -350,7 +353,8 @@ impl<J: Decisions> Gateway<J> {
             };
             self.attached.remove(&attempt.id);
             self.withdraw(&attempt);
-            self.retry_or_finish(n, Ending::Failed(Failure::PeerFailed(Stage::Decode)));
+            let failure = Failure::PeerFailed(Stage::Decode);
+            self.retry_or_finish(n, attempt.id, Ending::Failed(failure));
         }
     }
 

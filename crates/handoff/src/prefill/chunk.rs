@@ -12,7 +12,9 @@ use pages::{Step, Verified, VerifyFault};
 impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_chunk_begin(&mut self, offer: OfferId, tokens: u32) {
         let id = JobKey(offer.n);
-        let ready = self.jobs.get(&id).is_some_and(|job| job.can_compute());
+        let decisions = self.decisions;
+        let can = |job: &super::state::Job| job.can_compute(decisions);
+        let ready = self.jobs.get(&id).is_some_and(can);
         if self.computing.is_some() || !ready || tokens == 0 || offer.epoch != self.hello.epoch {
             return self.fail_stop("a chunk began that may not run");
         }
@@ -130,6 +132,7 @@ impl<J: Decisions> Prefill<J> {
         if std::mem::take(&mut job.release_after_chunk) {
             self.release_pages(id);
         }
+        self.publish_if(id, false);
         self.send_more(id);
         self.forget_if_done(id);
     }

@@ -1,16 +1,17 @@
 //! Certificates (H-7) and their answers; how a job is stopped, released and forgotten.
 
-use super::state::{Close, Job};
+use super::state::Job;
 use super::{Effect, Prefill};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::{
-    Answers, ArenaId, AttemptId, Closing, Ending, Failure, HandoffId, PrefillToDecode, Stage,
+    Answers, ArenaId, AttemptId, Close, Closing, Ending, Failure, HandoffId, PrefillToDecode, Stage,
 };
 
 impl<J: Decisions> Prefill<J> {
     /// For every rank whose submissions have all ended: says how it closes, once.
     pub(super) fn try_close(&mut self, id: JobKey) {
+        let decisions = self.decisions;
         let Some(job) = self.jobs.get_mut(&id) else {
             return;
         };
@@ -22,7 +23,7 @@ impl<J: Decisions> Prefill<J> {
         let (handoff, sent) = (ticket.handoff, pages.wrapping_sub(ticket.first));
         let mut said = Vec::new();
         for (rank, progress) in ticket.ranks.iter_mut().enumerate() {
-            if progress.closing.is_some() || !progress.flying.is_empty() {
+            if progress.closing.is_some() {
                 continue;
             }
             let close = if progress.failed {
@@ -41,6 +42,9 @@ impl<J: Decisions> Prefill<J> {
             } else {
                 continue;
             };
+            if !decisions.may_close(&close, progress.flying.len()) {
+                continue;
+            }
             progress.closing = Some(close);
             said.push(closing_message(handoff, rank, progress));
         }
@@ -71,13 +75,7 @@ impl<J: Decisions> Prefill<J> {
         }
         let verified = ticket.ranks.iter().all(sealed);
         self.answer_all(id);
-        if self
-            .jobs
-            .get(&id)
-            .is_some_and(|job| verified && !job.is_over() && job.spec.cache)
-        {
-            self.publish(id);
-        }
+        self.publish_if(id, verified);
         self.end_job(id, Ending::Finished);
         self.forget_if_done(id);
     }
@@ -101,26 +99,24 @@ impl<J: Decisions> Prefill<J> {
         }
     }
 
-    fn publish(&mut self, id: JobKey) {
-        let Some(job) = self.jobs.get_mut(&id) else {
+    /// Publishes what a job has computed in P's own cache, if it may be (H-9). `verified`: D has
+    /// committed it.
+    pub(super) fn publish_if(&mut self, id: JobKey, verified: bool) {
+        let may = self.decisions.may_publish(verified);
+        let Some(job) = self.jobs.get_mut(&id).filter(|_| may) else {
             return;
         };
-        let cached = job.cached_tokens as usize / self.pool.page_size() as usize;
-        let own = job.pages.split_off(cached).into_iter();
-        let grants = own.filter_map(|page| match page {
-            crate::prefix::Page::Own(grant) => Some(grant),
-            crate::prefix::Page::Shared(_) => None,
-        });
+        if job.is_over() || !job.spec.cache || job.first.is_none() {
+            return;
+        }
+        let pages = std::mem::take(&mut job.pages);
         let owner = super::offer::job_owner(id, job.spec.domain);
-        let grants = grants.collect();
         let tokens = job.spec.tokens.clone();
-        let published = self
-            .prefix
-            .publish(&mut self.pool, owner, &tokens, cached, grants);
+        let published = self.prefix.publish(&mut self.pool, owner, &tokens, pages);
         if let Some(pages) = self.must(published)
             && let Some(job) = self.jobs.get_mut(&id)
         {
-            job.pages.extend(pages);
+            job.pages = pages;
         }
     }
 
@@ -227,7 +223,7 @@ impl<J: Decisions> Prefill<J> {
             return;
         };
         job.attempt = None;
-        if job.chunk.is_some() {
+        if !self.decisions.may_release(job.chunk.is_some()) {
             job.release_after_chunk = true;
         } else {
             self.release_pages(id);

@@ -195,7 +195,10 @@ impl<J: Decisions> Prefill<J> {
 
     /// Jobs with a ticket and tokens to compute, oldest first.
     pub fn runnable(&self) -> Vec<OfferId> {
-        let ready = self.jobs.iter().filter(|(_, job)| job.can_compute());
+        let ready = self
+            .jobs
+            .iter()
+            .filter(|(_, job)| job.can_compute(self.decisions));
         ready.map(|(id, _)| self.name(*id)).collect()
     }
 

@@ -218,7 +218,7 @@ impl<J: Decisions> Prefill<J> {
             .get(&site.rank)
             .map(|arena| (arena.id, arena.state));
         if let Some((id, state)) = known
-            && id == site.arena
+            && self.decisions.same_endpoint(id, site.arena)
         {
             return state != ArenaState::Dead;
         }

@@ -77,7 +77,8 @@ impl<J: Decisions> Prefill<J> {
         if !self.peers.contains_key(&epoch) && self.peers.len() >= self.config.max_peers {
             return self.hang_up(conn, Hangup::Refused);
         }
-        if let Some(old) = self.peers.get(&epoch).and_then(|peer| peer.conn) {
+        let old = self.peers.get(&epoch).and_then(|peer| peer.conn);
+        if let Some(old) = old.filter(|old| self.decisions.replaces(*old, conn)) {
             self.dialled.remove(&old);
             self.out.push(Effect::Close(old, Hangup::Replaced));
         }

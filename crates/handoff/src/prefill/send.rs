@@ -6,7 +6,7 @@ use super::{Effect, Prefill, SendPage};
 use crate::Decisions;
 use crate::id::{JobKey, SubmissionKey};
 use crate::{
-    ArenaId, Ending, Failure, HandoffId, Manifest, PrefillToDecode, StatedPage, SubmissionId,
+    ArenaId, Ending, Failure, HandoffId, Manifest, PrefillToDecode, StatedPage, SubmissionId, Write,
 };
 
 impl<J: Decisions> Prefill<J> {
@@ -85,7 +85,8 @@ impl<J: Decisions> Prefill<J> {
         let ticket = job.ticket.as_mut()?;
         let progress = ticket.ranks.get_mut(rank as usize)?;
         let arena = self.peers.get_mut(&decode)?.arenas.get_mut(&rank)?;
-        let usable = arena.id == progress.arena && arena.state == ArenaState::Ready;
+        let usable = self.decisions.same_endpoint(arena.id, progress.arena)
+            && arena.state == ArenaState::Ready;
         let complete = job.checksums.len() as u32;
         let ready = complete.saturating_sub(progress.next) as usize;
         let whole = complete as usize == job.pages.len();
@@ -106,6 +107,7 @@ impl<J: Decisions> Prefill<J> {
         for ordinal in progress.next..progress.next + n as u32 {
             let slot = arena.free.take()?;
             let filled = (count - ordinal * size).min(size) as u16;
+            let sent = self.decisions.sent_slots(filled, size as u16);
             let tag = *ticket.tags.get((ordinal - ticket.first) as usize)?;
             let checksum = job.checksums[ordinal as usize];
             stated.push(StatedPage {
@@ -118,7 +120,7 @@ impl<J: Decisions> Prefill<J> {
             pages.push(SendPage {
                 page: job.pages[ordinal as usize].id(),
                 slot,
-                filled,
+                filled: sent,
             });
         }
         let batch = progress.batches;
@@ -165,6 +167,9 @@ impl<J: Decisions> Prefill<J> {
             rank,
             pages,
         });
+        if self.decisions.has_landed(Write::Submitted) {
+            self.state_batch(n);
+        }
         Some(())
     }
 
@@ -173,28 +178,36 @@ impl<J: Decisions> Prefill<J> {
         let Some(sent) = self.submissions.get_mut(&n).filter(|sent| !sent.failed) else {
             return;
         };
-        let (id, rank, decode) = (sent.job, sent.rank as usize, self.jobs.get(&sent.job));
-        let decode = decode.map(|job| job.decode);
-        if !ok {
+        let write = if ok { Write::Completed } else { Write::Lost };
+        if !self.decisions.has_landed(write) {
             sent.failed = true;
             return self.write_lost(n);
         }
+        self.state_batch(n);
         let Some(sent) = self.submissions.remove(&n) else {
             return;
         };
         let ended = self.pool.end(sent.op);
         self.must(ended);
-        if let Some(progress) = self.progress(id, rank) {
+        if let Some(progress) = self.progress(sent.job, sent.rank as usize) {
             progress.flying.remove(&n);
-            progress
-                .stated
-                .insert(sent.manifest.batch, sent.manifest.clone());
         }
-        if let Some(decode) = decode {
-            self.send(decode, PrefillToDecode::Landed(sent.manifest));
+        self.send_more(sent.job);
+        self.forget_if_done(sent.job);
+    }
+
+    /// Says what is in the batch, as of something that has landed.
+    fn state_batch(&mut self, n: SubmissionKey) {
+        let Some(sent) = self.submissions.get(&n) else {
+            return;
+        };
+        let (id, rank, manifest) = (sent.job, sent.rank as usize, sent.manifest.clone());
+        if let Some(progress) = self.progress(id, rank) {
+            progress.stated.insert(manifest.batch, manifest.clone());
         }
-        self.send_more(id);
-        self.forget_if_done(id);
+        if let Some(decode) = self.jobs.get(&id).map(|job| job.decode) {
+            self.send(decode, PrefillToDecode::Landed(manifest));
+        }
     }
 
     /// It may land at any time from now on: the handoff can no longer be completed.
@@ -202,12 +215,22 @@ impl<J: Decisions> Prefill<J> {
         let Some(sent) = self.submissions.get(&n) else {
             return;
         };
-        let (id, rank) = (sent.job, sent.rank as usize);
-        let slots: Vec<u32> = sent.manifest.pages.iter().map(|page| page.slot).collect();
-        if let Some(progress) = self.progress(id, rank) {
+        let (id, manifest) = (sent.job, sent.manifest.clone());
+        let again = self.decisions.sends_again(&manifest);
+        if self.decisions.frees_slots(Write::Lost) {
+            self.free_slots(id, manifest.rank, &manifest);
+        }
+        if let Some(progress) = self.progress(id, manifest.rank as usize) {
             progress.flying.remove(&n);
-            progress.failed = true;
+            let slots = manifest.pages.iter().map(|page| page.slot);
             progress.lost.extend(slots);
+            progress.failed |= !again;
+            if let (true, Some(page)) = (again, manifest.pages.first()) {
+                (progress.next, progress.batches) = (page.ordinal, manifest.batch);
+            }
+        }
+        if again {
+            return self.send_more(id);
         }
         self.end_job(id, Ending::Failed(Failure::Unsettled));
         self.try_close(id);

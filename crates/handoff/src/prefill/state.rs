@@ -2,7 +2,7 @@
 
 use crate::id::{JobKey, SubmissionKey};
 use crate::prefix::Page;
-use crate::{ArenaId, AttemptId, Capacity, Closing, Conn, HandoffId, Manifest, Spec};
+use crate::{ArenaId, AttemptId, Capacity, Close, Conn, Decisions, HandoffId, Manifest, Spec};
 use pages::{BlockTable, Epoch, OpId, Pool, StatedTag};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -151,12 +151,6 @@ pub(super) struct Rank {
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub(super) enum Close {
-    Closed(Closing),
-    Unsettled,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Submission {
     pub job: JobKey,
     pub arena: ArenaId,
@@ -177,9 +171,9 @@ impl Job {
         self.attempt.is_none()
     }
 
-    pub fn can_compute(&self) -> bool {
+    pub fn can_compute<J: Decisions>(&self, decisions: J) -> bool {
         !self.is_over()
-            && self.ticket.is_some()
+            && decisions.may_compute(self.ticket.is_some())
             && self.chunk.is_none()
             && self.table.tokens() < self.count()
     }
