@@ -1,8 +1,11 @@
 //! The world around the shipped state machines, its properties and its explorers.
 #![forbid(unsafe_code)]
 
+pub mod bound;
 pub mod encode;
 pub mod model;
 pub mod search;
+pub mod simulate;
+pub mod timeline;
 #[cfg(test)]
 mod toy;

@@ -42,7 +42,8 @@ pub trait Model: Sync {
     fn encode(&self, state: &Self::State, out: &mut Canonical);
 
     /// What a step did, for a reader: who did what, which page, which tag, what was in it, whose it
-    /// was. A line each.
+    /// was. A line each, `who: what` with one word for who (`A`, `gateway`, `P0`, `fabric`, `D0`),
+    /// which is its lane; a line without it goes on about the one before.
     fn describe(
         &self,
         before: &mut Self::State,

@@ -120,7 +120,7 @@ fn plain(name: &'static str) -> Rule {
         "Decode" => Rule::In(Scope::Decode, &["config"]),
         "Gateway" => Rule::In(Scope::World, &["config"]),
         // Larger than all that were minted from them, and minted from is all that they are.
-        "LastId" | "LastAttempt" | "LastTag" | "LastOp" => Rule::Left,
+        "LastId" | "LastAttempt" | "LastTag" | "LastOp" | "Counter" => Rule::Left,
         _ => Rule::Plain,
     }
 }

@@ -42,6 +42,8 @@ pub(super) struct Pool<'a, M: Model> {
 }
 
 type Chunk<S> = Mutex<Vec<Seed<S>>>;
+/// A chunk's place in the block, and what became of it.
+type Done<M> = (usize, Vec<Expanded<M>>);
 
 impl<M: Model> Pool<'_, M> {
     /// In the order of the block, whoever did it.
@@ -88,11 +90,7 @@ impl<M: Model> Pool<'_, M> {
     }
 
     /// One thread: chunk after chunk until none is left.
-    fn work(
-        &self,
-        chunks: &[Chunk<M::State>],
-        next: &AtomicUsize,
-    ) -> (Vec<(usize, Vec<Expanded<M>>)>, Tally) {
+    fn work(&self, chunks: &[Chunk<M::State>], next: &AtomicUsize) -> (Vec<Done<M>>, Tally) {
         let mut hand = Hand::new(self);
         let mut done = Vec::new();
         loop {

@@ -262,4 +262,6 @@ impl<'a, M: Model> Search<'a, M> {
 }
 
 #[cfg(test)]
+pub(crate) mod second;
+#[cfg(test)]
 mod tests;

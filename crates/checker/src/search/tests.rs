@@ -164,3 +164,24 @@ fn it_says_how_it_goes() {
     assert!(report.bytes_per_state > 0.0);
     assert!(report.tally.seen["broken"] > 0);
 }
+
+/// Two explorers that have nothing in common but the world find the same number of worlds.
+#[test]
+fn stateright_finds_as_many() {
+    for jobs in 1..6 {
+        for rounds in [0, 3] {
+            let toy = Toy {
+                jobs,
+                rounds,
+                ..Toy::default()
+            };
+            let (ours, theirs) = (whole(&toy), super::second::explore(toy));
+            assert_eq!((ours.states, true), (theirs.states, theirs.holds));
+        }
+    }
+    let toy = Toy {
+        crowded: 2,
+        ..Toy::default()
+    };
+    assert!(!super::second::explore(toy).holds);
+}

@@ -1,0 +1,310 @@
+//! Beyond every bound: long random runs through worlds that are too large to be explored.
+//!
+//! A seed decides a run, and nothing else does. First anything may happen, faults as often as the
+//! world has them left; then no fault happens any more, and rest must come (H-11). A run that breaks
+//! a clause is made short before it is shown: parts of it are left out as long as the same clause
+//! breaks.
+
+use crate::encode::Canonical;
+use crate::model::{Model, Notes, Violation};
+use std::collections::BTreeMap;
+
+/// How long a run is.
+#[derive(Clone, Copy, Debug)]
+pub struct Length {
+    /// Steps on which faults may happen.
+    pub steps: usize,
+    /// Of so many steps on which one could, a fault happens on one.
+    pub fault_in: u64,
+    /// Steps without faults after which rest must have been reached.
+    pub patience: usize,
+}
+
+impl Default for Length {
+    fn default() -> Self {
+        Self {
+            steps: 3_000,
+            fault_in: 25,
+            patience: 50_000,
+        }
+    }
+}
+
+/// What a run was like.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Run<A> {
+    /// Says the same of two runs only if they went through the same worlds.
+    pub digest: u64,
+    /// Steps.
+    pub steps: usize,
+    /// On how many steps each interesting situation was met.
+    pub seen: BTreeMap<&'static str, u64>,
+    /// Whether it ended where the bound of the world ends, not at rest.
+    pub out_of_bounds: bool,
+    /// The clause that was broken, and the shortest way to it that was found.
+    pub violation: Option<(Violation, Vec<A>)>,
+}
+
+/// Runs a world.
+pub fn run<M: Model>(model: &M, seed: u64, length: Length) -> Run<M::Act> {
+    let (state, notes) = model.initial();
+    let mut walk = Walk {
+        model,
+        length,
+        dice: Dice(seed),
+        state,
+        possible: Vec::new(),
+        acts: Vec::new(),
+        seen: BTreeMap::new(),
+        digest: 0,
+        canonical: Canonical::default(),
+        violation: notes.violation,
+        out_of_bounds: false,
+    };
+    walk.go();
+    let steps = walk.acts.len();
+    let violation = walk.violation.take().map(|violation| {
+        let acts = shrink(
+            model,
+            std::mem::take(&mut walk.acts),
+            violation.clause,
+            length,
+        );
+        let again = breaks(model, &acts, violation.clause, length);
+        (again.map_or(violation, |(violation, _)| violation), acts)
+    });
+    Run {
+        digest: walk.digest,
+        steps,
+        seen: walk.seen,
+        out_of_bounds: walk.out_of_bounds,
+        violation,
+    }
+}
+
+struct Walk<'a, M: Model> {
+    model: &'a M,
+    length: Length,
+    dice: Dice,
+    state: M::State,
+    possible: Vec<M::Act>,
+    acts: Vec<M::Act>,
+    seen: BTreeMap<&'static str, u64>,
+    digest: u64,
+    canonical: Canonical,
+    violation: Option<Violation>,
+    out_of_bounds: bool,
+}
+
+impl<M: Model> Walk<'_, M> {
+    fn go(&mut self) {
+        for _ in 0..self.length.steps {
+            if self.is_over() || !self.step(true) {
+                break;
+            }
+        }
+        for _ in 0..self.length.patience {
+            if self.is_over() || self.model.at_rest(&mut self.state) {
+                return;
+            }
+            if !self.step(false) {
+                break;
+            }
+        }
+        if !self.is_over() && !self.model.at_rest(&mut self.state) {
+            self.violation = Some(no_rest(self.length.patience));
+        }
+    }
+
+    fn is_over(&mut self) -> bool {
+        self.out_of_bounds |= self.model.out_of_bounds(&mut self.state);
+        self.violation.is_some() || self.out_of_bounds
+    }
+
+    /// Lets one thing happen; false if nothing can.
+    fn step(&mut self, faults: bool) -> bool {
+        self.possible.clear();
+        self.model.acts(&mut self.state, &mut self.possible);
+        let model = self.model;
+        let (bad, good): (Vec<_>, Vec<_>) =
+            self.possible.drain(..).partition(|act| model.is_fault(act));
+        let goes_wrong = faults && !bad.is_empty() && self.dice.roll(self.length.fault_in) == 0;
+        let from = if goes_wrong { bad } else { good };
+        if from.is_empty() {
+            return false;
+        }
+        let act = &from[self.dice.roll(from.len() as u64) as usize];
+        let mut notes = Notes::default();
+        model.apply(&mut self.state, act, &mut notes);
+        for situation in notes.seen {
+            *self.seen.entry(situation).or_default() += 1;
+        }
+        self.acts.push(act.clone());
+        self.violation = notes.violation;
+        model.encode(&self.state, &mut self.canonical);
+        for byte in self.canonical.bytes() {
+            self.digest = (self.digest ^ u64::from(*byte)).wrapping_mul(0x100_0000_01b3);
+        }
+        true
+    }
+}
+
+fn no_rest(patience: usize) -> Violation {
+    Violation {
+        clause: "H-11",
+        what: format!("after {patience} steps without faults there is no rest"),
+    }
+}
+
+/// Lets happen what can of these, and says which clause breaks, if it is this one, and on what way.
+fn breaks<M: Model>(
+    model: &M,
+    acts: &[M::Act],
+    clause: &'static str,
+    length: Length,
+) -> Option<(Violation, Vec<M::Act>)> {
+    let (mut state, _) = model.initial();
+    let (mut done, mut possible) = (Vec::new(), Vec::new());
+    for act in acts {
+        possible.clear();
+        model.acts(&mut state, &mut possible);
+        if !possible.contains(act) {
+            continue;
+        }
+        let mut notes = Notes::default();
+        model.apply(&mut state, act, &mut notes);
+        done.push(act.clone());
+        match notes.violation {
+            Some(violation) if violation.clause == clause => return Some((violation, done)),
+            Some(_) => return None,
+            None => {}
+        }
+    }
+    if clause == "H-11" && never_rests(model, state, length.patience) {
+        return Some((no_rest(length.patience), done));
+    }
+    None
+}
+
+/// Whether rest is not reached from here by a run without faults.
+fn never_rests<M: Model>(model: &M, mut state: M::State, patience: usize) -> bool {
+    let mut dice = Dice(0);
+    let mut possible = Vec::new();
+    for _ in 0..patience {
+        if model.at_rest(&mut state) || model.out_of_bounds(&mut state) {
+            return false;
+        }
+        possible.clear();
+        model.acts(&mut state, &mut possible);
+        possible.retain(|act| !model.is_fault(act));
+        if possible.is_empty() {
+            return true;
+        }
+        let act = &possible[dice.roll(possible.len() as u64) as usize];
+        let mut notes = Notes::default();
+        model.apply(&mut state, act, &mut notes);
+        if notes.violation.is_some() {
+            return false;
+        }
+    }
+    true
+}
+
+/// Leaves out half, a quarter, an eighth … of the run wherever the clause still breaks.
+fn shrink<M: Model>(
+    model: &M,
+    mut acts: Vec<M::Act>,
+    clause: &'static str,
+    length: Length,
+) -> Vec<M::Act> {
+    if let Some((_, done)) = breaks(model, &acts, clause, length) {
+        acts = done;
+    } else {
+        return acts;
+    }
+    let mut part = acts.len().div_ceil(2);
+    while part > 0 {
+        let mut at = 0;
+        let mut shorter = false;
+        while at < acts.len() {
+            let mut rest = acts[..at].to_vec();
+            rest.extend_from_slice(&acts[(at + part).min(acts.len())..]);
+            match breaks(model, &rest, clause, length) {
+                Some((_, done)) if done.len() < acts.len() => {
+                    acts = done;
+                    shorter = true;
+                }
+                _ => at += part,
+            }
+        }
+        // Single steps go on until none can be left out.
+        part = if part == 1 && shorter { 1 } else { part / 2 };
+    }
+    acts
+}
+
+/// SplitMix64: a seed gives the same numbers everywhere and for ever.
+struct Dice(u64);
+
+impl Dice {
+    /// A number below `sides`.
+    fn roll(&mut self, sides: u64) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.0;
+        z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        (z ^ (z >> 31)) % sides.max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::timeline;
+    use crate::toy::{Act, Toy};
+
+    fn toy() -> Toy {
+        Toy {
+            jobs: 30,
+            breaks: 20,
+            ..Toy::default()
+        }
+    }
+
+    #[test]
+    fn a_seed_decides_the_run() {
+        let length = Length::default();
+        let runs: Vec<_> = [1, 1, 2]
+            .iter()
+            .map(|seed| run(&toy(), *seed, length))
+            .collect();
+        assert_eq!(runs[0], runs[1]);
+        assert_ne!(runs[0].digest, runs[2].digest);
+        assert!(runs[0].violation.is_none());
+        assert!(runs[0].seen["broken"] > 3 && runs[0].seen["taken"] > 30);
+    }
+
+    /// H-11: without faults, rest comes, and where it cannot come that is said.
+    #[test]
+    fn a_run_that_breaks_a_clause_is_made_short() {
+        let leaks = Toy {
+            leaks: true,
+            ..toy()
+        };
+        let length = Length {
+            patience: 1000,
+            ..Length::default()
+        };
+        let (violation, acts) = run(&leaks, 3, length).violation.expect("a job is lost");
+        assert_eq!((violation.clause, acts.len()), ("H-11", 2));
+        assert!(matches!(acts[..], [Act::Take(a), Act::Break(b)] if a == b));
+        let crowded = Toy {
+            crowded: 2,
+            ..toy()
+        };
+        let (violation, acts) = run(&crowded, 3, length).violation.expect("two hold one");
+        assert_eq!((violation.clause, acts.len()), ("H-3", 2));
+        let timeline = timeline::replay(&crowded, &acts).expect("possible");
+        assert_eq!(timeline.violation, Some(violation));
+    }
+}
