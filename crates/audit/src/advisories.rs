@@ -201,7 +201,7 @@ mod tests {
         );
         let condition = with("check = 'known-advisories'\nengine = 'vllm'\ncondition = 'c'");
         assert!(condition.contains("`condition` belongs to"), "{condition}");
-        assert!(with("check = 'door-check'\nengine = 'tensorrt'").contains("line 6"));
+        assert!(with("check = 'door-check'\nengine = 'tensorrt'").contains("`tensorrt`"));
         assert!(with("check = 'door-check'\nengine = 'vllm'\nfixd = '1.0'").contains("`fixd`"));
     }
 }

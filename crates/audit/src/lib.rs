@@ -15,7 +15,9 @@
 pub mod advisories;
 pub mod baseline;
 pub mod check;
+pub mod config;
 pub mod date;
+pub mod endpoints;
 pub mod finding;
 pub mod judge;
 pub mod output;
