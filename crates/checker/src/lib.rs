@@ -4,6 +4,7 @@
 pub mod bound;
 pub mod encode;
 pub mod model;
+pub mod run;
 pub mod search;
 pub mod simulate;
 pub mod timeline;
