@@ -17,7 +17,21 @@ use std::ops::Range;
 /// The decisions of gateway, prefill and decode. Every provided method is the sound one.
 #[allow(unused_variables)] // a sound decision need not look at all that an unsound one may
 pub trait Decisions: pages::Decisions {
+    // Start-up.
+
+    /// Whether a worker may start with a pool of so many tokens, if it shall carry sequences of
+    /// `context` tokens (law: capacity is measured, not declared).
+    fn carries(self, pool_tokens: u64, context: u32) -> bool {
+        pool_tokens >= u64::from(context)
+    }
+
     // The gateway.
+
+    /// The limit of a pair, which is what the gateway judges with and advertises: derived from
+    /// what both have measured.
+    fn limit_of_pair(self, prefill: Capacity, decode: Capacity) -> Limit {
+        Limit::of_pair(prefill, decode)
+    }
 
     /// Whether a pair could ever take the request. The edge asks before anything reaches a worker
     /// (law: capacity is measured, not declared).

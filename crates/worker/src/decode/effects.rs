@@ -8,13 +8,13 @@ use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
 use fabric::{Receiver, Shape};
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output};
-use handoff::{ArenaId, DecodeToGateway, Finish, GatewayToDecode, HandoffId, Spec};
+use handoff::{ArenaId, Decisions, DecodeToGateway, Finish, GatewayToDecode, HandoffId, Spec};
 use pages::WriterLife;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
         &mut self,
         effect: Effect,
