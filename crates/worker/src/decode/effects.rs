@@ -43,6 +43,10 @@ impl<J: Decisions> Engine<J> {
             } => {
                 self.copy(handoff, rank, batch, arena, &pages)?;
             }
+            Effect::Check { .. } => {
+                let why = "direct mode was not asked for".to_owned();
+                return Err(WorkerError::FailStop(why));
+            }
             Effect::Duplicate { from, to, filled } => {
                 self.kv.copy_page(from, to, usize::from(filled))?;
             }
