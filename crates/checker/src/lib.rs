@@ -4,9 +4,12 @@
 pub mod bound;
 pub mod encode;
 pub mod model;
-pub mod run;
+pub mod properties;
+pub mod scenario;
 pub mod search;
 pub mod simulate;
+pub mod situations;
 pub mod timeline;
 #[cfg(test)]
 mod toy;
+pub mod world;

@@ -62,6 +62,8 @@ pub struct Notes {
     pub checked: Clauses,
     /// The first clause that does not hold.
     pub violation: Option<Violation>,
+    /// What was done, a line each, if anybody listens ([`Notes::listening`]).
+    pub told: Option<Vec<String>>,
 }
 
 /// A clause that does not hold.
@@ -80,6 +82,21 @@ impl Display for Violation {
 }
 
 impl Notes {
+    /// Notes that also keep what was done.
+    pub fn listening() -> Self {
+        Self {
+            told: Some(Vec::new()),
+            ..Self::default()
+        }
+    }
+
+    /// Something was done.
+    pub fn tell(&mut self, line: impl FnOnce() -> String) {
+        if let Some(told) = &mut self.told {
+            told.push(line());
+        }
+    }
+
     /// An interesting situation.
     pub fn saw(&mut self, situation: &'static str) {
         if !self.seen.contains(&situation) {
@@ -108,6 +125,7 @@ impl Notes {
         self.seen.clear();
         self.checked = Clauses::default();
         self.violation = None;
+        self.told = None;
     }
 }
 

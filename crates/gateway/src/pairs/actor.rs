@@ -9,8 +9,8 @@ use bytes::Bytes;
 use dialect::{Frame, TokenOut};
 use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
 use handoff::{
-    Conn, Decisions, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway,
-    RequestId, codec,
+    Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway, RequestId,
+    codec,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -45,14 +45,13 @@ pub(super) enum Input {
     End,
 }
 
-pub(super) struct Actor<J: Decisions> {
-    machine: Gateway<J>,
+pub(super) struct Actor {
+    machine: Gateway,
     inbox: UnboundedReceiver<Input>,
     links: Links,
     requests: BTreeMap<RequestId, Open>,
     timers: Timers,
     domains: Domains,
-    cache: bool,
     counters: Counters,
     trace: Option<Writer>,
     models: Vec<ModelFacts>,
@@ -65,9 +64,8 @@ pub(super) struct Actor<J: Decisions> {
     next_facts: Instant,
 }
 
-impl<J: Decisions> Actor<J> {
+impl Actor {
     pub(super) fn new(
-        decisions: J,
         config: &Config,
         hello: Hello,
         secret: [u8; 32],
@@ -81,13 +79,12 @@ impl<J: Decisions> Actor<J> {
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
         let mut actor = Self {
-            machine: Gateway::with_decisions(config.machine.clone(), hello, decisions),
+            machine: Gateway::new(config.machine.clone(), hello),
             inbox,
             links: Links::new(config.prefill.len(), config.decode.len()),
             requests: BTreeMap::new(),
             timers: Timers::default(),
             domains: Domains::new(secret),
-            cache: config.cache,
             counters: Counters::default(),
             trace,
             models,
@@ -184,7 +181,7 @@ impl<J: Decisions> Actor<J> {
             "ids are given out in one order"
         );
         let domain = self.domains.of(&submission.job.tenant);
-        let (spec, deadline_ms, open) = submission.split(domain, self.cache);
+        let (spec, deadline_ms, open) = submission.split(domain);
         self.counters.requests_judged += 1;
         self.stale = true;
         self.requests.insert(request, open);

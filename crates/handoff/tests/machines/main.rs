@@ -5,7 +5,6 @@
 
 mod credits;
 mod decode_rig;
-mod direct;
 mod fences;
 mod gateway;
 mod gateway_edge;

@@ -9,7 +9,7 @@ use crate::start::{EngineConfig, Foundation};
 use control::Role;
 use dialect::Facts;
 use handoff::prefill::{Config, Event, Prefill, Timer};
-use handoff::{Conn, Decisions, OfferId, Spec, codec};
+use handoff::{Conn, OfferId, Spec, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use text::Tokenizer;
 
 /// See the module's documentation.
-pub(super) struct Engine<J: Decisions> {
-    pub(super) machine: Prefill<J>,
+pub(super) struct Engine {
+    pub(super) machine: Prefill,
     pub(super) desk: Desk<Moved, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
@@ -52,9 +52,9 @@ pub(super) struct Chunk {
     pub(super) last: bool,
 }
 
-impl<J: Decisions> Engine<J> {
+impl Engine {
     pub(super) fn new(
-        foundation: Foundation<J>,
+        foundation: Foundation,
         config: &EngineConfig,
         machine: Config,
         desk: Desk<Moved, Timer>,
@@ -65,13 +65,12 @@ impl<J: Decisions> Engine<J> {
             tokenizer,
             kv,
             pool,
-            decisions,
             hello,
             ..
         } = foundation;
         let epoch = hello.epoch;
         Self {
-            machine: Prefill::with_decisions(machine, hello, pool, decisions),
+            machine: Prefill::new(machine, hello, pool),
             desk,
             model,
             tokenizer,
@@ -103,7 +102,7 @@ impl<J: Decisions> Engine<J> {
     }
 }
 
-impl<J: Decisions> driver::Engine for Engine<J> {
+impl driver::Engine for Engine {
     type Own = Moved;
     type Timer = Timer;
 

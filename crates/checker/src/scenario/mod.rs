@@ -1,0 +1,190 @@
+//! What a world consists of, and what may go wrong in it.
+
+mod list;
+
+pub use list::{ALL, Scenario};
+
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// How many faults of each kind may happen. A field each, so that a scenario reads as a list.
+#[derive(Clone, Copy, Default, PartialEq, Eq, Hash, Debug, Serialize, Deserialize)]
+pub struct Faults {
+    /// A client goes away.
+    pub leaves: u8,
+    /// A client's side needs no more of a choice.
+    pub stops: u8,
+    /// A submission is reported failed; what it wrote may land at any time, or never.
+    pub failed_writes: u8,
+    /// A write lands, and lands once more at any later time.
+    pub echoes: u8,
+    /// A bit flips in flight.
+    pub corruptions: u8,
+    /// A write is taken for landed by its fabric and never lands.
+    pub losses: u8,
+    /// P's last batch is cut off after the offer: P certifies less than it was told.
+    pub truncations: u8,
+    /// One side loses the connection between prefill and decode.
+    pub breaks: u8,
+    /// The gateway or a worker loses the connection between them.
+    pub gateway_breaks: u8,
+    /// A deadline passes, any one that is armed.
+    pub deadlines: u8,
+    /// A prefill process ends.
+    pub prefill_kills: u8,
+    /// A new prefill process begins, whether or not the old one has ended.
+    pub prefill_spawns: u8,
+    /// A decode process ends.
+    pub decode_kills: u8,
+    /// A new decode process begins, whether or not the old one has ended.
+    pub decode_spawns: u8,
+    /// A message that was lost with a connection or a life arrives on another connection.
+    pub stale: u8,
+    /// A forward pass fails, at prefill or at decode, or a copy does.
+    pub failed_computes: u8,
+    /// A worker is told to drain.
+    pub drains: u8,
+}
+
+/// One client and what it asks.
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
+pub struct Prompt {
+    /// Token ids.
+    pub tokens: Vec<u32>,
+    /// Tenant.
+    pub domain: u64,
+    /// Tokens to generate at most.
+    pub max_new: u32,
+    /// Answers wanted.
+    pub choices: u16,
+    /// Whether its prefix may be cached.
+    pub cache: bool,
+}
+
+impl Prompt {
+    /// One answer, without a cache.
+    pub fn new(tokens: &[u32], max_new: u32) -> Self {
+        Self {
+            tokens: tokens.to_vec(),
+            domain: 7,
+            max_new,
+            choices: 1,
+            cache: false,
+        }
+    }
+
+    /// Of another tenant.
+    pub fn of(self, domain: u64) -> Self {
+        Self { domain, ..self }
+    }
+
+    /// With the prefix cache.
+    pub fn cached(self) -> Self {
+        Self {
+            cache: true,
+            ..self
+        }
+    }
+
+    /// With several answers.
+    pub fn choices(self, choices: u16) -> Self {
+        Self { choices, ..self }
+    }
+}
+
+/// Where P's writes land.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum Mode {
+    /// In an arena, from which D copies.
+    Landing,
+    /// In D's pages.
+    Direct,
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Landing => "landing",
+            Self::Direct => "direct",
+        })
+    }
+}
+
+/// A whole world before anything has happened.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// Who asks what; they ask in this order.
+    pub prompts: Vec<Prompt>,
+    /// Whether all ask at the very beginning, instead of each at any moment.
+    pub at_once: bool,
+    /// Prefill workers.
+    pub prefills: usize,
+    /// Decode workers.
+    pub decodes: usize,
+    /// Pages of each prefill pool.
+    pub prefill_pages: u32,
+    /// Pages of each decode pool.
+    pub decode_pages: u32,
+    /// Ranks of each prefill worker.
+    pub ranks: u16,
+    /// Slots of an arena.
+    pub arena_slots: u32,
+    /// Pages of a batch, at most.
+    pub batch_pages: usize,
+    /// Batches in flight, at most.
+    pub flying: usize,
+    /// Tokens of a chunk, at most.
+    pub chunk: u32,
+    /// Largest sum of prompt and output that workers were started for.
+    pub context: u32,
+    /// Dropped arenas after which D refuses a life for good.
+    pub max_drops: u32,
+    /// Pages granted to one prefill life and not committed, at most; 0: no cap.
+    pub pages_per_peer: usize,
+    /// Tokens in flight of one domain, at most; 0: no cap.
+    pub tokens_per_domain: u64,
+    /// Whether freed pages are zeroed.
+    pub scrub: bool,
+    /// What P says of its pool to the gateway, in pages, if that is not the truth.
+    pub overstated: Option<u32>,
+    /// Whether messages between gateway and workers take their time. Otherwise they arrive at once.
+    pub slow_gateway: bool,
+    /// Where writes land.
+    pub mode: Mode,
+    /// How often a busy D may be asked again; what lies behind that is out of bounds.
+    pub retries: u8,
+    /// How often a connection may be dialled again; what lies behind that is out of bounds.
+    pub redials: u8,
+    /// What may go wrong.
+    pub faults: Faults,
+}
+
+impl Default for Setup {
+    /// One P, one D, two requests that do not both fit into D at once.
+    fn default() -> Self {
+        Self {
+            prompts: vec![Prompt::new(&[1, 1, 1], 2), Prompt::new(&[2, 2], 1).of(9)],
+            at_once: true,
+            prefills: 1,
+            decodes: 1,
+            prefill_pages: 3,
+            decode_pages: 4,
+            ranks: 1,
+            arena_slots: 2,
+            batch_pages: 1,
+            flying: 2,
+            chunk: 2,
+            context: 8,
+            max_drops: 8,
+            pages_per_peer: 0,
+            tokens_per_domain: 0,
+            scrub: false,
+            overstated: None,
+            slow_gateway: false,
+            mode: Mode::Landing,
+            retries: 1,
+            redials: 2,
+            faults: Faults::default(),
+        }
+    }
+}

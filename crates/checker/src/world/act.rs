@@ -1,0 +1,271 @@
+//! What can happen next.
+
+use super::state::{FlightState, Pair, State};
+use crate::scenario::Setup;
+use handoff::{ArenaId, Conn, Decisions, OfferId, SubmissionId, decode, gateway, prefill};
+use serde::{Deserialize, Serialize};
+use std::fmt;
+
+/// One thing that may happen. Lives, flights, copies and clients are named by their index.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Act {
+    /// A client asks.
+    Ask(usize),
+    /// The first message of a connection reaches its callee, or its caller.
+    Deliver(Conn, End),
+    /// An end learns that the other one has lost the connection.
+    Notice(Conn),
+    /// A connection is made.
+    Dial(Pair),
+    /// A forward pass over a chunk of this job begins.
+    ChunkBegin(usize, OfferId),
+    /// It ends.
+    ChunkEnd(usize),
+    /// A page write lands.
+    Land(usize),
+    /// A submission, all of whose writes have landed, is reported.
+    Written(usize, SubmissionId),
+    /// A copy out of an arena ends.
+    Copied(usize, usize),
+    /// A fence is done.
+    Fenced(usize, ArenaId),
+    /// P's endpoint is destroyed.
+    Detached(usize, ArenaId),
+    /// D's worker has looked at the first tokens of a commit.
+    First(usize, usize),
+    /// A step of all sequences begins.
+    StepBegin(usize),
+    /// It ends.
+    StepEnd(usize),
+    /// P asks a busy D again.
+    Retry(usize, prefill::Timer),
+    /// Something goes wrong.
+    Fault(Fault),
+}
+
+/// An end of a connection.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum End {
+    /// Who dialled.
+    Caller,
+    /// Who was dialled.
+    Callee,
+}
+
+/// What may go wrong, as often as the scenario allows.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Fault {
+    /// A client goes away.
+    Leave(usize),
+    /// A client's side needs no more of this choice.
+    Stop(usize, u16),
+    /// A submission is reported failed, whatever has landed.
+    FailWrite(usize, SubmissionId),
+    /// A write lands, and will land once more.
+    Echo(usize),
+    /// A write lands with a flipped bit.
+    Corrupt(usize),
+    /// A write never lands, and is taken for landed.
+    Lose(usize),
+    /// P's last batch is cut off from what it says on this connection.
+    Truncate(Conn),
+    /// This end loses the connection.
+    Break(Conn, End),
+    /// A deadline passes at P.
+    PrefillDeadline(usize, prefill::Timer),
+    /// A deadline passes at D.
+    DecodeDeadline(usize, decode::Timer),
+    /// A deadline passes at the gateway.
+    GatewayDeadline(gateway::Timer),
+    /// A prefill process ends.
+    KillPrefill(usize),
+    /// A decode process ends.
+    KillDecode(usize),
+    /// A new life of this prefill worker begins.
+    SpawnPrefill(u8),
+    /// A new life of this decode worker begins.
+    SpawnDecode(u8),
+    /// What was lost arrives on this connection.
+    Stale(usize, Conn),
+    /// P's forward pass fails.
+    ChunkFailed(usize),
+    /// D's step fails.
+    StepFailed(usize),
+    /// A copy fails.
+    CopyFailed(usize, usize),
+    /// P drains.
+    DrainPrefill(usize),
+    /// D drains.
+    DrainDecode(usize),
+}
+
+impl<J: Decisions> State<J> {
+    /// Everything that may happen next.
+    pub fn acts(&self, setup: &Setup, out: &mut Vec<Act>) {
+        if let Some(next) = self.clients.iter().position(|client| !client.asked) {
+            out.push(Act::Ask(next));
+        }
+        self.acts_of_links(out);
+        out.extend((0..self.flights.len()).map(Act::Land));
+        for p in 0..self.prefills.len() {
+            self.acts_of_prefill(p, out);
+        }
+        for d in 0..self.decodes.len() {
+            self.acts_of_decode(d, out);
+        }
+        let begin = out.len();
+        self.faults(setup, out);
+        debug_assert!(out[begin..].iter().all(|act| matches!(act, Act::Fault(_))));
+    }
+
+    fn acts_of_links(&self, out: &mut Vec<Act>) {
+        macro_rules! links {
+            ($links:expr) => {
+                for link in $links {
+                    if link.callee_up && !link.forth.is_empty() {
+                        out.push(Act::Deliver(link.conn, End::Callee));
+                    }
+                    if link.caller_up && !link.back.is_empty() {
+                        out.push(Act::Deliver(link.conn, End::Caller));
+                    }
+                    if link.caller_up != link.callee_up {
+                        out.push(Act::Notice(link.conn));
+                    }
+                }
+            };
+        }
+        links!(&self.handing);
+        links!(&self.asking);
+        links!(&self.telling);
+        let free = |pair: &Pair| self.redials > 0 || self.undialled.contains(pair);
+        out.extend(self.to_dial().into_iter().filter(free).map(Act::Dial));
+    }
+
+    fn acts_of_prefill(&self, p: usize, out: &mut Vec<Act>) {
+        let life = &self.prefills[p];
+        let Some(machine) = &life.machine else { return };
+        match life.chunk {
+            Some(_) => out.push(Act::ChunkEnd(p)),
+            None => {
+                let runnable = machine.ask(|machine| machine.runnable());
+                out.extend(runnable.into_iter().map(|offer| Act::ChunkBegin(p, offer)));
+            }
+        }
+        for submission in life.unreported.keys() {
+            let mut flying = self.flights.iter().filter(|f| f.submission == *submission);
+            if flying.all(|flight| flight.state != FlightState::Flying) {
+                out.push(Act::Written(p, *submission));
+            }
+        }
+        out.extend(life.detaching.iter().map(|arena| Act::Detached(p, *arena)));
+        let retries = life.timers.iter().filter(|_| self.retries > 0);
+        let retries = retries.filter(|timer| matches!(timer, prefill::Timer::Retry(_)));
+        out.extend(retries.map(|timer| Act::Retry(p, *timer)));
+    }
+
+    fn acts_of_decode(&self, d: usize, out: &mut Vec<Act>) {
+        let life = &self.decodes[d];
+        let Some(machine) = &life.machine else { return };
+        out.extend((0..life.copies.len()).map(|at| Act::Copied(d, at)));
+        // A fence joins the copies first.
+        let joined = |arena: &&ArenaId| life.copies.iter().all(|copy| copy.arena != **arena);
+        let fences = life.fences.iter().filter(joined);
+        out.extend(fences.map(|arena| Act::Fenced(d, *arena)));
+        out.extend((0..life.starts.len()).map(|at| Act::First(d, at)));
+        match life.step {
+            Some(_) => out.push(Act::StepEnd(d)),
+            None if machine.ask(|machine| !machine.runnable().is_empty()) => {
+                out.push(Act::StepBegin(d));
+            }
+            None => {}
+        }
+    }
+}
+
+impl fmt::Display for Act {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Ask(client) => write!(f, "client {} asks", super::content::letter(*client)),
+            Self::Deliver(conn, End::Callee) => {
+                write!(f, "connection {}: a message arrives at the callee", conn.0)
+            }
+            Self::Deliver(conn, End::Caller) => {
+                write!(f, "connection {}: a message arrives at the caller", conn.0)
+            }
+            Self::Notice(conn) => write!(f, "connection {}: the other end notices", conn.0),
+            Self::Dial(pair) => write!(f, "{pair}"),
+            Self::ChunkBegin(p, offer) => write!(f, "P{p} begins a chunk of offer {}", offer.n),
+            Self::ChunkEnd(p) => write!(f, "P{p}'s chunk ends"),
+            Self::Land(at) => write!(f, "write {at} lands"),
+            Self::Written(p, submission) => {
+                write!(f, "P{p}: submission {} is reported complete", submission.n)
+            }
+            Self::Copied(d, at) => write!(f, "D{d}'s copy {at} ends"),
+            Self::Fenced(d, arena) => write!(f, "D{d} has fenced arena {}", arena.n),
+            Self::Detached(p, arena) => {
+                write!(f, "P{p} has destroyed its endpoint to arena {}", arena.n)
+            }
+            Self::First(d, _) => write!(f, "D{d} looks at the first tokens"),
+            Self::StepBegin(d) => write!(f, "D{d} begins a step"),
+            Self::StepEnd(d) => write!(f, "D{d}'s step ends"),
+            Self::Retry(p, _) => write!(f, "P{p} asks again after Busy"),
+            Self::Fault(fault) => write!(f, "FAULT: {fault}"),
+        }
+    }
+}
+
+impl fmt::Display for Fault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let letter = super::content::letter;
+        match self {
+            Self::Leave(client) => write!(f, "client {} leaves", letter(*client)),
+            Self::Stop(client, choice) => {
+                write!(
+                    f,
+                    "client {} needs no more of choice {choice}",
+                    letter(*client)
+                )
+            }
+            Self::FailWrite(p, submission) => {
+                write!(f, "P{p}: submission {} is reported failed", submission.n)
+            }
+            Self::Echo(at) => write!(f, "write {at} lands, and will land once more"),
+            Self::Corrupt(at) => write!(f, "write {at} lands with a flipped bit"),
+            Self::Lose(at) => write!(f, "write {at} never lands, and is taken for landed"),
+            Self::Truncate(conn) => write!(
+                f,
+                "connection {}: P's last batch is cut off after the offer",
+                conn.0
+            ),
+            Self::Break(conn, End::Caller) => write!(f, "the caller loses connection {}", conn.0),
+            Self::Break(conn, End::Callee) => write!(f, "the callee loses connection {}", conn.0),
+            Self::PrefillDeadline(p, timer) => write!(f, "a deadline passes at P{p}: {timer:?}"),
+            Self::DecodeDeadline(d, timer) => write!(f, "a deadline passes at D{d}: {timer:?}"),
+            Self::GatewayDeadline(timer) => {
+                write!(f, "a deadline passes at the gateway: {timer:?}")
+            }
+            Self::KillPrefill(p) => write!(f, "the process of P{p} ends"),
+            Self::KillDecode(d) => write!(f, "the process of D{d} ends"),
+            Self::SpawnPrefill(worker) => write!(f, "a new life of prefill worker {worker} begins"),
+            Self::SpawnDecode(worker) => write!(f, "a new life of decode worker {worker} begins"),
+            Self::Stale(at, conn) => {
+                write!(f, "lost message {at} arrives on connection {}", conn.0)
+            }
+            Self::ChunkFailed(p) => write!(f, "P{p}'s forward pass fails"),
+            Self::StepFailed(d) => write!(f, "D{d}'s step fails"),
+            Self::CopyFailed(d, at) => write!(f, "D{d}'s copy {at} fails"),
+            Self::DrainPrefill(p) => write!(f, "P{p} drains"),
+            Self::DrainDecode(d) => write!(f, "D{d} drains"),
+        }
+    }
+}
+
+impl fmt::Display for Pair {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Asking(p) => write!(f, "the gateway dials P{p}"),
+            Self::Telling(d) => write!(f, "the gateway dials D{d}"),
+            Self::Handing(p, d) => write!(f, "P{p} dials D{d}"),
+        }
+    }
+}

@@ -1,0 +1,236 @@
+//! Memory and what moves between memories: writes that land, copies, fences.
+
+use super::World;
+use super::content::{PAGE_SIZE, checksum, show};
+use super::state::{DecodeLife, FlightState, State};
+use crate::model::Notes;
+use crate::{properties, situations};
+use handoff::{ArenaId, Decisions, SubmissionId, decode, prefill};
+use pages::State as PageState;
+use std::sync::Arc;
+
+impl<J: Decisions> World<J> {
+    /// A write lands: the bytes are those of its source now.
+    pub(super) fn land(&self, state: &mut State<J>, at: usize, corrupt: bool, notes: &mut Notes) {
+        let flight = state.flights.remove(at);
+        let source = state
+            .prefills
+            .iter()
+            .find(|life| life.epoch == flight.writer);
+        let alive = source.is_some_and(|life| life.machine.is_some());
+        let memory = source.and_then(|life| life.memory.get(&flight.source));
+        let mut cells = memory.copied().unwrap_or_default();
+        if corrupt {
+            cells[0] = cells[0].corrupted();
+        }
+        let sent = usize::from(flight.filled.min(PAGE_SIZE));
+        notes.tell(|| {
+            let (slot, arena, from) = (flight.slot, flight.arena.n, flight.source.index());
+            format!(
+                "  {} lands in slot {slot} of arena {arena}, from page {from}",
+                show(&cells[..sent])
+            )
+        });
+        match flight.state {
+            FlightState::Flying => properties::of_sent(self, state, &flight, &cells[..sent], notes),
+            FlightState::Late => notes.saw(situations::LATE),
+            FlightState::Echo => notes.saw(situations::ECHO),
+        }
+        if !alive {
+            notes.saw(situations::FROM_THE_DEAD);
+        }
+        if flight.state != FlightState::Flying {
+            late(state, &flight, notes);
+        }
+        for life in &mut state.decodes {
+            if life.arenas.contains_key(&flight.arena) {
+                let life = Arc::make_mut(life);
+                let arena = life.arenas.get_mut(&flight.arena);
+                let slot = arena.map(|arena| arena.slots.entry(flight.slot).or_default());
+                if let Some(slot) = slot {
+                    slot[..sent].copy_from_slice(&cells[..sent]);
+                }
+            }
+        }
+    }
+
+    /// It lands, and stays on its way to land once more.
+    pub(super) fn echo(&self, state: &mut State<J>, at: usize, notes: &mut Notes) {
+        let mut again = state.flights[at].clone();
+        again.state = FlightState::Echo;
+        self.land(state, at, false, notes);
+        state.flights.push(again);
+        forget_unseen(state);
+    }
+
+    pub(super) fn written(
+        &self,
+        state: &mut State<J>,
+        p: usize,
+        submission: SubmissionId,
+        ok: bool,
+        notes: &mut Notes,
+    ) {
+        let life = Arc::make_mut(&mut state.prefills[p]);
+        let of = life.unreported.remove(&submission);
+        notes.tell(|| {
+            let how = if ok { "complete" } else { "failed" };
+            format!("P{p} hears: submission {} is {how}", submission.n)
+        });
+        if !ok {
+            if let Some((Some(handoff), rank)) = of {
+                life.failed.insert((handoff, rank));
+            }
+            let flights = state.flights.iter_mut();
+            for flight in flights.filter(|flight| flight.submission == submission) {
+                flight.state = FlightState::Late;
+            }
+            forget_unseen(state);
+        }
+        self.tell_prefill(state, p, prefill::Event::Written { submission, ok }, notes);
+    }
+
+    /// A copy ends. That it reads and writes at its very end is the latest that it can be, and so
+    /// the worst for whoever frees the page or lets the slot be written again; reading earlier
+    /// gives another run in which the copy ended earlier. Pages of a batch are compared one by one,
+    /// so a batch that was torn between two pages is two runs as well.
+    pub(super) fn copied(&self, state: &mut State<J>, d: usize, at: usize, notes: &mut Notes) {
+        let life = Arc::make_mut(&mut state.decodes[d]);
+        let copy = life.copies.remove(at);
+        let mut checksums = Vec::new();
+        for page in &copy.pages {
+            let slots = life.arenas.get(&copy.arena).map(|arena| &arena.slots);
+            let cells = slots
+                .and_then(|slots| slots.get(&page.slot))
+                .copied()
+                .unwrap_or_default();
+            let filled = usize::from(page.filled.min(PAGE_SIZE));
+            checksums.push(checksum(&cells[..filled]));
+            let held = held(life, page.page);
+            let kept = held.as_ref().is_some_and(|holder| {
+                matches!(holder.state, PageState::Granted | PageState::Quarantined(_))
+                    && holder.writes > 0
+            });
+            notes.check("H-3", kept, || {
+                format!(
+                    "a copy writes page {}, which nobody keeps for it",
+                    page.page.index()
+                )
+            });
+            let tag = held.and_then(|holder| holder.tag).map(|tag| tag.stated());
+            notes.tell(|| {
+                let (to, whose) = (page.page.index(), show(&cells[..filled]));
+                let tag = tag.map_or("no tag".into(), |tag| format!("tag {}", tag.0));
+                format!("  {whose} is now in D{d}'s page {to} ({tag})")
+            });
+            let target = life.memory.entry(page.page).or_default();
+            let slice = &mut target.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
+            for (slot, cell) in cells.iter().enumerate().take(filled) {
+                (slice.cells[slot], slice.under[slot]) = (*cell, tag);
+            }
+        }
+        let (handoff, rank, batch) = (copy.handoff, copy.rank, copy.batch);
+        let checksums = Some(checksums);
+        let event = decode::Event::Copied {
+            handoff,
+            rank,
+            batch,
+            checksums,
+        };
+        self.tell_decode(state, d, event, notes);
+    }
+
+    /// D's fence is done: it will never look at that memory again.
+    pub(super) fn fenced(&self, state: &mut State<J>, d: usize, arena: ArenaId, notes: &mut Notes) {
+        notes.saw(situations::FENCED);
+        let life = Arc::make_mut(&mut state.decodes[d]);
+        life.fences.retain(|other| *other != arena);
+        let (gone, machine) = (life.arenas.remove(&arena), life.machine.as_mut());
+        if let (Some(gone), Some(machine)) = (gone, machine) {
+            let machine = machine.change();
+            let proof = machine.fence_for_checker(gone.writer);
+            let effects = machine.handle_fenced(arena, proof);
+            self.decode_effects(state, d, effects, notes);
+        }
+        forget_unseen(state);
+    }
+
+    /// P's endpoint is destroyed: nothing reads the sources of its submissions any more.
+    pub(super) fn detached(
+        &self,
+        state: &mut State<J>,
+        p: usize,
+        arena: ArenaId,
+        notes: &mut Notes,
+    ) {
+        let life = Arc::make_mut(&mut state.prefills[p]);
+        life.detaching.retain(|other| *other != arena);
+        let writer = life.epoch;
+        let of = |flight: &super::Flight| flight.writer == writer && flight.arena == arena;
+        let gone: Vec<_> = state
+            .flights
+            .iter()
+            .filter(|f| of(f))
+            .map(|f| f.submission)
+            .collect();
+        state.flights.retain(|flight| !of(flight));
+        life.unreported
+            .retain(|submission, _| !gone.contains(submission));
+        self.tell_prefill(state, p, prefill::Event::Detached { arena }, notes);
+    }
+}
+
+/// Everything known about a page of D's.
+pub(super) fn held<J: Decisions>(
+    life: &DecodeLife<J>,
+    page: pages::PageId,
+) -> Option<pages::Holder> {
+    let machine = life.machine.as_ref()?;
+    machine.ask(|machine| {
+        machine
+            .holders()
+            .into_iter()
+            .find(|holder| holder.page == page)
+    })
+}
+
+/// Writes that nobody waits for, into memory that nobody looks at any more, may as well never land.
+pub(super) fn forget_unseen<J: Decisions>(state: &mut State<J>) {
+    let decodes = &state.decodes;
+    let seen = |arena: &ArenaId| decodes.iter().any(|life| life.arenas.contains_key(arena));
+    state
+        .flights
+        .retain(|flight| flight.state == FlightState::Flying || seen(&flight.arena));
+}
+
+/// What is interesting about a write that lands when nobody expects it any more.
+fn late<J: Decisions>(state: &State<J>, flight: &super::Flight, notes: &mut Notes) {
+    let others = state
+        .flights
+        .iter()
+        .filter(|other| other.arena == flight.arena);
+    if others.into_iter().any(|other| other.slot == flight.slot) {
+        notes.saw(situations::SLOT_REUSED);
+    }
+    let Some(handoff) = flight.handoff else {
+        return;
+    };
+    for life in &state.decodes {
+        if life.running.contains_key(&handoff) {
+            notes.saw(situations::AFTER_COMMIT);
+        }
+        let Some(machine) = life
+            .machine
+            .as_ref()
+            .filter(|_| life.epoch == handoff.epoch)
+        else {
+            continue;
+        };
+        let held = machine.ask(|machine| machine.holders());
+        let of = |holder: &&pages::Holder| holder.owner.is_some_and(|o| o.id.value() == handoff.n);
+        let granted = held.iter().any(|holder| holder.state == PageState::Granted);
+        if granted && !held.iter().any(|holder| of(&holder)) {
+            notes.saw(situations::GRANTED_ANEW);
+        }
+    }
+}

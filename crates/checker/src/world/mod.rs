@@ -1,0 +1,329 @@
+//! The world around the three machines: connections, memory, writes that land when they like,
+//! processes that end and begin again, clients. Everything that decides anything about a handoff
+//! is the shipped code; here is only what a driver, a fabric and a kernel would do, as data.
+//!
+//! `state` is the data, `act` what can happen, `faults` what may go wrong; `links`, `fabric`,
+//! `steps` let it happen; `gateway`, `prefill`, `decode` carry out the machines' effects.
+
+mod act;
+mod content;
+mod decode;
+mod fabric;
+mod faults;
+mod gateway;
+mod links;
+mod prefill;
+mod shared;
+mod state;
+mod steps;
+
+pub use act::{Act, End, Fault};
+pub use content::{Cell, Cells, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
+pub use shared::{Fork, Shared};
+pub use state::{
+    Arena, Chunk, Client, CopyInFlight, Counter, DecodeLife, Flight, FlightState, Link, Lost, Page,
+    Pair, PrefillLife, Reading, Run, Slice, State,
+};
+
+use crate::encode::Canonical;
+use crate::model::{Model, Notes};
+use crate::properties;
+use crate::scenario::{Prompt, Setup};
+use handoff::decode::Decode;
+use handoff::gateway::Gateway;
+use handoff::prefill::Prefill;
+use handoff::{Decisions, Hello, Role, Spec};
+use pages::{Config, Domain, Epoch, Pool, Sound};
+use std::sync::Arc;
+
+/// The gateway's life. Lives of prefill count from 2^8, those of decode from 2^16.
+pub const GATEWAY: Epoch = Epoch::new(1);
+
+/// A world that can be explored: a scenario's beginning, and the rules by which it goes on.
+#[derive(Clone, Debug)]
+pub struct World<J: Decisions = Sound> {
+    /// What the machines decide with.
+    pub decisions: J,
+    /// What it consists of.
+    pub setup: Setup,
+    /// For every prompt and position the first prompt that has the same there.
+    same: Vec<Vec<usize>>,
+}
+
+impl World {
+    /// A world of this setup, around the machines that ship.
+    ///
+    /// # Panics
+    /// If the setup is larger than a world can be.
+    pub fn new(setup: Setup) -> Self {
+        Self::with_decisions(setup, Sound)
+    }
+}
+
+impl<J: Decisions> World<J> {
+    /// The same, with machines that decide otherwise.
+    ///
+    /// # Panics
+    /// If the setup is larger than a world can be.
+    pub fn with_decisions(setup: Setup, decisions: J) -> Self {
+        assert!(setup.prompts.len() <= 16 && usize::from(setup.ranks) <= MAX_RANKS);
+        let first = |prompt: &Prompt, position: usize| {
+            let alike = |other: &Prompt| {
+                other.domain == prompt.domain
+                    && other.tokens.get(..=position) == prompt.tokens.get(..=position)
+            };
+            setup.prompts.iter().position(alike).unwrap_or_default()
+        };
+        let positions = |prompt: &Prompt| {
+            let positions = 0..prompt.tokens.len();
+            positions.map(|position| first(prompt, position)).collect()
+        };
+        let same = setup.prompts.iter().map(positions).collect();
+        Self {
+            decisions,
+            setup,
+            same,
+        }
+    }
+
+    /// What a reader of this prompt must find at `position`: a token of the prompt, or one that was
+    /// generated behind it.
+    pub fn expected(&self, prompt: usize, choice: u16, position: usize) -> Cell {
+        let same = &self.same[prompt];
+        match same.get(position) {
+            Some(first) => Cell::prompt(*first, position),
+            None => Cell::generated(prompt, choice, (position - same.len()) as u32),
+        }
+    }
+
+    /// The first prompt that is computed from this spec.
+    fn prompt_of(&self, spec: &Spec) -> Option<usize> {
+        let same = |prompt: &Prompt| {
+            prompt.tokens == spec.tokens && Domain::new(prompt.domain) == spec.domain
+        };
+        self.setup.prompts.iter().position(same)
+    }
+
+    /// By what a client knows its own answer: the first prompt that is the same as its own.
+    fn mark(&self, client: usize) -> usize {
+        self.prompt_of(&self.spec(client)).unwrap_or(client)
+    }
+
+    fn spec(&self, client: usize) -> Spec {
+        let prompt = &self.setup.prompts[client];
+        Spec {
+            tokens: prompt.tokens.clone(),
+            max_new: prompt.max_new,
+            choices: prompt.choices,
+            domain: Domain::new(prompt.domain),
+            cache: prompt.cache,
+            sampling: vec![client as u8],
+        }
+    }
+
+    fn hello(&self, epoch: Epoch, role: Role) -> Hello {
+        let ranks = if role == Role::Prefill {
+            self.setup.ranks
+        } else {
+            1
+        };
+        Hello {
+            epoch,
+            role,
+            model: [1; 32],
+            layout: [2; 32],
+            capacity: None,
+            ranks,
+        }
+    }
+
+    fn pool(&self, pages: u32) -> Config {
+        let scrub = self.setup.scrub;
+        Config {
+            pages,
+            page_size: PAGE_SIZE,
+            scrub,
+        }
+    }
+
+    fn spawn_prefill(&self, state: &mut State<J>, worker: u8) {
+        let setup = &self.setup;
+        let epoch = Epoch::new((1 << 8) + state.prefills.len() as u128);
+        let (pool, _) = Pool::with_decisions(self.pool(setup.prefill_pages), self.decisions);
+        let config = handoff::prefill::Config {
+            max_batch_pages: setup.batch_pages,
+            max_flying: setup.flying,
+            ..handoff::prefill::Config::for_context(setup.context, [3; 32])
+        };
+        let machine = Prefill::with_decisions(
+            config,
+            self.hello(epoch, Role::Prefill),
+            pool,
+            self.decisions,
+        );
+        let p = state.prefills.len();
+        state.undialled.insert(Pair::Asking(p));
+        let decodes = (0..state.decodes.len()).map(|d| Pair::Handing(p, d));
+        state.undialled.extend(decodes);
+        state
+            .prefills
+            .push(Arc::new(PrefillLife::new(worker, epoch, machine)));
+    }
+
+    fn spawn_decode(&self, state: &mut State<J>, worker: u8) {
+        let setup = &self.setup;
+        let epoch = Epoch::new((1 << 16) + state.decodes.len() as u128);
+        let (pool, mint) = Pool::with_decisions(self.pool(setup.decode_pages), self.decisions);
+        let pages = setup.decode_pages as usize;
+        let mut config = handoff::decode::Config {
+            max_batch_pages: setup.batch_pages,
+            max_drops: setup.max_drops,
+            ..handoff::decode::Config::for_pool(pages, setup.context, [4; 32])
+        };
+        if setup.pages_per_peer > 0 {
+            config.max_pages_per_peer = setup.pages_per_peer;
+        }
+        if setup.tokens_per_domain > 0 {
+            config.max_tokens_per_domain = setup.tokens_per_domain;
+        }
+        let machine = Decode::with_decisions(
+            config,
+            self.hello(epoch, Role::Decode),
+            pool,
+            mint,
+            self.decisions,
+        );
+        let d = state.decodes.len();
+        state.undialled.insert(Pair::Telling(d));
+        let prefills = (0..state.prefills.len()).map(|p| Pair::Handing(p, d));
+        state.undialled.extend(prefills);
+        state
+            .decodes
+            .push(Arc::new(DecodeLife::new(worker, epoch, machine)));
+    }
+
+    fn empty(&self) -> State<J> {
+        let hello = self.hello(GATEWAY, Role::Gateway);
+        let gateway =
+            Gateway::with_decisions(handoff::gateway::Config::default(), hello, self.decisions);
+        State {
+            gateway: Shared::new(gateway),
+            gateway_timers: Default::default(),
+            prefills: Vec::new(),
+            decodes: Vec::new(),
+            handing: Vec::new(),
+            asking: Vec::new(),
+            telling: Vec::new(),
+            flights: Vec::new(),
+            clients: self.setup.prompts.iter().map(Client::new).collect(),
+            lost: Arc::default(),
+            left: self.setup.faults,
+            retries: self.setup.retries,
+            redials: self.setup.redials,
+            undialled: Default::default(),
+            next_conn: Counter(0),
+        }
+    }
+
+    /// All connections come up; what is said over them meanwhile arrives.
+    fn begin(&self, notes: &mut Notes) -> State<J> {
+        let mut state = self.empty();
+        (0..self.setup.prefills as u8).for_each(|worker| self.spawn_prefill(&mut state, worker));
+        (0..self.setup.decodes as u8).for_each(|worker| self.spawn_decode(&mut state, worker));
+        while let Some(pair) = state.to_dial().first().copied() {
+            self.dial(&mut state, pair, notes);
+            let mut acts = vec![Act::Ask(0)];
+            while !acts.is_empty() {
+                acts.clear();
+                state.acts(&self.setup, &mut acts);
+                acts.retain(|act| matches!(act, Act::Deliver(..)));
+                if let Some(act) = acts.first() {
+                    self.apply(&mut state, act, notes);
+                }
+            }
+        }
+        if self.setup.at_once {
+            (0..self.setup.prompts.len()).for_each(|client| self.ask(&mut state, client, notes));
+            self.settle_gateway(&mut state, notes);
+        }
+        state
+    }
+}
+
+impl<J: Decisions> Model for World<J> {
+    type State = State<J>;
+    type Act = Act;
+
+    fn initial(&self) -> (State<J>, Notes) {
+        let mut notes = Notes::default();
+        let state = self.begin(&mut notes);
+        (state, notes)
+    }
+
+    fn acts(&self, state: &mut State<J>, out: &mut Vec<Act>) {
+        state.acts(&self.setup, out);
+    }
+
+    fn is_fault(&self, act: &Act) -> bool {
+        matches!(act, Act::Fault(_))
+    }
+
+    fn apply(&self, state: &mut State<J>, act: &Act, notes: &mut Notes) {
+        match act {
+            Act::Ask(client) => self.ask(state, *client, notes),
+            Act::Deliver(conn, to) => drop(self.deliver(state, *conn, *to, notes)),
+            Act::Notice(conn) => self.notice(state, *conn, notes),
+            Act::Dial(pair) => self.dial(state, *pair, notes),
+            Act::ChunkBegin(p, offer) => self.chunk_begin(state, *p, *offer, notes),
+            Act::ChunkEnd(p) => self.chunk_end(state, *p, notes),
+            Act::Land(at) => self.land(state, *at, false, notes),
+            Act::Written(p, submission) => self.written(state, *p, *submission, true, notes),
+            Act::Copied(d, at) => self.copied(state, *d, *at, notes),
+            Act::Fenced(d, arena) => self.fenced(state, *d, *arena, notes),
+            Act::Detached(p, arena) => self.detached(state, *p, *arena, notes),
+            Act::First(d, at) => self.first(state, *d, *at, notes),
+            Act::StepBegin(d) => self.step_begin(state, *d, notes),
+            Act::StepEnd(d) => self.step_end(state, *d, notes),
+            Act::Retry(p, timer) => self.retry(state, *p, *timer, notes),
+            Act::Fault(fault) => self.fault(state, fault, notes),
+        }
+        self.settle_gateway(state, notes);
+        self.leave_residue(state);
+        properties::of_state(self, state, notes);
+    }
+
+    fn fork(&self, state: &mut State<J>) -> State<J> {
+        state.clone()
+    }
+
+    fn at_rest(&self, state: &mut State<J>) -> bool {
+        state.clients.iter().all(|client| client.outcome.is_some())
+            && state.gateway.ask(|gateway| gateway.load() == 0)
+            && state.prefills.iter().all(|life| {
+                let machine = life.machine.as_ref();
+                machine.is_none_or(|machine| machine.ask(|machine| machine.at_rest()))
+            })
+            && state.decodes.iter().all(|life| {
+                let machine = life.machine.as_ref();
+                machine.is_none_or(|machine| machine.ask(|machine| machine.at_rest()))
+            })
+    }
+
+    fn out_of_bounds(&self, state: &mut State<J>) -> bool {
+        let retry =
+            |timer: &handoff::prefill::Timer| matches!(timer, handoff::prefill::Timer::Retry(_));
+        let busy = |life: &Arc<PrefillLife<J>>| life.timers.iter().any(retry);
+        state.retries == 0 && state.prefills.iter().any(busy) || state.waits_for_a_dial()
+    }
+
+    fn encode(&self, state: &State<J>, out: &mut Canonical) {
+        out.value(state);
+    }
+
+    fn describe(&self, before: &mut State<J>, act: &Act, _: &mut State<J>) -> Vec<String> {
+        let mut notes = Notes::listening();
+        let mut state = before.clone();
+        self.apply(&mut state, act, &mut notes);
+        notes.told.unwrap_or_default()
+    }
+}

@@ -1,0 +1,180 @@
+//! Forward passes. Each is an interval: it reads when it begins and must find the same when it
+//! ends, and writes at its end.
+
+use super::World;
+use super::content::{Cells, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
+use super::state::{Reading, State};
+use crate::model::Notes;
+use crate::{properties, situations};
+use handoff::decode::{Event, Lane, Output};
+use handoff::{Decisions, Finish, OfferId, prefill};
+use pages::PageId;
+use std::sync::Arc;
+
+const SIZE: usize = PAGE_SIZE as usize;
+
+impl<J: Decisions> World<J> {
+    pub(super) fn chunk_begin(
+        &self,
+        state: &mut State<J>,
+        p: usize,
+        offer: OfferId,
+        notes: &mut Notes,
+    ) {
+        let tokens = self.setup.chunk;
+        self.tell_prefill(
+            state,
+            p,
+            prefill::Event::ChunkBegin { offer, tokens },
+            notes,
+        );
+        let life = Arc::make_mut(&mut state.prefills[p]);
+        let (Some(machine), Some(chunk)) = (&life.machine, &mut life.chunk) else {
+            return;
+        };
+        let pages = machine.ask(|machine| match machine.verify_in_full() {
+            Ok(verified) if verified.sequences().len() == 1 => {
+                Ok(verified.sequences()[0].pages().collect())
+            }
+            Ok(verified) => Err(format!(
+                "a chunk of {} sequences",
+                verified.sequences().len()
+            )),
+            Err(fault) => Err(fault.to_string()),
+        });
+        match pages {
+            Ok(pages) => chunk.pages = pages,
+            Err(why) => return notes.violates("H-1", format!("P{p} may not compute: {why}")),
+        }
+        notes.tell(|| {
+            let ((from, to), prompt) = (chunk.tokens, letter(chunk.prompt));
+            format!("  P{p} computes tokens {from}..{to} of prompt {prompt}")
+        });
+        let chunk = chunk.clone();
+        properties::of_chunk_reading(self, life, &chunk, notes);
+    }
+
+    pub(super) fn chunk_end(&self, state: &mut State<J>, p: usize, notes: &mut Notes) {
+        let life = Arc::make_mut(&mut state.prefills[p]);
+        let Some(chunk) = life.chunk.take() else {
+            return;
+        };
+        properties::of_chunk_reading(self, life, &chunk, notes);
+        let (from, to) = (chunk.tokens.0 as usize, chunk.tokens.1 as usize);
+        let count = self.setup.prompts[chunk.prompt].tokens.len();
+        for position in from..to {
+            let Some(page) = chunk.pages.get(position / SIZE) else {
+                break;
+            };
+            let cells: &mut Cells = life.memory.entry(*page).or_default();
+            cells[position % SIZE] = self.expected(chunk.prompt, 0, position);
+        }
+        let mut checksums = Vec::new();
+        for (ordinal, page) in chunk.pages.iter().enumerate().skip(from / SIZE) {
+            let end = ((ordinal + 1) * SIZE).min(count);
+            if end <= to {
+                let cells = life.memory.get(page).copied().unwrap_or_default();
+                checksums.push(checksum(&cells[..end - ordinal * SIZE]));
+                notes.tell(|| format!("  P{p}'s page {} holds {}", page.index(), show(&cells)));
+            }
+        }
+        let first = (to == count).then(|| vec![chunk.prompt as u8]);
+        let offer = chunk.offer;
+        let event = prefill::Event::ChunkEnd {
+            offer,
+            checksums,
+            first,
+        };
+        self.tell_prefill(state, p, event, notes);
+    }
+
+    /// The worker looks at the first tokens: one that is the last ends the answer.
+    pub(super) fn first(&self, state: &mut State<J>, d: usize, at: usize, notes: &mut Notes) {
+        let life = Arc::make_mut(&mut state.decodes[d]);
+        let handoff = life.starts.remove(at);
+        let Some(run) = life.running.get(&handoff) else {
+            return;
+        };
+        let prompt = run.prompt;
+        let choices = 0..run.generated.len() as u16;
+        let finish = (self.setup.prompts[prompt].max_new == 1).then_some(Finish::Length);
+        let outputs = choices.map(|choice| Output {
+            lane: Lane { handoff, choice },
+            payload: vec![prompt as u8, choice as u8, 0],
+            finish,
+        });
+        let outputs = outputs.collect();
+        self.tell_decode(state, d, Event::First(outputs), notes);
+    }
+
+    pub(super) fn step_begin(&self, state: &mut State<J>, d: usize, notes: &mut Notes) {
+        let Some(machine) = &state.decodes[d].machine else {
+            return;
+        };
+        let lanes = machine.ask(|machine| machine.runnable());
+        self.tell_decode(state, d, Event::StepBegin(lanes.clone()), notes);
+        let life = Arc::make_mut(&mut state.decodes[d]);
+        let Some(machine) = &life.machine else { return };
+        let tables = machine.ask(|machine| match machine.verify_in_full() {
+            Ok(verified) => {
+                let sequences = verified.sequences().iter();
+                Ok(sequences
+                    .map(|s| (s.start(), s.pages().collect()))
+                    .collect())
+            }
+            Err(fault) => Err(fault.to_string()),
+        });
+        let tables: Vec<(usize, Vec<PageId>)> = match tables {
+            Ok(tables) => tables,
+            Err(why) => return notes.violates("H-1", format!("D{d} may not step: {why}")),
+        };
+        notes.saw(situations::STEP);
+        let mut step = Vec::new();
+        for (lane, (start, pages)) in lanes.into_iter().zip(tables) {
+            let holds = |page: PageId| (page, life.memory.get(&page).copied().unwrap_or_default());
+            let pages = pages.into_iter().map(holds).collect();
+            let reading = Reading {
+                lane,
+                pages,
+                position: start as u32,
+            };
+            properties::of_reading(self, life, &reading, notes);
+            step.push(reading);
+        }
+        life.step = Some(step);
+    }
+
+    pub(super) fn step_end(&self, state: &mut State<J>, d: usize, notes: &mut Notes) {
+        let life = Arc::make_mut(&mut state.decodes[d]);
+        let Some(step) = life.step.take() else { return };
+        let mut outputs = Vec::new();
+        for reading in &step {
+            properties::of_reading_over(life, reading, notes);
+            let lane = reading.lane;
+            let position = reading.position as usize;
+            let Some(run) = life.running.get_mut(&lane.handoff) else {
+                continue;
+            };
+            let prompt = run.prompt;
+            let generated = &mut run.generated[usize::from(lane.choice)];
+            let n = *generated;
+            *generated += 1;
+            if let Some((page, _)) = reading.pages.get(position / SIZE) {
+                let cell = self.expected(prompt, lane.choice, position);
+                let tag = super::fabric::held(life, *page).and_then(|holder| holder.tag);
+                let tag = tag.map(|tag| tag.stated());
+                let page = life.memory.entry(*page).or_default();
+                for slice in &mut page.slices[..usize::from(self.setup.ranks).min(MAX_RANKS)] {
+                    (slice.cells[position % SIZE], slice.under[position % SIZE]) = (cell, tag);
+                }
+            }
+            let last = n + 1 == self.setup.prompts[prompt].max_new;
+            outputs.push(Output {
+                lane,
+                payload: vec![prompt as u8, lane.choice as u8, n as u8],
+                finish: last.then_some(Finish::Length),
+            });
+        }
+        self.tell_decode(state, d, Event::StepEnd(outputs), notes);
+    }
+}
