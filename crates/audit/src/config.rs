@@ -259,7 +259,9 @@ struct RawAmount {
 
 impl<'de> Deserialize<'de> for AmountEntry {
     fn deserialize<D: Deserializer<'de>>(from: D) -> Result<AmountEntry, D::Error> {
-        RawAmount::deserialize(from)?.checked().map_err(D::Error::custom)
+        RawAmount::deserialize(from)?
+            .checked()
+            .map_err(D::Error::custom)
     }
 }
 
@@ -273,12 +275,24 @@ impl RawAmount {
         });
         let asked = access != Box::default();
         let by = (self.owner, self.date, self.expires);
-        match (self.url, self.json, self.metric, self.log, self.pattern, self.constant, by) {
+        match (
+            self.url,
+            self.json,
+            self.metric,
+            self.log,
+            self.pattern,
+            self.constant,
+            by,
+        ) {
             (Some(url), Some(field), None, None, None, None, (None, None, None)) => {
                 Ok(AmountEntry::Json { url, field, access })
             }
             (Some(url), None, Some(metric), None, None, None, (None, None, None)) => {
-                Ok(AmountEntry::Metric { url, metric, access })
+                Ok(AmountEntry::Metric {
+                    url,
+                    metric,
+                    access,
+                })
             }
             (None, None, None, Some(file), Some(pattern), None, (None, None, None)) if !asked => {
                 match pattern.matches("{}").count() == 1 {
@@ -358,7 +372,9 @@ struct Place(Option<(usize, usize, String)>);
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match &self.0 {
-            Some((line, column, key)) if key.is_empty() => write!(f, "line {line}, column {column}: "),
+            Some((line, column, key)) if key.is_empty() => {
+                write!(f, "line {line}, column {column}: ")
+            }
             Some((line, column, key)) => write!(f, "line {line}, column {column}, `{key}`: "),
             None => Ok(()),
         }
@@ -426,7 +442,9 @@ impl FleetFile {
     fn check(&self) -> Result<(), ConfigError> {
         let wrong = |why: String| Err(ConfigError::whole(why));
         if self.node.len() > NODES_MAX || self.pool.len() > POOLS_MAX {
-            return wrong(format!("at most {NODES_MAX} [[node]] and {POOLS_MAX} [[pool]] entries"));
+            return wrong(format!(
+                "at most {NODES_MAX} [[node]] and {POOLS_MAX} [[pool]] entries"
+            ));
         }
         let mut names = BTreeMap::new();
         for node in &self.node {
@@ -445,7 +463,9 @@ impl FleetFile {
                     if found != Some(&role) {
                         let role = Stated::from(role).word();
                         let group = &group.name;
-                        return wrong(format!("group {group:?}: no {role} node is called {name:?}"));
+                        return wrong(format!(
+                            "group {group:?}: no {role} node is called {name:?}"
+                        ));
                     }
                 }
             }

@@ -59,7 +59,9 @@ fn a_whole_file_is_read() {
 /// What is said about the file with one thing changed.
 fn said(from: &str, to: &str) -> String {
     assert!(WHOLE.contains(from), "{from}");
-    FleetFile::parse(&WHOLE.replace(from, to)).unwrap_err().to_string()
+    FleetFile::parse(&WHOLE.replace(from, to))
+        .unwrap_err()
+        .to_string()
 }
 
 #[test]
@@ -71,13 +73,37 @@ fn errors_name_line_and_key() {
          `defaults`, `endpoints`, `node`, `group`, `pool`"
     );
     for (from, to, says) in [
-        ("context = 1048576", "context = 'long'", "line 2, column 11, `context`"),
-        ("headroom = 1.5", "headroom = 0.5", "0.5 is not from 1 to 100"),
-        ("role = \"decode\"", "role = \"both\"", "unknown variant `both`"),
+        (
+            "context = 1048576",
+            "context = 'long'",
+            "line 2, column 11, `context`",
+        ),
+        (
+            "headroom = 1.5",
+            "headroom = 0.5",
+            "0.5 is not from 1 to 100",
+        ),
+        (
+            "role = \"decode\"",
+            "role = \"both\"",
+            "unknown variant `both`",
+        ),
         ("log = \"d0.log\"", "", "node d0: give `url` or `log`"),
-        ("name = \"d0\"", "name = \"p0\"", "two nodes are called \"p0\""),
-        ("decode = [\"d0\"]", "decode = [\"p0\"]", "no decode node is called \"p0\""),
-        ("length-compared =", "length-compard =", "no check is called \"length-compard\""),
+        (
+            "name = \"d0\"",
+            "name = \"p0\"",
+            "two nodes are called \"p0\"",
+        ),
+        (
+            "decode = [\"d0\"]",
+            "decode = [\"p0\"]",
+            "no decode node is called \"p0\"",
+        ),
+        (
+            "length-compared =",
+            "length-compard =",
+            "no check is called \"length-compard\"",
+        ),
         ("\"until #38704 is released\"", "\" \"", "without a reason"),
         (", json = \"slots.total\"", "", "is one of: url and json"),
         ("4, owner = \"sessions team\"", "4", "is one of"),

@@ -28,8 +28,11 @@ pub struct Endpoint {
 /// It is no such JSON, no selector is given, two selectors pick one object, a port is ambiguous, or
 /// nothing at all is picked: an empty list must not look like a good fleet.
 pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigError> {
-    let root: Value = serde_json::from_slice(json)
-        .map_err(|error| wrong(&format!("is no JSON ({error}): kubectl get endpointslices -o json")))?;
+    let root: Value = serde_json::from_slice(json).map_err(|error| {
+        wrong(&format!(
+            "is no JSON ({error}): kubectl get endpointslices -o json"
+        ))
+    })?;
     let selectors = selectors(rules)?;
     let items: Vec<&Value> = match root["items"].as_array() {
         Some(items) => items.iter().collect(),
@@ -74,7 +77,8 @@ impl Selector {
     fn parse(text: &str) -> Result<Selector, ConfigError> {
         let term = |term: &str| {
             let term = term.trim();
-            let pair = |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
+            let pair =
+                |(name, value): (&str, &str)| (name.trim().to_owned(), value.trim().to_owned());
             let parsed = if let Some(it) = term.split_once("!=") {
                 let (name, value) = pair(it);
                 Term::IsNot(name, value)
@@ -94,7 +98,10 @@ impl Selector {
                 false => Err(wrong(&format!("{text:?} is no selector (a=b,c!=d,e,!f)"))),
             }
         };
-        text.split(',').map(term).collect::<Result<_, _>>().map(Selector)
+        text.split(',')
+            .map(term)
+            .collect::<Result<_, _>>()
+            .map(Selector)
     }
 
     fn picks(&self, labels: &Value) -> bool {
@@ -114,18 +121,24 @@ fn selectors(rules: &EndpointRules) -> Result<Vec<(Stated, Selector)>, ConfigErr
         (Stated::Decode, &rules.decode),
         (Stated::Server, &rules.server),
     ];
-    let given = given.into_iter().filter_map(|(role, text)| Some((role, text.as_ref()?)));
+    let given = given
+        .into_iter()
+        .filter_map(|(role, text)| Some((role, text.as_ref()?)));
     let parsed = given.map(|(role, text)| Ok((role, Selector::parse(text)?)));
     let parsed: Vec<_> = parsed.collect::<Result<_, ConfigError>>()?;
     match parsed.is_empty() {
-        true => Err(wrong("which are prefill, decode or server? Give a selector for each")),
+        true => Err(wrong(
+            "which are prefill, decode or server? Give a selector for each",
+        )),
         false => Ok(parsed),
     }
 }
 
 fn role(item: &Value, selectors: &[(Stated, Selector)]) -> Result<Option<Stated>, ConfigError> {
     let labels = &item["metadata"]["labels"];
-    let mut picked = selectors.iter().filter(|(_, selector)| selector.picks(labels));
+    let mut picked = selectors
+        .iter()
+        .filter(|(_, selector)| selector.picks(labels));
     let role = picked.next().map(|(role, _)| *role);
     match picked.next() {
         None => Ok(role),
@@ -135,7 +148,11 @@ fn role(item: &Value, selectors: &[(Stated, Selector)]) -> Result<Option<Stated>
 
 fn name_of(item: &Value) -> String {
     let text = |value: &Value| value.as_str().unwrap_or("?").to_owned();
-    format!("{}/{}", text(&item["kind"]).to_lowercase(), text(&item["metadata"]["name"]))
+    format!(
+        "{}/{}",
+        text(&item["kind"]).to_lowercase(),
+        text(&item["metadata"]["name"])
+    )
 }
 
 fn endpoints(
@@ -165,7 +182,10 @@ fn slice(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoi
         }
         // Kubernetes: all addresses of one endpoint are the same, and the first is used.
         let Some(address) = endpoint["addresses"][0].as_str() else {
-            return Err(wrong(&format!("{} has an endpoint without address", name_of(item))));
+            return Err(wrong(&format!(
+                "{} has an endpoint without address",
+                name_of(item)
+            )));
         };
         let url = url(address, port, rules)?;
         let target = endpoint["targetRef"]["name"].as_str();
@@ -196,12 +216,18 @@ fn service(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Endpoint
 }
 
 fn pod(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigError> {
-    let over = matches!(item["status"]["phase"].as_str(), Some("Succeeded" | "Failed"));
+    let over = matches!(
+        item["status"]["phase"].as_str(),
+        Some("Succeeded" | "Failed")
+    );
     if over || !item["metadata"]["deletionTimestamp"].is_null() {
         return Ok(Vec::new());
     }
     let containers = item["spec"]["containers"].as_array().into_iter().flatten();
-    let ports = containers.filter_map(|it| it["ports"].as_array()).flatten().cloned();
+    let ports = containers
+        .filter_map(|it| it["ports"].as_array())
+        .flatten()
+        .cloned();
     let port = port(item, &Value::Array(ports.collect()), "containerPort", rules)?;
     let Some(address) = item["status"]["podIP"].as_str() else {
         return Err(wrong(&format!("{} has no address yet", name_of(item))));
@@ -227,21 +253,29 @@ fn port(
         // A number needs no declaration: pods often declare none.
         Some(port) if port.parse::<u16>().is_ok() => port.parse().ok(),
         Some(name) => {
-            let named = ports.iter().find(|port| port["name"].as_str() == Some(name));
+            let named = ports
+                .iter()
+                .find(|port| port["name"].as_str() == Some(name));
             named.and_then(|port| number(port))
         }
         None if ports.len() == 1 => number(ports[0]),
         None => None,
     };
     wanted.filter(|it| *it != 0).ok_or_else(|| {
-        wrong(&format!("which port of {} ({} there)? Name it", name_of(item), ports.len()))
+        wrong(&format!(
+            "which port of {} ({} there)? Name it",
+            name_of(item),
+            ports.len()
+        ))
     })
 }
 
 fn url(address: &str, port: u16, rules: &EndpointRules) -> Result<String, ConfigError> {
     let scheme = rules.scheme.as_deref().unwrap_or("http");
     if !matches!(scheme, "http" | "https") {
-        return Err(wrong(&format!("scheme {scheme:?} is neither http nor https")));
+        return Err(wrong(&format!(
+            "scheme {scheme:?} is neither http nor https"
+        )));
     }
     let host = match address.parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) => format!("[{address}]"),

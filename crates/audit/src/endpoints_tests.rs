@@ -26,7 +26,9 @@ fn slice(role: &str, addresses: &[&str]) -> Value {
 }
 
 fn list(items: &[Value]) -> Vec<u8> {
-    json!({ "kind": "List", "items": items }).to_string().into_bytes()
+    json!({ "kind": "List", "items": items })
+        .to_string()
+        .into_bytes()
 }
 
 fn urls(found: &[Endpoint], role: Stated) -> Vec<&str> {
@@ -41,15 +43,28 @@ fn slices_become_nodes_by_their_labels() {
         slice("decode", &["10.0.0.2", "fd00::1"]),
         slice("router", &["10.0.0.3"]),
     ]);
-    let found = read(&json, &rules("app=llm,role=prefill", "role==decode,!canary")).unwrap();
-    assert_eq!(urls(&found, Stated::Prefill), ["http://10.0.0.1:30000"], "one is terminating");
+    let found = read(
+        &json,
+        &rules("app=llm,role=prefill", "role==decode,!canary"),
+    )
+    .unwrap();
+    assert_eq!(
+        urls(&found, Stated::Prefill),
+        ["http://10.0.0.1:30000"],
+        "one is terminating"
+    );
     assert_eq!(
         urls(&found, Stated::Decode),
         ["http://10.0.0.2:30000", "http://[fd00::1]:30000"]
     );
     assert_eq!(found[0].name, "pod/llm-10-0-0-1");
     let one = slice("decode", &["10.0.0.2"]).to_string();
-    assert_eq!(read(one.as_bytes(), &rules("role=prefill", "role")).unwrap().len(), 1);
+    assert_eq!(
+        read(one.as_bytes(), &rules("role=prefill", "role"))
+            .unwrap()
+            .len(),
+        1
+    );
 }
 
 #[test]
@@ -62,7 +77,10 @@ fn a_service_is_one_address_for_many_servers() {
     let json = service.to_string().into_bytes();
     let mut rules = rules("role=prefill", "role=decode");
     let said = read(&json, &rules).unwrap_err().to_string();
-    assert!(said.contains("which port of service/d (2 there)?"), "{said}");
+    assert!(
+        said.contains("which port of service/d (2 there)?"),
+        "{said}"
+    );
     rules.port = Some("http".into());
     let found = read(&json, &rules).unwrap();
     assert_eq!(found[0].url, "http://d.llm.svc:30000");
@@ -91,7 +109,8 @@ fn what_cannot_be_decided_is_an_error() {
     let both = rules("app=llm", "role=prefill");
     let none = EndpointRules::default();
     let nothing = rules("role=nobody", "role=nothing");
-    let deployment = list(&[json!({ "kind": "Deployment", "metadata": { "labels": { "role": "prefill" } } })]);
+    let deployment =
+        list(&[json!({ "kind": "Deployment", "metadata": { "labels": { "role": "prefill" } } })]);
     let odd = list(&[slice("prefill", &["10.0.0.1/../x@y"])]);
     let usual = rules("role=prefill", "role=decode");
     for (json, rules, says) in [
@@ -107,4 +126,3 @@ fn what_cannot_be_decided_is_an_error() {
         assert!(said.contains(says), "{said}");
     }
 }
-

@@ -13,6 +13,7 @@
 #![forbid(unsafe_code)]
 
 pub mod advisories;
+pub mod assemble;
 pub mod baseline;
 pub mod check;
 pub mod config;

@@ -5,11 +5,12 @@ pub mod bound;
 pub mod encode;
 pub mod model;
 pub mod properties;
+pub mod run;
 pub mod scenario;
 pub mod search;
 pub mod simulate;
 pub mod situations;
 pub mod timeline;
+pub mod world;
 #[cfg(test)]
 mod toy;
-pub mod world;

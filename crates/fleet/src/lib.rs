@@ -6,14 +6,27 @@
 //! its reason; there are no defaults.
 #![forbid(unsafe_code)]
 
+pub mod answers;
+mod combine;
 mod figure;
+pub mod json;
+mod llama;
+mod log;
+mod models;
 mod node;
+mod own;
+pub mod prometheus;
+#[cfg(feature = "recording")]
+pub mod recording;
+mod sglang;
 mod trouble;
 mod version;
+mod vllm;
 
 pub use figure::{
     Absurd, Contradiction, Declared, Fact, Figure, Measured, Source, TOKENS_MAX, Unknown,
 };
+pub use log::read_log;
 pub use node::{Engine, Node, Parallelism, Probe, Rank, Role, Warning};
 pub use trouble::Trouble;
 pub use version::Version;

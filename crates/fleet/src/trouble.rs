@@ -73,3 +73,10 @@ pub enum Trouble {
         why: String,
     },
 }
+
+impl Trouble {
+    /// Whether the server simply has no such endpoint.
+    pub fn is_absent(&self) -> bool {
+        matches!(self, Trouble::Absent { .. })
+    }
+}

@@ -57,6 +57,12 @@ impl Version {
         }
     }
 
+    /// The release with these numbers.
+    pub fn of_release((major, minor, patch): (u64, u64, u64)) -> Self {
+        let text = format!("{major}.{minor}.{patch}");
+        Self::of(&text, vec![major, minor, patch], Stage::Final)
+    }
+
     /// As the server worded it.
     pub fn text(&self) -> &str {
         &self.text

@@ -4,10 +4,12 @@
 //! A machine takes its decisions as a type parameter and calls a method where the decision is
 //! taken. The product uses [`Sound`](pages::Sound): the provided methods below. They take plain
 //! data and give plain data; none of them says when it is asked, and none carries anything out.
+//! The value comes with the machine and is never compared: a laboratory's type may carry which
+//! decision it swaps, the product's has no size.
 
 use crate::gateway::PrefillJudged;
 use crate::{
-    ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToPrefill, Ending, Limit, Manifest,
+    ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToPrefill, Ending, Fault, Limit, Manifest,
     Rejection, Spec, StatedPage,
 };
 use pages::{Epoch, StatedTag, Tag};
@@ -17,7 +19,21 @@ use std::ops::Range;
 /// The decisions of gateway, prefill and decode. Every provided method is the sound one.
 #[allow(unused_variables)] // a sound decision need not look at all that an unsound one may
 pub trait Decisions: pages::Decisions {
+    // Start-up.
+
+    /// Whether a worker may start with a pool of so many tokens, if it shall carry sequences of
+    /// `context` tokens (law: capacity is measured, not declared).
+    fn carries(self, pool_tokens: u64, context: u32) -> bool {
+        pool_tokens >= u64::from(context)
+    }
+
     // The gateway.
+
+    /// The limit of a pair, which is what the gateway judges with and advertises: derived from
+    /// what both have measured.
+    fn limit_of_pair(self, prefill: Capacity, decode: Capacity) -> Limit {
+        Limit::of_pair(prefill, decode)
+    }
 
     /// Whether a pair could ever take the request. The edge asks before anything reaches a worker
     /// (law: capacity is measured, not declared).
@@ -208,6 +224,18 @@ pub trait Decisions: pages::Decisions {
         named == ours
     }
 
+    /// Whether this proves that a writer can write no more for a handoff. A deadline may end
+    /// ownership; it never proves quiescence (H-3, H-15).
+    fn proves_gone(self, evidence: Evidence) -> bool {
+        matches!(evidence, Evidence::Closed | Evidence::Fenced)
+    }
+
+    /// Whether an integrity fault makes the writer's certificate void, so that only a fence proves
+    /// its end.
+    fn voids(self, fault: Fault) -> bool {
+        true
+    }
+
     // Prefill and decode.
 
     /// Whether a new connection of a peer's life ends what the old one may still bring (H-8).
@@ -244,6 +272,23 @@ pub enum Write {
     Completed,
     /// It ended in any other way: it may land at any time.
     Lost,
+}
+
+/// What might say that a writer can write no more.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub enum Evidence {
+    /// The writer has certified that all its writes for this handoff have completed.
+    Closed,
+    /// Its arena, or its endpoint, was fenced.
+    Fenced,
+    /// A deadline of the handoff's owner passed.
+    Deadline,
+    /// The handoff's owner ended early: its client left, or its gateway.
+    Cancelled,
+    /// The connection to the writer's life is gone; its process may be dead.
+    Disconnected,
+    /// Another life of a prefill worker has said Hello.
+    Successor,
 }
 
 /// How a writer says that it is through.

@@ -19,7 +19,7 @@ mod message;
 pub mod prefill;
 mod prefix;
 
-pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Write};
+pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Evidence, Write};
 pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
 pub use limit::{Capacity, Limit};
 pub use message::{

@@ -1,7 +1,7 @@
 //! What the three parties say to each other (handoff.md, "Planes").
 
 use crate::{ArenaId, AttemptId, Capacity, HandoffId, OfferId};
-use pages::{Domain, Epoch, StatedTag};
+use pages::{Domain, Epoch, PageId, StatedTag};
 use serde::{Deserialize, Serialize};
 
 /// A role in the handoff.
@@ -228,7 +228,7 @@ pub struct Manifest {
 /// One page of a manifest.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct StatedPage {
-    /// Slot of the arena.
+    /// Slot of the arena; in direct mode the page of decode's pool.
     pub slot: u32,
     /// The tag that the ticket gave for this page.
     pub tag: StatedTag,
@@ -275,6 +275,9 @@ pub enum DecodeToPrefill {
         first: u32,
         /// Where each rank's writes land.
         landings: Vec<LandingSite>,
+        /// Direct mode: the pages of decode's pool that are written, one for each tag; a write
+        /// names them as its slots. Empty where writes land in slots that P picks.
+        targets: Vec<PageId>,
     },
     /// The offer is refused for good.
     Rejected {
@@ -341,7 +344,7 @@ pub struct LandingSite {
     pub rank: u16,
     /// The arena.
     pub arena: ArenaId,
-    /// Its slots, one page slice each.
+    /// Its slots, one page slice each; in direct mode the pages of decode's pool.
     pub slots: u32,
     /// How to reach it: the fabric's business.
     pub address: Vec<u8>,

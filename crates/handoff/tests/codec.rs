@@ -155,6 +155,7 @@ fn a_message_that_claims_a_huge_list_costs_nothing() {
         tags: Vec::new(),
         first: 0,
         landings: sites,
+        targets: Vec::new(),
     };
     assert!(matches!(encode(&ticket), Err(CodecError::TooLarge(_))));
 }

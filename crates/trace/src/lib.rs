@@ -19,7 +19,7 @@ mod replay;
 mod write;
 
 pub use read::{RECORD_BYTES_MAX, TraceError};
-pub use replay::{Replayed, replay};
+pub use replay::{Replayed, Watch, replay, replay_watched};
 pub use write::Writer;
 
 use handoff::{ArenaId, Hello, decode, gateway, prefill};

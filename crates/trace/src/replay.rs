@@ -2,10 +2,11 @@
 
 use crate::read::Records;
 use crate::{DecodeInput, Header, TraceError};
-use handoff::decode::Decode;
+use handoff::Decisions;
+use handoff::decode::{self, Decode};
 use handoff::gateway::{self, Gateway};
 use handoff::prefill::{self, Prefill};
-use pages::Pool;
+use pages::{Pool, Sound};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 use std::fmt::Debug;
@@ -31,6 +32,51 @@ pub struct Replayed {
 /// # Errors
 /// [`TraceError::Differs`] at the first difference, with the input and both sides' effects.
 pub fn replay(path: &Path) -> Result<Replayed, TraceError> {
+    struct Nobody;
+    impl Watch<Sound> for Nobody {}
+    replay_watched(path, Sound, &mut Nobody)
+}
+
+/// Somebody who looks on while a trace is replayed: at every input, its effects, and the machine
+/// after them, which can be asked who holds what.
+pub trait Watch<J: Decisions> {
+    /// A step of a prefill worker's machine.
+    fn prefill(
+        &mut self,
+        _input: &prefill::Event,
+        _effects: &[prefill::Effect],
+        _after: &mut Prefill<J>,
+    ) {
+    }
+
+    /// A step of a decode worker's machine.
+    fn decode(
+        &mut self,
+        _input: &DecodeInput,
+        _effects: &[decode::Effect],
+        _after: &mut Decode<J>,
+    ) {
+    }
+
+    /// A step of a gateway's machine.
+    fn gateway(
+        &mut self,
+        _input: &gateway::Event,
+        _effects: &[gateway::Effect],
+        _after: &mut Gateway<J>,
+    ) {
+    }
+}
+
+/// [`replay`] under the decisions that the trace was taken under, with somebody who looks on.
+///
+/// # Errors
+/// As [`replay`].
+pub fn replay_watched<J: Decisions>(
+    path: &Path,
+    decisions: J,
+    watch: &mut impl Watch<J>,
+) -> Result<Replayed, TraceError> {
     let (mut records, header) = Records::open(path)?;
     let (effect_bytes, at_rest) = match header.clone() {
         Header::Prefill {
@@ -38,9 +84,13 @@ pub fn replay(path: &Path) -> Result<Replayed, TraceError> {
             hello,
             pool,
         } => {
-            let (pool, _mint) = Pool::new(pool.into());
-            let mut machine = Prefill::new(config, hello, pool);
-            let feed = |event: prefill::Event| machine.handle(event);
+            let (pool, _mint) = Pool::with_decisions(pool.into(), decisions);
+            let mut machine = Prefill::with_decisions(config, hello, pool, decisions);
+            let feed = |event: prefill::Event| {
+                let effects = machine.handle(event.clone());
+                watch.prefill(&event, &effects, &mut machine);
+                effects
+            };
             (run(&mut records, feed)?, machine.at_rest())
         }
         Header::Decode {
@@ -48,20 +98,28 @@ pub fn replay(path: &Path) -> Result<Replayed, TraceError> {
             hello,
             pool,
         } => {
-            let (pool, mint) = Pool::new(pool.into());
+            let (pool, mint) = Pool::with_decisions(pool.into(), decisions);
             let fabric = mint.lend();
-            let mut machine = Decode::new(config, hello, pool, mint);
-            let feed = |input: DecodeInput| match input {
-                DecodeInput::Event(event) => machine.handle(event),
-                DecodeInput::Fenced(arena, writer) => {
-                    machine.handle_fenced(arena, fabric.fenced(writer))
-                }
+            let mut machine = Decode::with_decisions(config, hello, pool, mint, decisions);
+            let feed = |input: DecodeInput| {
+                let effects = match input.clone() {
+                    DecodeInput::Event(event) => machine.handle(event),
+                    DecodeInput::Fenced(arena, writer) => {
+                        machine.handle_fenced(arena, fabric.fenced(writer))
+                    }
+                };
+                watch.decode(&input, &effects, &mut machine);
+                effects
             };
             (run(&mut records, feed)?, machine.at_rest())
         }
         Header::Gateway { config, hello } => {
-            let mut machine = Gateway::new(config, hello);
-            let feed = |event: gateway::Event| machine.handle(event);
+            let mut machine = Gateway::with_decisions(config, hello, decisions);
+            let feed = |event: gateway::Event| {
+                let effects = machine.handle(event.clone());
+                watch.gateway(&event, &effects, &mut machine);
+                effects
+            };
             (run(&mut records, feed)?, true)
         }
     };

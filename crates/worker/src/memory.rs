@@ -5,6 +5,8 @@
 //! what it then owns. Two halves: [`available`] reads the kernel's figures, [`size_pool`] is a
 //! pure function from a wish and those figures to a size or a refusal that says what would fit.
 
+use handoff::Decisions;
+use pages::Sound;
 use std::fmt;
 use std::path::Path;
 
@@ -172,6 +174,15 @@ fn advice(largest: u32) -> String {
 
 /// The size of a pool for `wish` when `available` memory is left, or what would fit instead.
 pub fn size_pool(wish: &Wish, available: &Available) -> Result<PoolSize, Refusal> {
+    size_pool_by(Sound, wish, available)
+}
+
+/// [`size_pool`] under other decisions, for a laboratory.
+pub(crate) fn size_pool_by(
+    decisions: impl Decisions,
+    wish: &Wish,
+    available: &Available,
+) -> Result<PoolSize, Refusal> {
     let page = u64::from(wish.page_size);
     at_least_one("--page-size", page)?;
     at_least_one("KV bytes per token", wish.bytes_per_token)?;
@@ -200,7 +211,7 @@ pub fn size_pool(wish: &Wish, available: &Available) -> Result<PoolSize, Refusal
         None => default_pool_tokens(wanted).div_ceil(page),
     };
     let needed_pages = u64::from(wanted).div_ceil(page);
-    if pages < needed_pages {
+    if !decisions.carries(pages.saturating_mul(page), wanted) {
         return Err(Refusal::PoolTooSmall {
             pool_tokens: pages * page,
             wanted,

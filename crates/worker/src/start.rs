@@ -3,7 +3,7 @@
 
 use crate::WorkerError;
 use crate::memory::{self, Wish};
-use handoff::{Capacity, Hello, Role};
+use handoff::{Capacity, Decisions, Hello, Role};
 use model::{Isa, KvLayout, KvMemory, LoadOptions, Model, Numeric};
 use pages::{Epoch, FenceMint, Pool};
 use std::fs::File;
@@ -72,22 +72,24 @@ pub struct Ready {
 }
 
 /// Everything that an engine stands on: the pool is there, and it is really memory.
-pub(crate) struct Foundation {
+pub(crate) struct Foundation<J> {
     pub(crate) model: Model,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) kv: KvMemory,
-    pub(crate) pool: Pool,
+    pub(crate) pool: Pool<J>,
+    pub(crate) decisions: J,
     pub(crate) mint: FenceMint,
     pub(crate) pool_config: pages::Config,
     pub(crate) hello: Hello,
     pub(crate) context: u32,
 }
 
-impl Foundation {
+impl<J: Decisions> Foundation<J> {
     /// `beside_bytes` is what the role needs beside its pool.
     pub(crate) fn lay(
         config: &EngineConfig,
         role: Role,
+        decisions: J,
         beside_bytes: impl FnOnce(&KvLayout) -> u64,
     ) -> Result<Self, WorkerError> {
         if config.page_size == 0 || config.chunk == 0 || config.max_batch == 0 {
@@ -105,7 +107,7 @@ impl Foundation {
             pool_tokens: config.pool_tokens,
             beside_bytes: beside_bytes(&layout),
         };
-        let size = memory::size_pool(&wish, &memory::available())?;
+        let size = memory::size_pool_by(decisions, &wish, &memory::available())?;
         let pages = u32::try_from(size.pages)
             .map_err(|_| WorkerError::Setting(format!("{} pages are too many", size.pages)))?;
         let kv = KvMemory::allocate(layout, pages as usize)?;
@@ -115,7 +117,7 @@ impl Foundation {
             page_size,
             scrub,
         };
-        let (pool, mint) = Pool::new(pool_config);
+        let (pool, mint) = Pool::with_decisions(pool_config, decisions);
         let capacity = Capacity::of(&pool, role, size.max_context);
         let hello = Hello {
             epoch: Epoch::new(u128::from_le_bytes(random()?)),
@@ -140,6 +142,7 @@ impl Foundation {
             tokenizer,
             kv,
             pool,
+            decisions,
             mint,
             pool_config,
             hello,

@@ -8,7 +8,7 @@ mod table;
 
 pub use json::{SCHEMA as JSON_SCHEMA, json};
 pub use junit::junit;
-pub use prometheus::prometheus;
+pub use prometheus::{prometheus, prometheus_labels};
 pub use sarif::sarif;
 pub use table::{Style, explain, list, markdown, table};
 

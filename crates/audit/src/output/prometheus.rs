@@ -31,7 +31,7 @@ pub fn prometheus(report: &Report) -> String {
         "1 where the finding shuts the gate.",
     );
     for finding in report.findings.iter().filter(|it| report.fails(it)) {
-        let _ = writeln!(text, "cofferdam_gate_check_fails{{{}}} 1", labels(finding));
+        let _ = writeln!(text, "cofferdam_gate_check_fails{} 1", labels(finding));
     }
     gauge(
         &mut text,
@@ -77,19 +77,27 @@ fn check(text: &mut String, finding: &Finding) {
         Answer::Violated => 0,
         Answer::Unknown => -1,
     };
-    let _ = writeln!(text, "cofferdam_gate_check{{{}}} {value}", labels(finding));
+    let _ = writeln!(text, "cofferdam_gate_check{} {value}", labels(finding));
 }
 
 fn labels(finding: &Finding) -> String {
-    format!(
-        "check=\"{}\",level=\"{}\",subject=\"{}\",kind=\"{}\",advisory=\"{}\",allowed=\"{}\"",
-        finding.check.id,
-        finding.check.level.word(),
-        escaped(finding.subject.name()),
-        finding.subject.kind(),
-        escaped(finding.advisory.as_deref().unwrap_or("")),
-        finding.allowed.is_some()
-    )
+    let allowed = finding.allowed.is_some().to_string();
+    prometheus_labels(&[
+        ("check", finding.check.id),
+        ("level", finding.check.level.word()),
+        ("subject", finding.subject.name()),
+        ("kind", finding.subject.kind()),
+        ("advisory", finding.advisory.as_deref().unwrap_or("")),
+        ("allowed", &allowed),
+    ])
+}
+
+/// `{name="value",...}`, with values escaped.
+pub fn prometheus_labels(labels: &[(&str, &str)]) -> String {
+    let each = labels
+        .iter()
+        .map(|(name, value)| format!("{name}=\"{}\"", escaped(value)));
+    format!("{{{}}}", each.collect::<Vec<_>>().join(","))
 }
 
 fn name(member: &Member) -> String {

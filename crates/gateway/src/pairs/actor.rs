@@ -9,8 +9,8 @@ use bytes::Bytes;
 use dialect::{Frame, TokenOut};
 use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
 use handoff::{
-    Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway, RequestId,
-    codec,
+    Conn, Decisions, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway,
+    RequestId, codec,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -45,13 +45,14 @@ pub(super) enum Input {
     End,
 }
 
-pub(super) struct Actor {
-    machine: Gateway,
+pub(super) struct Actor<J: Decisions> {
+    machine: Gateway<J>,
     inbox: UnboundedReceiver<Input>,
     links: Links,
     requests: BTreeMap<RequestId, Open>,
     timers: Timers,
     domains: Domains,
+    cache: bool,
     counters: Counters,
     trace: Option<Writer>,
     models: Vec<ModelFacts>,
@@ -64,8 +65,9 @@ pub(super) struct Actor {
     next_facts: Instant,
 }
 
-impl Actor {
+impl<J: Decisions> Actor<J> {
     pub(super) fn new(
+        decisions: J,
         config: &Config,
         hello: Hello,
         secret: [u8; 32],
@@ -79,12 +81,13 @@ impl Actor {
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
         let mut actor = Self {
-            machine: Gateway::new(config.machine.clone(), hello),
+            machine: Gateway::with_decisions(config.machine.clone(), hello, decisions),
             inbox,
             links: Links::new(config.prefill.len(), config.decode.len()),
             requests: BTreeMap::new(),
             timers: Timers::default(),
             domains: Domains::new(secret),
+            cache: config.cache,
             counters: Counters::default(),
             trace,
             models,
@@ -181,7 +184,7 @@ impl Actor {
             "ids are given out in one order"
         );
         let domain = self.domains.of(&submission.job.tenant);
-        let (spec, deadline_ms, open) = submission.split(domain);
+        let (spec, deadline_ms, open) = submission.split(domain, self.cache);
         self.counters.requests_judged += 1;
         self.stale = true;
         self.requests.insert(request, open);

@@ -2,8 +2,8 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use handoff::Capacity;
 use handoff::gateway::Gateway;
+use handoff::{Capacity, Decisions};
 
 use super::counters::Counters;
 use super::links::{Link, Links, Place};
@@ -29,9 +29,9 @@ impl Board {
 }
 
 /// A snapshot of now.
-pub(super) fn snapshot(
+pub(super) fn snapshot<J: Decisions>(
     models: &[ModelFacts],
-    machine: &Gateway,
+    machine: &Gateway<J>,
     draining: bool,
     links: &Links,
     counters: &Counters,

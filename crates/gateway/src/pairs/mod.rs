@@ -31,8 +31,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use control::{Addr, Identity, Limits};
-use handoff::{Hello, RequestId, codec};
-use pages::Epoch;
+use handoff::{Decisions, Hello, RequestId, codec};
+use pages::{Epoch, Sound};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
@@ -63,6 +63,8 @@ pub struct Config {
     pub model: [u8; 32],
     /// Names under which the model is served; the first is the default.
     pub names: Vec<String>,
+    /// Whether a prompt's beginning may come from, and go to, the workers' caches of its tenant.
+    pub cache: bool,
     /// Bounds of the request machine.
     pub machine: handoff::gateway::Config,
     /// Submissions that wait to be judged, at most; above it `queue_full`.
@@ -97,6 +99,7 @@ impl Config {
             identity,
             model,
             names,
+            cache: true,
             machine: handoff::gateway::Config::default(),
             unjudged_max: 256,
             answer_events_max: 1024,
@@ -152,6 +155,14 @@ impl Pairs {
     /// # Errors
     /// See [`StartError`].
     pub fn start(config: Config) -> Result<Self, StartError> {
+        Self::start_by(Sound, config)
+    }
+
+    /// [`Pairs::start`] under other decisions, for a laboratory. The product calls `start`.
+    ///
+    /// # Errors
+    /// As [`Pairs::start`].
+    pub fn start_by(decisions: impl Decisions, config: Config) -> Result<Self, StartError> {
         for (role, addrs) in [("prefill", &config.prefill), ("decode", &config.decode)] {
             if addrs.is_empty() {
                 return Err(StartError::NoWorker(role));
@@ -179,7 +190,15 @@ impl Pairs {
             created,
         };
         let models = config.names.iter().map(model).collect();
-        let actor = Actor::new(&config, hello, secret, models, received, board.clone())?;
+        let actor = Actor::new(
+            decisions,
+            &config,
+            hello,
+            secret,
+            models,
+            received,
+            board.clone(),
+        )?;
         let mut tasks = JoinSet::new();
         dial::keep_all_dialled(&config, &inbox, &mut tasks);
         tasks.spawn(actor.run());

@@ -28,7 +28,7 @@ pub(super) struct Submission {
 
 impl Submission {
     /// What the machine is told, and what is kept here.
-    pub(super) fn split(self, domain: Domain) -> (Spec, u64, Open) {
+    pub(super) fn split(self, domain: Domain, cache: bool) -> (Spec, u64, Open) {
         let Self {
             job,
             sampling,
@@ -43,7 +43,7 @@ impl Submission {
             max_new: job.max_new,
             choices: job.choices,
             domain,
-            cache: true,
+            cache,
             sampling,
         };
         let open = Open {

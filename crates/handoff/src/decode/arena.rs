@@ -5,7 +5,7 @@ use super::state::{Arena, ArenaState, WriterState};
 use super::{Decode, Effect, Timer};
 use crate::Decisions;
 use crate::id::HandoffKey;
-use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Failure, Hangup, Stage};
+use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Evidence, Failure, Hangup, Stage};
 use pages::{Epoch, Scope, WriterGone, WriterLife};
 use std::collections::BTreeSet;
 
@@ -143,7 +143,9 @@ impl<J: Decisions> Decode<J> {
         if fencing != Some(&ArenaState::Fencing) {
             return self.fail_stop("a fence that nobody asked for");
         }
-        self.pool.writer_gone(proof);
+        if self.decisions.proves_gone(Evidence::Fenced) {
+            self.pool.writer_gone(proof);
+        }
         let conn = self.conn_of(writer.epoch);
         for id in self.handoffs.keys().copied().collect::<Vec<_>>() {
             self.writer_gone(id, writer, arena, conn);

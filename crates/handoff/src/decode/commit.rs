@@ -7,7 +7,7 @@ use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{Arrived, DecodeToGateway, DecodeToPrefill, Fault, Spec};
-use pages::{BlockTable, Misuse, OwnerId, Seal, WriterLife};
+use pages::{BlockTable, Misuse, Seal};
 
 impl<J: Decisions> Decode<J> {
     pub(super) fn try_commit(&mut self, id: HandoffKey) {
@@ -70,14 +70,6 @@ impl<J: Decisions> Decode<J> {
             return Ok(());
         };
         let page_size = self.pool.page_size();
-        for rank in 0..h.writers.len() as u16 {
-            let writer = WriterLife {
-                epoch: h.peer,
-                rank,
-            };
-            self.pool
-                .writer_gone(self.mint.closed(writer, OwnerId::new(id.0)));
-        }
         let single = h.writers.len() == 1;
         for (ordinal, page) in h.prompt.iter().enumerate() {
             let Page::Own(grant) = page else { continue };

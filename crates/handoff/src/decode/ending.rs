@@ -1,17 +1,25 @@
 //! Ends: of an attempt, of a handoff's ownership, and of the memory of it.
 
-use super::state::{Phase, StepInFlight, WriterState};
+use super::state::{Phase, StepInFlight, WriterState, life};
 use super::{Decode, Effect, Lane, Timer};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{Answers, AttemptId, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Stage};
+use crate::{
+    Answers, AttemptId, DecodeToPrefill, Ending, Evidence, Failure, HandoffId, Hangup, Stage,
+};
+use pages::OwnerId;
 
 impl<J: Decisions> Decode<J> {
     /// Ends what the gateway knows, once, and the handoff behind it.
     pub(super) fn end_attempt(&mut self, attempt: AttemptId, ending: Ending) {
         let Some(expected) = self.expected.remove(&attempt) else {
             return;
+        };
+        let evidence = match ending {
+            Ending::Cancelled => Some(Evidence::Cancelled),
+            Ending::Failed(Failure::Deadline(_)) => Some(Evidence::Deadline),
+            _ => None,
         };
         self.intents.retain(|other| *other != attempt);
         self.out.push(Effect::Disarm(Timer::Attempt(attempt)));
@@ -20,6 +28,9 @@ impl<J: Decisions> Decode<J> {
         }
         if let Some(id) = expected.handoff {
             self.end_ownership(id);
+            if let Some(evidence) = evidence {
+                self.writers_over(id, evidence);
+            }
         }
     }
 
@@ -165,6 +176,29 @@ impl<J: Decisions> Decode<J> {
                 writer.state = WriterState::Abandoned;
             }
             writer.answered = true;
+        }
+        self.writers_over(id, Evidence::Closed);
+    }
+
+    /// The same for every writer of the handoff.
+    pub(super) fn writers_over(&mut self, id: HandoffKey, evidence: Evidence) {
+        let ranks = self.handoffs.get(&id).map_or(0, |h| h.writers.len());
+        for rank in 0..ranks {
+            self.writer_over(id, rank as u16, evidence);
+        }
+    }
+
+    /// If this proves that the writer can write no more for this handoff, the ledger hears it: in
+    /// direct mode no page is free before (H-3). A certificate that an integrity fault has voided
+    /// proves nothing.
+    pub(super) fn writer_over(&mut self, id: HandoffKey, rank: u16, evidence: Evidence) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return;
+        };
+        let voided = h.writers.get(rank as usize).is_none_or(|w| w.voided);
+        if !voided && self.decisions.proves_gone(evidence) {
+            let proof = self.mint.closed(life(h.peer, rank), OwnerId::new(id.0));
+            self.pool.writer_gone(proof);
         }
     }
 

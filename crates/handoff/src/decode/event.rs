@@ -31,8 +31,8 @@ pub enum Event {
         /// Which.
         arena: ArenaId,
     },
-    /// A copy has ended: the checksum of each page, in the order of the effect. `None` if it could
-    /// not be read.
+    /// A copy, or a check, has ended: the checksum of each page, in the order of the effect. `None`
+    /// if it could not be read.
     Copied {
         /// The handoff.
         handoff: HandoffId,
@@ -40,7 +40,7 @@ pub enum Event {
         rank: u16,
         /// The batch.
         batch: u32,
-        /// Checksums computed while copying.
+        /// Checksums of the copies, or of what was checked.
         checksums: Option<Vec<u32>>,
     },
     /// The worker has looked at the first tokens of a started attempt.
@@ -99,14 +99,16 @@ pub enum Effect {
     ToPrefill(Conn, DecodeToPrefill),
     /// Close a connection; discard what is unprocessed and unsent on it.
     Close(Conn, Hangup),
-    /// Make a landing arena for this writer's life. Answer with `ArenaOpened` or `ArenaFailed`.
+    /// Make a landing arena for this writer's life; in direct mode, an endpoint through which it
+    /// reaches this pool's pages, which are its slots. Answer with `ArenaOpened` or `ArenaFailed`.
     OpenArena {
         /// Its name.
         arena: ArenaId,
         /// The only writer that may reach it.
         writer: WriterLife,
     },
-    /// Join all copies out of this arena, never read it again, and answer with the proof
+    /// Join all copies out of this arena, never read it again (in direct mode: destroy the endpoint,
+    /// so that nothing that was submitted through it lands any more), and answer with the proof
     /// ([`super::Decode::handle_fenced`]).
     Fence {
         /// The arena.
@@ -124,6 +126,17 @@ pub enum Effect {
         arena: ArenaId,
         /// Its pages.
         pages: Vec<CopyPage>,
+    },
+    /// Direct mode: checksum what lies in these pages, answer `Copied`.
+    Check {
+        /// The handoff.
+        handoff: HandoffId,
+        /// The writer's rank, whose slice of the pages is meant.
+        rank: u16,
+        /// The batch.
+        batch: u32,
+        /// Its pages.
+        pages: Vec<CheckPage>,
     },
     /// Copy the filled slots of one private page to another, before the next effect.
     Duplicate {
@@ -177,6 +190,15 @@ pub enum Effect {
     /// The machine's own rules were broken: the worker must end now (fail-stop), with this as the
     /// evidence.
     FailStop(String),
+}
+
+/// One page of a check.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct CheckPage {
+    /// The page.
+    pub page: PageId,
+    /// Slots filled: exactly those count.
+    pub filled: u16,
 }
 
 /// One page of a copy.

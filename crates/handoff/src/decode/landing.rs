@@ -1,16 +1,16 @@
 //! Batches and certificates: what P wrote into the arena is copied, compared and recorded, page by
 //! page (law: the reader verifies).
 
-use super::state::{Copying, Handoff, WriterState};
-use super::{CopyPage, Decode, Effect, Timer};
+use super::state::{Copying, Handoff, WriterState, life};
+use super::{CheckPage, CopyPage, Decode, Effect, Mode, Timer};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
-    Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Fault, HandoffId, Manifest, Stage,
-    StatedPage,
+    Answers, Closing, Conn, DecodeToPrefill, Ending, Evidence, Failure, Fault, HandoffId, Manifest,
+    Stage, StatedPage,
 };
-use pages::{Epoch, PageId, StatedTag};
+use pages::{Epoch, OwnerId, PageId, StatedTag};
 use std::collections::BTreeSet;
 
 /// A difference, and the tag that was stated with it.
@@ -120,10 +120,11 @@ impl<J: Decisions> Decode<J> {
             {
                 return Err((Fault::PageTwice, Some(stated.tag)));
             }
-            if stated.slot >= slots
-                || arena.busy.contains(&stated.slot)
-                || !seen.insert(stated.slot)
-            {
+            let elsewhere = match self.config.mode {
+                Mode::Landing => stated.slot >= slots,
+                Mode::Direct => stated.slot as usize != page.index(),
+            };
+            if elsewhere || arena.busy.contains(&stated.slot) || !seen.insert(stated.slot) {
                 return Err((Fault::BadBatch, Some(stated.tag)));
             }
             pages.push(CopyPage {
@@ -162,7 +163,10 @@ impl<J: Decisions> Decode<J> {
 
     fn begin_copy(&mut self, id: HandoffKey, manifest: Manifest, pages: Vec<CopyPage>) {
         let targets: Vec<PageId> = pages.iter().map(|page| page.page).collect();
-        let begun = self.pool.begin(&[], &targets);
+        let begun = match self.config.mode {
+            Mode::Landing => self.pool.begin(&[], &targets),
+            Mode::Direct => self.pool.begin(&targets, &[]),
+        };
         let Some(op) = self.must(begun) else { return };
         let (rank, batch, arena) = (manifest.rank, manifest.batch, manifest.arena);
         let slots = manifest
@@ -184,12 +188,20 @@ impl<J: Decisions> Decode<J> {
             self.taken(id, rank, batch);
         }
         let handoff = self.name(id);
-        self.out.push(Effect::Copy {
-            handoff,
-            rank,
-            batch,
-            arena,
-            pages,
+        self.out.push(match self.config.mode {
+            Mode::Landing => Effect::Copy {
+                handoff,
+                rank,
+                batch,
+                arena,
+                pages,
+            },
+            Mode::Direct => Effect::Check {
+                handoff,
+                rank,
+                batch,
+                pages: pages.iter().map(CopyPage::where_it_lies).collect(),
+            },
         });
     }
 
@@ -311,10 +323,12 @@ impl<J: Decisions> Decode<J> {
             ) => {
                 writer.state = WriterState::Sealed { batches, pages };
                 writer.first = first;
+                self.writer_over(id, rank, Evidence::Closed);
                 self.try_commit(id);
             }
             (WriterState::Open, Closing::Abandoned) => {
                 writer.state = WriterState::Abandoned;
+                self.writer_over(id, rank, Evidence::Closed);
                 self.end_if_abandoned(id);
             }
             // Stated again: whoever asks is answered when the answer is known.
@@ -398,9 +412,11 @@ impl<J: Decisions> Decode<J> {
             return;
         };
         let (attempt, writer) = (h.attempt, h.peer);
-        if let Some(faulty) = h.writers.get_mut(rank as usize) {
+        let voids = self.decisions.voids(fault);
+        if let Some(faulty) = h.writers.get_mut(rank as usize).filter(|_| voids) {
             faulty.voided = !faulty.answered && faulty.state != WriterState::Open;
             faulty.state = WriterState::Open;
+            self.pool.reopen(OwnerId::new(id.0), life(writer, rank));
         }
         let failure = Failure::Integrity(fault);
         let handoff = self.name(id);
@@ -412,13 +428,21 @@ impl<J: Decisions> Decode<J> {
             stated,
         });
         self.end_handoff(id, Ending::Failed(failure));
-        if let Some(arena) = self.arena(writer, rank).map(|arena| arena.id) {
+        let arena = self.arena(writer, rank).map(|arena| arena.id);
+        if let Some(arena) = arena.filter(|_| voids) {
             self.drop_arena(arena);
         }
     }
 
     fn is_of(&self, id: HandoffKey, peer: Epoch) -> bool {
         self.handoffs.get(&id).is_some_and(|h| h.peer == peer)
+    }
+}
+
+impl CopyPage {
+    fn where_it_lies(&self) -> CheckPage {
+        let Self { page, filled, .. } = *self;
+        CheckPage { page, filled }
     }
 }
 

@@ -15,7 +15,7 @@ mod peer;
 mod run;
 mod state;
 
-pub use event::{CopyPage, Effect, Event, Lane, Output, Timer};
+pub use event::{CheckPage, CopyPage, Effect, Event, Lane, Output, Timer};
 
 use crate::id::{AttemptMark, HandoffKey, LastId};
 use crate::prefix::PrefixIndex;
@@ -25,11 +25,38 @@ use serde::Serialize;
 use state::{Expected, Handoff, Peer, StepInFlight};
 use std::collections::{BTreeMap, VecDeque};
 
+/// Where prefill's writes land.
+#[derive(
+    Clone,
+    Copy,
+    PartialEq,
+    Eq,
+    PartialOrd,
+    Ord,
+    Hash,
+    Debug,
+    Default,
+    serde::Serialize,
+    serde::Deserialize,
+)]
+pub enum Mode {
+    /// In an arena of each writer's life, from which this worker copies: no peer writes into the
+    /// pool.
+    #[default]
+    Landing,
+    /// In the pages of this pool. Every rule holds as in the other mode, but between a commit and a
+    /// late write stand certificates and fences alone. The ledger keeps a page from everybody until
+    /// each of its writers is gone. No fabric of ours offers it yet, and the worker never asks.
+    Direct,
+}
+
 /// Bounds and deadlines. Every queue has one, every wait has one (H-15).
 #[derive(
     Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
 )]
 pub struct Config {
+    /// Where prefill's writes land.
+    pub mode: Mode,
     /// Largest sum of prompt and output.
     pub context: u32,
     /// Attempts expected or running at once.
@@ -62,6 +89,7 @@ impl Config {
     /// Bounds for a worker whose pool has `pages` pages.
     pub fn for_pool(pages: usize, context: u32, prefix_secret: [u8; 32]) -> Self {
         Self {
+            mode: Mode::Landing,
             context,
             max_attempts: 1024,
             max_intents: 256,

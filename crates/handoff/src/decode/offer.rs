@@ -1,14 +1,14 @@
 //! Admission: an offer becomes a ticket, or not (handoff.md, happy path 4).
 
-use super::state::{ArenaState, Handoff, Phase, Writer, owner};
-use super::{Decode, Effect};
+use super::state::{ArenaState, Handoff, Phase, Writer, life, owner};
+use super::{Decode, Effect, Mode};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
     AttemptId, Capacity, Conn, DecodeToPrefill, Ending, LandingSite, OfferId, Rejection, Spec,
 };
-use pages::{Domain, Epoch, Grant, Share};
+use pages::{Domain, Epoch, Grant, Share, WriterLife};
 
 /// Pages of a request at D.
 struct Need {
@@ -222,9 +222,13 @@ impl<J: Decisions> Decode<J> {
         };
         expected.handoff = Some(id);
         let domain = expected.spec.domain;
+        // Writes that land in an arena touch no page; in direct mode every rank may.
+        let writers: Vec<WriterLife> = match self.config.mode {
+            Mode::Landing => Vec::new(),
+            Mode::Direct => sites.iter().map(|site| life(peer, site.rank)).collect(),
+        };
         for grant in &prompt {
-            // Writes land in an arena, so no remote writer may touch the page itself.
-            let exposed = self.pool.expose(grant, &[]);
+            let exposed = self.pool.expose(grant, &writers);
             self.must(exposed);
         }
         let first = pinned.len() as u32;
@@ -253,10 +257,14 @@ impl<J: Decisions> Decode<J> {
             return;
         };
         let own = h.prompt.iter().filter_map(|page| match page {
-            Page::Own(grant) => Some(grant.tag().stated()),
+            Page::Own(grant) => Some((grant.tag().stated(), grant.page())),
             Page::Shared(_) => None,
         });
-        let (offer, first, tags) = (h.offer, h.first, own.collect());
+        let (tags, mut targets): (Vec<_>, Vec<_>) = own.unzip();
+        if self.config.mode == Mode::Landing {
+            targets.clear();
+        }
+        let (offer, first) = (h.offer, h.first);
         let handoff = self.name(id);
         self.send(
             conn,
@@ -266,6 +274,7 @@ impl<J: Decisions> Decode<J> {
                 tags,
                 first,
                 landings,
+                targets,
             },
         );
     }

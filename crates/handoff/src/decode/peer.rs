@@ -4,8 +4,8 @@ use super::state::Peer;
 use super::{Decode, Effect, Timer};
 use crate::Decisions;
 use crate::{
-    Conn, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Hello, OfferId, PrefillToDecode,
-    Role, Stage, compatible,
+    Conn, DecodeToPrefill, Ending, Evidence, Failure, HandoffId, Hangup, Hello, OfferId,
+    PrefillToDecode, Role, Stage, compatible,
 };
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -86,6 +86,7 @@ impl<J: Decisions> Decode<J> {
             self.out.push(Effect::Close(old, Hangup::Replaced));
         }
         self.prefills.insert(conn, epoch);
+        self.writers_of_others_over(epoch);
         let peer = self.peers.entry(epoch).or_default();
         (peer.conn, peer.synced, peer.ranks, peer.refused) =
             (Some(conn), false, hello.ranks, false);
@@ -174,6 +175,20 @@ impl<J: Decisions> Decode<J> {
         };
         (peer.conn, peer.synced) = (None, false);
         self.arm(Timer::Peer(epoch), self.config.peer_ms);
+        let of_peer = self.handoffs.iter().filter(|(_, h)| h.peer == epoch);
+        for id in of_peer.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.writers_over(id, Evidence::Disconnected);
+        }
+    }
+
+    /// A life has said Hello. That another one is not there any more proves nothing about it.
+    fn writers_of_others_over(&mut self, epoch: Epoch) {
+        let connected = |peer: &Epoch| self.peers.get(peer).is_some_and(|p| p.conn.is_some());
+        let others = self.handoffs.iter();
+        let others = others.filter(|(_, h)| h.peer != epoch && !connected(&h.peer));
+        for id in others.map(|(id, _)| *id).collect::<Vec<_>>() {
+            self.writers_over(id, Evidence::Successor);
+        }
     }
 
     fn hang_up(&mut self, conn: Conn, why: Hangup) {

@@ -3,7 +3,7 @@
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{ArenaId, AttemptId, Conn, Manifest, OfferId, Spec};
-use pages::{BlockTable, Domain, Epoch, Grant, OpId, Owner, OwnerId, Pool};
+use pages::{BlockTable, Domain, Epoch, Grant, OpId, Owner, OwnerId, Pool, WriterLife};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -231,6 +231,11 @@ impl StepInFlight {
     pub fn names(&self, handoff: HandoffKey) -> bool {
         self.lanes.iter().any(|(id, _)| *id == handoff)
     }
+}
+
+/// One life of one writer of a peer.
+pub(super) fn life(epoch: Epoch, rank: u16) -> WriterLife {
+    WriterLife { epoch, rank }
 }
 
 /// The ledger's owner for a lane of a handoff.

@@ -117,7 +117,8 @@ impl<J: Decisions> Gateway<J> {
                     continue;
                 };
                 if p.layout == d.layout && of_p.page_size == of_d.page_size {
-                    pairs.push((*prefill, *decode, Limit::of_pair(of_p, of_d)));
+                    let limit = self.decisions.limit_of_pair(of_p, of_d);
+                    pairs.push((*prefill, *decode, limit));
                 }
             }
         }

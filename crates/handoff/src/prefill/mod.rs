@@ -17,7 +17,7 @@ pub use event::{Effect, Event, SendPage, Timer};
 
 use crate::id::{JobKey, LastId, SubmissionKey};
 use crate::prefix::PrefixIndex;
-use crate::{AttemptId, Capacity, Conn, Decisions, HandoffId, Hello, OfferId, Role, Spec};
+use crate::{AttemptId, Capacity, Conn, Decisions, Hello, OfferId, Role, Spec};
 use pages::{Counts, Epoch, Misuse, Pool, Sound, VerifyFault};
 use serde::Serialize;
 use state::{Attempt, Job, Peer, Submission};
@@ -254,7 +254,7 @@ impl<J: Decisions> Prefill<J> {
 #[doc(hidden)]
 impl<J: Decisions> Prefill<J> {
     /// For which handoff a submission is, while it is known here.
-    pub fn handoff_of_for_checker(&self, submission: crate::SubmissionId) -> Option<HandoffId> {
+    pub fn handoff_of_for_checker(&self, submission: crate::SubmissionId) -> Option<crate::HandoffId> {
         let sent = self.submissions.get(&SubmissionKey(submission.n))?;
         Some(sent.manifest.handoff)
     }

@@ -10,7 +10,7 @@ use crate::{
     AttemptId, Closing, Conn, Ending, Failure, Fault, HandoffId, LandingSite, OfferId,
     PrefillToDecode, Rejection, Stage, digest,
 };
-use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, Seal, StatedTag};
+use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, PageId, Seal, StatedTag};
 
 impl<J: Decisions> Prefill<J> {
     /// Offers waiting attempts, oldest first, for as long as there are pages.
@@ -133,6 +133,7 @@ impl<J: Decisions> Prefill<J> {
         tags: Vec<StatedTag>,
         first: u32,
         landings: Vec<LandingSite>,
+        targets: Vec<PageId>,
     ) {
         let id = JobKey(offer.n);
         let known = offer.epoch == self.hello.epoch;
@@ -153,7 +154,8 @@ impl<J: Decisions> Prefill<J> {
             .iter()
             .map(|site| Rank::new(site.arena, first))
             .collect::<Vec<_>>();
-        let fits = ranks.len() == self.hello.ranks as usize
+        let fits = (targets.is_empty() || targets.len() == tags.len())
+            && ranks.len() == self.hello.ranks as usize
             && self
                 .decisions
                 .ticket_fits(first as usize + tags.len(), job.pages.len())
@@ -167,6 +169,7 @@ impl<J: Decisions> Prefill<J> {
                 handoff,
                 tags,
                 first,
+                targets,
                 ranks,
             });
             return self.end_job(id, Ending::Failed(Failure::Integrity(Fault::Short)));
@@ -175,6 +178,7 @@ impl<J: Decisions> Prefill<J> {
             handoff,
             tags,
             first,
+            targets,
             ranks,
         });
         if over {

@@ -43,8 +43,9 @@ impl<J: Decisions> Prefill<J> {
                 tags,
                 first,
                 landings,
+                targets,
             } => {
-                self.ticket(decode, offer, handoff, tags, first, landings);
+                self.ticket(decode, offer, handoff, tags, first, landings, targets);
             }
             DecodeToPrefill::Rejected { offer, why } => self.rejected(decode, offer, why),
             DecodeToPrefill::Busy { offer, after_ms } => self.busy(decode, offer, after_ms),

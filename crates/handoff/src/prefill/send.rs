@@ -1,7 +1,7 @@
 //! Batches: finished pages go out while later ones are computed. Nothing is ever submitted twice
 //! inside a handoff.
 
-use super::state::{ArenaState, Submission};
+use super::state::{ArenaState, Submission, Ticket};
 use super::{Effect, Prefill, SendPage};
 use crate::Decisions;
 use crate::id::{JobKey, SubmissionKey};
@@ -83,6 +83,7 @@ impl<J: Decisions> Prefill<J> {
         let job = self.jobs.get_mut(&id).filter(|job| !job.is_over())?;
         let (decode, count) = (job.decode, job.count());
         let ticket = job.ticket.as_mut()?;
+        let direct = ticket.is_direct();
         let progress = ticket.ranks.get_mut(rank as usize)?;
         let arena = self.peers.get_mut(&decode)?.arenas.get_mut(&rank)?;
         let usable = self.decisions.same_endpoint(arena.id, progress.arena)
@@ -91,8 +92,12 @@ impl<J: Decisions> Prefill<J> {
         let ready = complete.saturating_sub(progress.next) as usize;
         let whole = complete as usize == job.pages.len();
         let most = self.config.max_batch_pages;
-        let n = ready.min(most).min(arena.free.len());
-        let worth_it = n == most || (whole && n > 0) || (n > 0 && n == arena.free.len());
+        let room = match direct {
+            true => usize::MAX,
+            false => arena.free.len(),
+        };
+        let n = ready.min(most).min(room);
+        let worth_it = n == most || (whole && n > 0) || (n > 0 && n == room);
         if !usable
             || progress.failed
             || !worth_it
@@ -105,10 +110,14 @@ impl<J: Decisions> Prefill<J> {
         let mut stated = Vec::with_capacity(n);
         let mut pages = Vec::with_capacity(n);
         for ordinal in progress.next..progress.next + n as u32 {
-            let slot = arena.free.take()?;
+            let at = (ordinal - ticket.first) as usize;
+            let slot = match ticket.targets.get(at) {
+                Some(target) => target.index() as u32,
+                None => arena.free.take()?,
+            };
             let filled = (count - ordinal * size).min(size) as u16;
             let sent = self.decisions.sent_slots(filled, size as u16);
-            let tag = *ticket.tags.get((ordinal - ticket.first) as usize)?;
+            let tag = *ticket.tags.get(at)?;
             let checksum = job.checksums[ordinal as usize];
             stated.push(StatedPage {
                 slot,
@@ -254,9 +263,13 @@ impl<J: Decisions> Prefill<J> {
     }
 
     pub(super) fn free_slots(&mut self, id: JobKey, rank: u16, manifest: &Manifest) {
-        let Some(decode) = self.jobs.get(&id).map(|job| job.decode) else {
+        let Some(job) = self.jobs.get(&id) else {
             return;
         };
+        if job.ticket.as_ref().is_some_and(Ticket::is_direct) {
+            return; // its slots are decode's pages
+        }
+        let decode = job.decode;
         let Some(peer) = self.peers.get_mut(&decode) else {
             return;
         };

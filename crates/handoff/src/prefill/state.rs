@@ -3,7 +3,7 @@
 use crate::id::{JobKey, SubmissionKey};
 use crate::prefix::Page;
 use crate::{ArenaId, AttemptId, Capacity, Close, Conn, Decisions, HandoffId, Manifest, Spec};
-use pages::{BlockTable, Epoch, OpId, Pool, StatedTag};
+use pages::{BlockTable, Epoch, OpId, PageId, Pool, StatedTag};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -128,6 +128,8 @@ pub(super) struct Ticket {
     /// Tags of the pages from `first` on.
     pub tags: Vec<StatedTag>,
     pub first: u32,
+    /// Direct mode: decode's page for each tag.
+    pub targets: Vec<PageId>,
     pub ranks: Vec<Rank>,
 }
 
@@ -200,6 +202,11 @@ impl Job {
 }
 
 impl Ticket {
+    /// Whether writes go into decode's pages, and not into slots that P picks.
+    pub fn is_direct(&self) -> bool {
+        !self.targets.is_empty()
+    }
+
     /// Whether an answer to Closed or Unsettled is still due.
     pub fn is_held(&self) -> bool {
         self.ranks.iter().any(|rank| !rank.done)

@@ -216,6 +216,7 @@ impl World {
                 }
                 self.copies.push(copy);
             }
+            decode::Effect::Check { .. } => notes.violates("nobody asked for direct mode"),
             decode::Effect::Duplicate { .. } | decode::Effect::Scrub { .. } => {
                 notes.violates("one choice needs no copies");
             }

@@ -7,7 +7,7 @@ use handoff::{
     GatewayToDecode, HandoffId, Hello, LandingSite, Manifest, OfferId, PrefillToDecode, Role, Spec,
     StatedPage, digest,
 };
-use pages::{Counts, Epoch, FenceMint, Pool, StatedTag, WriterLife};
+use pages::{Counts, Epoch, FenceMint, PageId, Pool, StatedTag, WriterLife};
 
 /// The gateway's connection.
 pub const G: Conn = Conn(1);
@@ -26,6 +26,8 @@ pub struct Ticket {
     pub tags: Vec<StatedTag>,
     pub first: u32,
     pub landings: Vec<LandingSite>,
+    /// Direct mode only.
+    pub targets: Vec<PageId>,
     pub count: u32,
 }
 
@@ -103,6 +105,12 @@ impl DecodeRig {
         let arenas = self.open_arenas(&said);
         self.sync(conn, &[], &[]);
         arenas
+    }
+
+    /// A new connection of P's life, with that Sync.
+    pub fn sync_anew(&mut self, conn: u64, tickets: &[HandoffId]) -> Vec<Effect> {
+        self.hello(crate::rig::PREFILL, conn, 1);
+        self.sync(conn, tickets, &[])
     }
 
     pub fn open_arenas(&mut self, said: &[Effect]) -> Vec<ArenaId> {
@@ -249,7 +257,10 @@ impl Ticket {
             let ordinal = self.first + at;
             let rest = self.count - ordinal * u32::from(PAGE);
             StatedPage {
-                slot: at,
+                slot: self
+                    .targets
+                    .get(at as usize)
+                    .map_or(at, |page| page.index() as u32),
                 tag: self.tags[at as usize],
                 ordinal,
                 filled: rest.min(u32::from(PAGE)) as u16,
@@ -301,12 +312,14 @@ pub fn ticket(said: &[Effect], spec: &Spec) -> Option<Ticket> {
                 tags,
                 first,
                 landings,
+                targets,
                 ..
             } => Some(Ticket {
                 handoff,
                 tags,
                 first,
                 landings,
+                targets,
                 count: spec.tokens.len() as u32,
             }),
             _ => None,

@@ -5,6 +5,7 @@
 
 mod credits;
 mod decode_rig;
+mod direct;
 mod fences;
 mod gateway;
 mod gateway_edge;

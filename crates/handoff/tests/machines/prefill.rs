@@ -187,6 +187,7 @@ fn h2_a_ticket_that_does_not_fit_the_offer_is_a_fault_and_closed() {
             tags: (0..tags).map(tag).collect(),
             first,
             landings: vec![site],
+            targets: Vec::new(),
         });
         let failure = Failure::Integrity(handoff::Fault::Short);
         assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);

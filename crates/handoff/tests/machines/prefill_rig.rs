@@ -6,7 +6,7 @@ use handoff::{
     Answers, ArenaId, Conn, DecodeToPrefill, Ending, GatewayToPrefill, HandoffId, Hello,
     LandingSite, OfferId, PrefillToDecode, PrefillToGateway, Role, Spec, SubmissionId,
 };
-use pages::{Counts, Epoch, Pool, StatedTag};
+use pages::{Counts, Epoch, PageId, Pool, StatedTag};
 
 pub const G: Conn = Conn(1);
 pub const D: Conn = Conn(2);
@@ -105,6 +105,18 @@ impl PrefillRig {
 
     /// A ticket of `pages` pages, into the arena of that number; what a rank more has is one more.
     pub fn ticket(&mut self, of: OfferId, n: u64, pages: u32, into: u64) -> Vec<Effect> {
+        self.direct_ticket(of, n, pages, into, Vec::new())
+    }
+
+    /// The same in direct mode, if there are targets.
+    pub fn direct_ticket(
+        &mut self,
+        of: OfferId,
+        n: u64,
+        pages: u32,
+        into: u64,
+        targets: Vec<PageId>,
+    ) -> Vec<Effect> {
         let landings = (0..self.ranks).map(|rank| LandingSite {
             rank,
             arena: arena(into + u64::from(rank)),
@@ -118,6 +130,7 @@ impl PrefillRig {
             tags: tags.collect(),
             first: 0,
             landings: landings.collect(),
+            targets,
         })
     }
 

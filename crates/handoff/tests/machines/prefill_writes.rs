@@ -207,6 +207,7 @@ fn an_arena_of_four_thousand_million_slots_costs_nothing() {
         tags: (0..4).map(pages::StatedTag).collect(),
         first: 0,
         landings: vec![site],
+        targets: Vec::new(),
     });
     p.attached(1, true);
     let said = p.chunk(of, 8);

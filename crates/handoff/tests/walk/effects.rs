@@ -135,6 +135,7 @@ impl World {
                         pages,
                     });
                 }
+                decode::Effect::Check { .. } => panic!("nobody asked for direct mode"),
                 decode::Effect::Duplicate { from, to, .. } => {
                     let content = side.pages.get(&from).cloned();
                     side.pages

@@ -8,7 +8,7 @@ use handoff::{
     GatewayToDecode, GatewayToPrefill, HandoffId, LandingSite, Manifest, OfferId, PrefillToDecode,
     PrefillToGateway, Rejection, Role, Spec, StatedPage, gateway, prefill,
 };
-use pages::{Domain, Epoch, StatedTag};
+use pages::{Domain, Epoch, PageId, StatedTag};
 
 impl World {
     /// A stranger dials a worker, is dialled by the gateway, or says something where it is known.
@@ -316,6 +316,7 @@ impl World {
                     tags: (0..dice.roll(6)).map(StatedTag).collect(),
                     first: dice.number(3, u64::from(u32::MAX)) as u32,
                     landings: (0..dice.roll(3) as u16).map(site).collect(),
+                    targets: (0..dice.roll(2) as u32).map(PageId::new).collect(),
                 }
             }
         }

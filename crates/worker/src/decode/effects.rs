@@ -8,13 +8,13 @@ use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
 use fabric::{Receiver, Shape};
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output};
-use handoff::{ArenaId, DecodeToGateway, Finish, GatewayToDecode, HandoffId, Spec};
+use handoff::{ArenaId, Decisions, DecodeToGateway, Finish, GatewayToDecode, HandoffId, Spec};
 use pages::WriterLife;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
         &mut self,
         effect: Effect,
@@ -42,6 +42,10 @@ impl Engine {
                 pages,
             } => {
                 self.copy(handoff, rank, batch, arena, &pages)?;
+            }
+            Effect::Check { .. } => {
+                let why = "direct mode was not asked for".to_owned();
+                return Err(WorkerError::FailStop(why));
             }
             Effect::Duplicate { from, to, filled } => {
                 self.kv.copy_page(from, to, usize::from(filled))?;

@@ -10,7 +10,7 @@ use control::Role;
 use dialect::Facts;
 use fabric::shm::ShmReceiver;
 use handoff::decode::{Config, Decode, Event, Lane, Timer};
-use handoff::{ArenaId, Conn, codec};
+use handoff::{ArenaId, Conn, Decisions, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use pages::WriterGone;
@@ -18,8 +18,8 @@ use std::collections::{BTreeMap, VecDeque};
 use text::Tokenizer;
 
 /// See the module's documentation.
-pub(super) struct Engine {
-    pub(super) machine: Decode,
+pub(super) struct Engine<J: Decisions> {
+    pub(super) machine: Decode<J>,
     pub(super) desk: Desk<Copied, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
@@ -42,9 +42,9 @@ pub(super) enum Told {
     Fenced(ArenaId, WriterGone),
 }
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn new(
-        foundation: Foundation,
+        foundation: Foundation<J>,
         config: &EngineConfig,
         machine: Config,
         desk: Desk<Copied, Timer>,
@@ -56,12 +56,13 @@ impl Engine {
             tokenizer,
             kv,
             pool,
+            decisions,
             mint,
             hello,
             ..
         } = foundation;
         let epoch = hello.epoch.bits();
-        let machine = Decode::new(machine, hello, pool, mint);
+        let machine = Decode::with_decisions(machine, hello, pool, mint, decisions);
         Ok(Self {
             machine,
             desk,
@@ -104,7 +105,7 @@ impl Engine {
     }
 }
 
-impl driver::Engine for Engine {
+impl<J: Decisions> driver::Engine for Engine<J> {
     type Own = Copied;
     type Timer = Timer;
 

@@ -11,8 +11,10 @@ use crate::start::{EngineConfig, Foundation, Ready, random};
 use control::{Addr, Identity, Role};
 use engine::Engine;
 use fabric::shm::{Limits, ShmReceiver};
+use handoff::Decisions;
 use handoff::decode::Config;
 use model::KvLayout;
+use pages::Sound;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::{Header, Writer};
@@ -75,9 +77,21 @@ impl DecodeConfig {
 /// # Errors
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
+    run_by(Sound, config, ready)
+}
+
+/// [`run`] under other decisions, for a laboratory. The product calls `run`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_by(
+    decisions: impl Decisions,
+    config: DecodeConfig,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Decode)?;
     let beside = |layout: &KvLayout| ARENAS * arena_bytes(layout, usize::MAX);
-    let foundation = Foundation::lay(&config.engine, handoff::Role::Decode, beside)?;
+    let foundation = Foundation::lay(&config.engine, handoff::Role::Decode, decisions, beside)?;
     let pages = foundation.pool.size();
     let machine = Config {
         max_batch_pages: BATCH_PAGES,

@@ -3,13 +3,14 @@
 
 use super::engine::Engine;
 use crate::WorkerError;
+use handoff::Decisions;
 use handoff::decode::{Event, Lane, Output};
 use model::{Logits, SequenceInput, Want};
 
 /// Steps between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn decode_step(&mut self) -> Result<(), WorkerError> {
         let lanes = self.choose_lanes();
         if lanes.is_empty() {

@@ -10,7 +10,7 @@ use dialect::{Counters, Facts};
 use handoff::{Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
-use pages::{Misuse, Pool};
+use pages::{Misuse, Pool, Sound};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -70,7 +70,7 @@ const IDLE: Duration = Duration::from_millis(200);
 
 impl Engine {
     pub(super) fn new(
-        foundation: Foundation,
+        foundation: Foundation<Sound>,
         config: &EngineConfig,
         commands: Receiver<Command>,
         shared: Arc<Shared>,

@@ -14,6 +14,7 @@ use crate::{EngineConfig, Ready, WorkerError};
 use dialect::{Facts, TokenOut};
 use engine::{Command, Engine};
 use handoff::{Capacity, Ending, Finish, Refusal, Role, Spec};
+use pages::Sound;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
 use std::thread::JoinHandle;
@@ -92,7 +93,7 @@ impl Local {
     /// Loads the model, measures and populates the pool, and starts the engine's thread.
     pub fn start(config: &EngineConfig) -> Result<Self, WorkerError> {
         // Decode's capacity is the one of a pool that holds prompt and output together.
-        let foundation = Foundation::lay(config, Role::Decode, |_| 0)?;
+        let foundation = Foundation::lay(config, Role::Decode, Sound, |_| 0)?;
         let ready = foundation.ready("unified", String::new());
         let capacity = Capacity::of(&foundation.pool, Role::Decode, foundation.context);
         let (commands, received) = std_mpsc::channel();

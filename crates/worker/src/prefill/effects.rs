@@ -6,12 +6,12 @@ use crate::WorkerError;
 use crate::choose::Rules;
 use fabric::SubmissionId as FabricId;
 use handoff::prefill::{Effect, Event, SendPage};
-use handoff::{ArenaId, GatewayToPrefill, PrefillToGateway, SubmissionId};
+use handoff::{ArenaId, Decisions, GatewayToPrefill, PrefillToGateway, SubmissionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::Instant;
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
         &mut self,
         effect: Effect,

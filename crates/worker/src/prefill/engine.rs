@@ -9,7 +9,7 @@ use crate::start::{EngineConfig, Foundation};
 use control::Role;
 use dialect::Facts;
 use handoff::prefill::{Config, Event, Prefill, Timer};
-use handoff::{Conn, OfferId, Spec, codec};
+use handoff::{Conn, Decisions, OfferId, Spec, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use std::collections::{BTreeMap, VecDeque};
@@ -17,8 +17,8 @@ use std::sync::Arc;
 use text::Tokenizer;
 
 /// See the module's documentation.
-pub(super) struct Engine {
-    pub(super) machine: Prefill,
+pub(super) struct Engine<J: Decisions> {
+    pub(super) machine: Prefill<J>,
     pub(super) desk: Desk<Moved, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
@@ -52,9 +52,9 @@ pub(super) struct Chunk {
     pub(super) last: bool,
 }
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn new(
-        foundation: Foundation,
+        foundation: Foundation<J>,
         config: &EngineConfig,
         machine: Config,
         desk: Desk<Moved, Timer>,
@@ -65,12 +65,13 @@ impl Engine {
             tokenizer,
             kv,
             pool,
+            decisions,
             hello,
             ..
         } = foundation;
         let epoch = hello.epoch;
         Self {
-            machine: Prefill::new(machine, hello, pool),
+            machine: Prefill::with_decisions(machine, hello, pool, decisions),
             desk,
             model,
             tokenizer,
@@ -102,7 +103,7 @@ impl Engine {
     }
 }
 
-impl driver::Engine for Engine {
+impl<J: Decisions> driver::Engine for Engine<J> {
     type Own = Moved;
     type Timer = Timer;
 

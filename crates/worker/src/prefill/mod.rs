@@ -10,7 +10,9 @@ use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use control::{Addr, Identity, Role};
 use engine::Engine;
+use handoff::Decisions;
 use handoff::prefill::Config;
+use pages::Sound;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::{Header, Writer};
@@ -66,8 +68,20 @@ impl PrefillConfig {
 /// # Errors
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: PrefillConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
+    run_by(Sound, config, ready)
+}
+
+/// [`run`] under other decisions, for a laboratory. The product calls `run`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_by(
+    decisions: impl Decisions,
+    config: PrefillConfig,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Prefill)?;
-    let foundation = Foundation::lay(&config.engine, handoff::Role::Prefill, |_| 0)?;
+    let foundation = Foundation::lay(&config.engine, handoff::Role::Prefill, decisions, |_| 0)?;
     let machine = Config {
         peer_ms: milliseconds(config.deadlines.peer),
         ..Config::for_context(foundation.context, random()?)

@@ -6,6 +6,7 @@ use super::engine::{Chunk, Engine};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
 use dialect::encode_first;
+use handoff::Decisions;
 use handoff::OfferId;
 use handoff::prefill::Event;
 use model::{Logits, SequenceInput, Want};
@@ -15,7 +16,7 @@ use std::sync::Arc;
 /// Chunks between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;
 
-impl Engine {
+impl<J: Decisions> Engine<J> {
     pub(super) fn prefill_step(&mut self) -> Result<(), WorkerError> {
         let Some(offer) = self.next_job() else {
             return Ok(());

@@ -1,0 +1,274 @@
+//! vLLM: 0.32 from recordings, older versions by the labels that their metrics had.
+
+use crate::answers::{Answers, Page};
+use crate::combine::{agreed, derived, measured, smallest};
+use crate::figure::{Declared, Fact, Figure, Measured, Unknown};
+use crate::json::absurd;
+use crate::models::advertised;
+use crate::node::{Engine, Node, Parallelism, Rank, Role, Warning};
+use crate::prometheus::{Metrics, Sample};
+use std::collections::BTreeMap;
+
+const RANKS_MAX: u64 = 4096;
+const CONFIG: &str = "vllm:cache_config_info";
+const KEYS: [&str; 1] = ["engine"];
+
+pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Node {
+    let info = answers.page("/server_info");
+    let metrics = answers.metrics();
+    let mut node = Node::unknown(name, Unknown::NotReported { looked: Vec::new() });
+    let mut warnings = Vec::new();
+    node.engine = Ok(engine);
+    node.version = answers.page("/version").version("version");
+    identity(answers, &info, &mut node);
+    lengths(answers, &info, &mut node, &mut warnings);
+    pools(&info, &metrics, &mut node, &mut warnings);
+    if let Ok(version) = &node.version {
+        let never = |why: &str| Ok(derived(false, why, vec![version.source.clone()]));
+        node.truncates = never("vLLM cuts a prompt only if its request asks for it");
+        node.checksum = never("vLLM has no KV checksum");
+    }
+    node.open_introspection = answers.open_introspection(&["/server_info"]);
+    node.warnings = warnings;
+    node
+}
+
+fn identity(answers: &Answers, info: &Page, node: &mut Node) {
+    let models = answers.page("/v1/models");
+    let config = |field: &str| info.text(&format!("vllm_config.{field}"));
+    node.model = models
+        .text("data[0].root")
+        .or_else(|_| config("model_config.model"));
+    node.tokenizer = config("model_config.tokenizer");
+    node.role = role(info);
+    node.backend = config("kv_transfer_config.kv_connector");
+    let ranks = |field: &str| {
+        info.number(
+            &format!("vllm_config.parallel_config.{field}"),
+            1,
+            RANKS_MAX,
+        )
+    };
+    node.parallelism = Parallelism {
+        tensor: ranks("tensor_parallel_size"),
+        pipeline: ranks("pipeline_parallel_size"),
+        data: ranks("data_parallel_size"),
+        context: ranks("decode_context_parallel_size"),
+    };
+    node.max_running = info.count("vllm_config.scheduler_config.max_num_seqs");
+}
+
+fn role(info: &Page) -> Fact<Figure<Role>> {
+    let field = "vllm_config.kv_transfer_config.kv_role";
+    let doc = info.doc()?;
+    if doc.at("vllm_config.model_config").is_some()
+        && doc.at("vllm_config.kv_transfer_config").is_none()
+    {
+        return Ok(Figure::new(
+            Role::Whole,
+            doc.source("vllm_config.kv_transfer_config"),
+        ));
+    }
+    let text = doc.text(field)?;
+    let role = match text.value.as_str() {
+        "kv_producer" => Role::Prefill,
+        "kv_consumer" => Role::Decode,
+        "kv_both" => Role::Either,
+        other => return Err(absurd(other, text.source, "not a kv_role")),
+    };
+    Ok(Figure::new(role, text.source))
+}
+
+/// vLLM refuses a prompt that leaves no room for one token of an answer.
+fn lengths(answers: &Answers, info: &Page, node: &mut Node, warnings: &mut Vec<Warning>) {
+    let told = advertised(&answers.page("/v1/models"));
+    node.advertised = told.clone().map(measured);
+    let config = info.count("vllm_config.model_config.max_model_len");
+    let context = agreed(vec![told, config], warnings);
+    node.max_prompt = context.clone().and_then(|it| match it.value {
+        1 => Err(absurd("1", it.source, "leaves no room for a prompt")),
+        n => Ok(measured(derived(
+            n - 1,
+            "max_model_len - 1",
+            vec![it.source],
+        ))),
+    });
+    node.context = context.map(measured);
+}
+
+/// What the configuration of the KV cache says, from one place.
+struct Cache {
+    blocks: Fact<Figure<u64>>,
+    block_size: Fact<Figure<u64>>,
+    tokens: Fact<Figure<u64>>,
+}
+
+fn pools(info: &Page, metrics: &Fact<Metrics>, node: &mut Node, warnings: &mut Vec<Warning>) {
+    let field = |it: &str| format!("vllm_config.cache_config.{it}");
+    let dev = Cache {
+        blocks: info.count(&field("num_gpu_blocks")),
+        block_size: info.count(&field("block_size")),
+        tokens: info.count(&field("kv_cache_size_tokens")),
+    };
+    let mut sizes = vec![dev.block_size.clone()];
+    let mut engines: BTreeMap<String, Vec<Fact<Figure<u64>>>> = BTreeMap::new();
+    let mut looked = Unknown::NotReported {
+        looked: vec![CONFIG.into()],
+    };
+    match metrics {
+        Ok(metrics) => {
+            for sample in metrics.of(CONFIG).take(RANKS_MAX as usize) {
+                let cache = labels(metrics, sample);
+                let name = sample
+                    .label("engine")
+                    .unwrap_or("0")
+                    .chars()
+                    .take(20)
+                    .collect();
+                engines
+                    .entry(name)
+                    .or_default()
+                    .push(usable(&cache, warnings));
+                sizes.push(cache.block_size);
+            }
+            told(metrics, info, node, warnings);
+        }
+        Err(why) => looked = why.clone(),
+    }
+    node.page_size = agreed(sizes, warnings);
+    let declared = info.count(&field("num_gpu_blocks_override"));
+    node.declared_pool = declared.ok().map(|it| Declared::new(it.value, it.source));
+    let count = engines_expected(info, engines.len() as u64);
+    // A development server tells the same figures a second time.
+    if count.as_ref().is_ok_and(|it| *it == 1) && dev.blocks.is_ok() {
+        let only = engines.keys().next().cloned().unwrap_or("0".into());
+        engines
+            .entry(only)
+            .or_default()
+            .push(usable(&dev, warnings));
+    }
+    node.ranks = ranks(engines, count, looked, warnings);
+}
+
+/// Type, layout and bytes, as far as metrics or a development server tell them.
+fn told(metrics: &Metrics, info: &Page, node: &mut Node, warnings: &mut Vec<Warning>) {
+    let text = |label: &str, field: &str| {
+        let labels = metrics
+            .of(CONFIG)
+            .map(|it| metrics.label_text(it, label, &KEYS));
+        let field = format!("vllm_config.cache_config.{field}");
+        labels.chain([info.text(&field)]).collect::<Vec<_>>()
+    };
+    node.kv_dtype = agreed(text("cache_dtype", "cache_dtype"), warnings);
+    node.layout = agreed(text("kv_cache_layout", "kv_cache_layout"), warnings);
+    // With a number of blocks from a flag, the memory is another one than was set aside.
+    let first = metrics.of(CONFIG).next();
+    let first = first.filter(|it| it.label("num_gpu_blocks_override") == Some("None"));
+    if let Some(first) = first {
+        node.kv_bytes = metrics.label_count(first, "kv_cache_memory_bytes", &KEYS);
+    }
+}
+
+fn labels(metrics: &Metrics, sample: &Sample) -> Cache {
+    let count = |label| metrics.label_count(sample, label, &KEYS);
+    Cache {
+        blocks: count("num_gpu_blocks"),
+        block_size: count("block_size"),
+        tokens: count("kv_cache_size_tokens"),
+    }
+}
+
+/// Tokens that requests can have: one block is never given to any. `kv_cache_size_tokens` (recent
+/// versions) knows of layers of several kinds and still counts that block; without it the pool is
+/// blocks times block size. Where both are there, the smaller counts.
+fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
+    let blocks = cache.blocks.clone()?;
+    let by_blocks = cache.block_size.clone().and_then(|size| {
+        let value = (blocks.value - 1).saturating_mul(size.value);
+        let from = vec![blocks.source.clone(), size.source.clone()];
+        plausible(value, "(num_gpu_blocks - 1) * block_size", from)
+    });
+    let Ok(tokens) = &cache.tokens else {
+        if let Err(why @ Unknown::Absurd(_)) = &cache.tokens {
+            return Err(why.clone());
+        }
+        return by_blocks;
+    };
+    let value = tokens.value - tokens.value.div_ceil(blocks.value);
+    let from = vec![tokens.source.clone(), blocks.source.clone()];
+    let by_tokens = plausible(
+        value,
+        "kv_cache_size_tokens less one of num_gpu_blocks",
+        from,
+    );
+    if let (Ok(one), Ok(other)) = (&by_blocks, &by_tokens)
+        && one.value == other.value
+    {
+        return by_blocks;
+    }
+    smallest(vec![by_blocks, by_tokens], warnings)
+}
+
+fn plausible(value: u64, formula: &str, from: Vec<crate::Source>) -> Fact<Figure<u64>> {
+    let figure = derived(value, formula, from);
+    match value {
+        1..=crate::TOKENS_MAX => Ok(figure),
+        _ => Err(absurd(
+            &value.to_string(),
+            figure.source,
+            "not from 1 to 2^40 tokens",
+        )),
+    }
+}
+
+/// How many engines this server's metrics must show: with a balancer outside, only its own.
+fn engines_expected(info: &Page, seen: u64) -> Fact<u64> {
+    let field = |it: &str| format!("vllm_config.parallel_config.{it}");
+    let Ok(size) = info.number(&field("data_parallel_size"), 1, RANKS_MAX) else {
+        return Ok(seen.max(1)); // metrics have one row an engine
+    };
+    let outside = |it: &str| info.switch(&field(it)).is_ok_and(|it| it.value);
+    if outside("data_parallel_external_lb") {
+        return Ok(seen.max(1));
+    }
+    if outside("data_parallel_hybrid_lb") {
+        let local = info.number(&field("data_parallel_size_local"), 1, RANKS_MAX)?;
+        return Ok(local.value.max(seen));
+    }
+    Ok(size.value.max(seen))
+}
+
+/// One rank an engine. With several, `num_gpu_blocks` of every row is the sum over all of them and
+/// `kv_cache_size_tokens` that of whichever reported first (read in code, 0.32): the pool of one
+/// is not in there.
+fn ranks(
+    engines: BTreeMap<String, Vec<Fact<Figure<u64>>>>,
+    count: Fact<u64>,
+    looked: Unknown,
+    warnings: &mut Vec<Warning>,
+) -> Fact<Vec<Rank>> {
+    let count = count?;
+    if count == 1 {
+        let (name, places) = engines
+            .into_iter()
+            .next()
+            .unwrap_or(("0".into(), vec![Err(looked)]));
+        let pool: Fact<Measured<u64>> = smallest(places, warnings).map(measured);
+        return Ok(vec![Rank {
+            name: format!("engine {name}"),
+            pool,
+        }]);
+    }
+    let why = Unknown::NotReported {
+        looked: vec![format!(
+            "{CONFIG}, which sums blocks over engines (logs tell each engine's)"
+        )],
+    };
+    let names = (0..count).map(|n| format!("engine {n}"));
+    Ok(names
+        .map(|name| Rank {
+            name,
+            pool: Err(why.clone()),
+        })
+        .collect())
+}
