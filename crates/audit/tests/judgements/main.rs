@@ -1,5 +1,6 @@
 //! What is said about fleets: the incident's own, good ones, and ones with one thing wrong.
 
+mod baseline;
 mod forms;
 mod nodes;
 mod properties;
