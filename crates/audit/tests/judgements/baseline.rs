@@ -32,7 +32,9 @@ fn said(change: impl Fn(&mut Node)) -> (Answer, String) {
     let (mut prefill, decode) = good_pair();
     change(&mut prefill);
     let report = since(&saved(), pair(prefill, decode));
-    let of_p0 = of(&report, "unchanged").into_iter().find(|it| it.subject.name() == "p0");
+    let of_p0 = of(&report, "unchanged")
+        .into_iter()
+        .find(|it| it.subject.name() == "p0");
     let finding = of_p0.unwrap();
     (finding.answer, finding.says.clone())
 }
@@ -56,7 +58,9 @@ fn every_change_is_named_with_both_figures() {
             it.version = fig(fleet::Version::parse("0.5.22").unwrap());
         }),
         ("KV checksum: true -> false", |it| it.checksum = fig(false)),
-        ("KV dtype: fp8_e4m3 -> bf16", |it| it.kv_dtype = fig("bf16".into())),
+        ("KV dtype: fp8_e4m3 -> bf16", |it| {
+            it.kv_dtype = fig("bf16".into())
+        }),
         ("pool of dp 1 was not known, is 1,400,000", |it| {
             it.ranks = Ok(vec![rank("dp 0", 1_400_000), rank("dp 1", 1_400_000)]);
         }),
@@ -79,7 +83,9 @@ fn nodes_that_come_and_go_are_changes() {
     let other = sglang("d1", "0.5.23", Role::Decode, 1_400_000, 1_048_576);
     let report = since(&saved(), pair(prefill, other));
     let changed = of(&report, "unchanged");
-    let changed = changed.into_iter().filter(|it| it.answer == Answer::Violated);
+    let changed = changed
+        .into_iter()
+        .filter(|it| it.answer == Answer::Violated);
     let changed: Vec<_> = changed.map(|it| (it.subject.name(), &*it.says)).collect();
     assert_eq!(
         changed,
@@ -100,15 +106,24 @@ fn a_change_alone_shuts_the_gate() {
     let baseline = Baseline::of(&node(20_000), NOW);
     assert_eq!(since(&baseline, node(20_000)).verdict(), Verdict::Holds);
     let report = since(&baseline, node(19_000));
-    assert_eq!((report.verdict(), failing(&report)), (Verdict::Violated, vec!["unchanged"]));
+    assert_eq!(
+        (report.verdict(), failing(&report)),
+        (Verdict::Violated, vec!["unchanged"])
+    );
 }
 
 #[test]
 fn what_is_no_baseline_is_refused() {
     for (text, says) in [
         ("", "is no baseline"),
-        ("{\"schema\":\"x\",\"saved\":\"\",\"nodes\":{}}", "has schema \"x\""),
-        ("{\"schema\":\"cofferdam-gate-baseline/1\",\"saved\":\"\"}", "missing field `nodes`"),
+        (
+            "{\"schema\":\"x\",\"saved\":\"\",\"nodes\":{}}",
+            "has schema \"x\"",
+        ),
+        (
+            "{\"schema\":\"cofferdam-gate-baseline/1\",\"saved\":\"\"}",
+            "missing field `nodes`",
+        ),
     ] {
         let said = Baseline::parse(text).unwrap_err().to_string();
         assert!(said.contains(says), "{said}");
