@@ -13,6 +13,7 @@ pub mod json;
 mod llama;
 mod log;
 mod models;
+pub mod net;
 mod node;
 mod own;
 pub mod prometheus;
