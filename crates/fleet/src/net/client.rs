@@ -66,7 +66,8 @@ pub async fn get(
         })
     };
     let late = |_| Trouble::Timeout {
-        limit_ms: (end - begin).as_millis() as u64,
+        // In tenths of a second, so that the same failure reads the same.
+        limit_ms: (end - begin).as_millis().div_ceil(100) as u64 * 100,
     };
     timeout_at(end, asked).await.map_err(late)?
 }
