@@ -11,6 +11,6 @@ pub mod search;
 pub mod simulate;
 pub mod situations;
 pub mod timeline;
-pub mod world;
 #[cfg(test)]
 mod toy;
+pub mod world;

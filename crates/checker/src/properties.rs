@@ -5,6 +5,7 @@
 //! H-11, H-14 and H-18 are about runs, not states: the explorers judge them, by backward fixpoint.
 
 use crate::model::Notes;
+use crate::scenario::Mode;
 use crate::world::{
     Cell, Chunk, Client, Flight, FlightState, MAX_RANKS, PAGE_SIZE, PrefillLife, Reading, State,
     World, letter,
@@ -52,6 +53,9 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
             machine.ask(|machine| (machine.holders(), machine.counts(), machine.load()));
         adds_up("decode", &held, counts, notes);
         step_is_kept(life, &held, notes);
+        if world.setup.mode == Mode::Direct {
+            pending_writes(state, life, &held, notes);
+        }
         let armed = life
             .timers
             .iter()
@@ -660,6 +664,76 @@ pub fn of_copy_begun<J: Decisions>(
     let mut copies = life.copies.iter();
     let twice = copies.any(|copy| (copy.handoff, copy.rank, copy.batch) == batch);
     notes.check("H-3", !twice, || format!("two copies of batch {}", batch.2));
+}
+
+/// H-3: a copy writes a page that is kept for it.
+pub fn of_copied(page: PageId, held: Option<&Holder>, notes: &mut Notes) {
+    let kept = held.is_some_and(|holder| {
+        matches!(holder.state, PageState::Granted | PageState::Quarantined(_)) && holder.writes > 0
+    });
+    notes.check("H-3", kept, || {
+        format!(
+            "a copy writes page {}, which nobody keeps for it",
+            page.index()
+        )
+    });
+}
+
+/// H-3: a check reads a page that is kept for it.
+pub fn of_checked(page: PageId, held: Option<&Holder>, notes: &mut Notes) {
+    let kept = held.is_some_and(|holder| {
+        matches!(holder.state, PageState::Granted | PageState::Quarantined(_)) && holder.reads > 0
+    });
+    notes.check("H-3", kept, || {
+        format!(
+            "a check reads page {}, which nobody keeps for it",
+            page.index()
+        )
+    });
+}
+
+/// H-3, direct mode: a write that lands in D's own page is of the page's present grant.
+pub fn of_direct_landing<J: Decisions>(life: &DecodeLife<J>, flight: &Flight, notes: &mut Notes) {
+    let held = holders(life);
+    let holder = held
+        .iter()
+        .find(|holder| holder.page.index() == flight.slot as usize);
+    may_be_written(flight, holder, notes);
+}
+
+/// H-3, direct mode: free, cached and sealed pages have no pending write of any grant; a granted
+/// one has pending writes of its present grant only.
+fn may_be_written(flight: &Flight, holder: Option<&Holder>, notes: &mut Notes) {
+    let granted = holder.is_some_and(|holder| {
+        matches!(holder.state, PageState::Granted | PageState::Quarantined(_))
+    });
+    let present = holder.and_then(|holder| holder.tag).map(|tag| tag.stated());
+    notes.check("H-3", granted && present == flight.tag, || {
+        let tag = |tag: Option<pages::StatedTag>| tag.map_or("none".into(), |tag| tag.0.to_string());
+        let state = holder.map_or("free".into(), |holder| format!("{:?}", holder.state));
+        format!(
+            "a write under tag {} may still land in decode's page {}, which is {state} under tag {}",
+            tag(flight.tag),
+            flight.slot,
+            tag(present)
+        )
+    });
+}
+
+/// H-3, direct mode: see [`may_be_written`], for every write that may still land.
+fn pending_writes<J: Decisions>(
+    state: &State<J>,
+    life: &DecodeLife<J>,
+    held: &[Holder],
+    notes: &mut Notes,
+) {
+    let flights = state.flights.iter();
+    for flight in flights.filter(|flight| life.arenas.contains_key(&flight.arena)) {
+        let holder = held
+            .iter()
+            .find(|holder| holder.page.index() == flight.slot as usize);
+        may_be_written(flight, holder, notes);
+    }
 }
 
 /// H-7: `Closed(h, w)` only after every write that `w` ever submitted for `h` has completed.

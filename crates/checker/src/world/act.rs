@@ -168,7 +168,7 @@ impl<J: Decisions> State<J> {
         let Some(machine) = &life.machine else { return };
         out.extend((0..life.copies.len()).map(|at| Act::Copied(d, at)));
         // A fence joins the copies first.
-        let joined = |arena: &&ArenaId| life.copies.iter().all(|copy| copy.arena != **arena);
+        let joined = |arena: &&ArenaId| life.copies.iter().all(|copy| copy.arena != Some(**arena));
         let fences = life.fences.iter().filter(joined);
         out.extend(fences.map(|arena| Act::Fenced(d, *arena)));
         out.extend((0..life.starts.len()).map(|at| Act::First(d, at)));

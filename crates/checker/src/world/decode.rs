@@ -9,7 +9,7 @@ use super::shared::Shared;
 use super::state::{Arena, CopyInFlight, DecodeLife, Page, Run, State};
 use crate::model::Notes;
 use crate::{properties, situations};
-use handoff::decode::{Decode, Effect, Event};
+use handoff::decode::{CopyPage, Decode, Effect, Event};
 use handoff::{
     Answers, Conn, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure, HandoffId,
     PrefillToDecode, Spec,
@@ -141,7 +141,7 @@ impl<J: Decisions> World<J> {
                 });
             }
             Effect::Fence { arena } => {
-                if life.copies.iter().any(|copy| copy.arena == arena) {
+                if life.copies.iter().any(|copy| copy.arena == Some(arena)) {
                     notes.saw(situations::FENCE_WAITS);
                 }
                 notes.tell(|| format!("  D{d} will fence arena {}", arena.n));
@@ -154,21 +154,36 @@ impl<J: Decisions> World<J> {
                 arena,
                 pages,
             } => {
-                properties::of_copy_begun(life, (handoff, rank, batch), notes);
-                notes.tell(|| {
-                    let to: Vec<_> = pages.iter().map(|page| page.page.index()).collect();
-                    format!(
-                        "  D{d} copies batch {batch} of handoff {} into its pages {to:?}",
-                        handoff.n
-                    )
-                });
-                life.copies.push(CopyInFlight {
+                let arena = Some(arena);
+                let copy = CopyInFlight {
                     handoff,
                     rank,
                     batch,
                     arena,
                     pages,
+                };
+                begin_copy(life, d, copy, notes);
+            }
+            Effect::Check {
+                handoff,
+                rank,
+                batch,
+                pages,
+            } => {
+                let pages = pages.iter().map(|page| CopyPage {
+                    slot: 0,
+                    page: page.page,
+                    filled: page.filled,
                 });
+                let (arena, pages) = (None, pages.collect());
+                let copy = CopyInFlight {
+                    handoff,
+                    rank,
+                    batch,
+                    arena,
+                    pages,
+                };
+                begin_copy(life, d, copy, notes);
             }
             Effect::Duplicate { from, to, filled } => {
                 notes.saw(situations::DUPLICATED);
@@ -316,6 +331,27 @@ fn said_to_prefill<J: Decisions>(
         DecodeToPrefill::Ticket { handoff, .. } => properties::of_ticket(life, *handoff, notes),
         _ => {}
     }
+}
+
+fn begin_copy<J: Decisions>(
+    life: &mut DecodeLife<J>,
+    d: usize,
+    copy: CopyInFlight,
+    notes: &mut Notes,
+) {
+    let batch = (copy.handoff, copy.rank, copy.batch);
+    properties::of_copy_begun(life, batch, notes);
+    notes.tell(|| {
+        let to: Vec<_> = copy.pages.iter().map(|page| page.page.index()).collect();
+        let (batch, handoff) = (copy.batch, copy.handoff.n);
+        match copy.arena {
+            Some(_) => {
+                format!("  D{d} copies batch {batch} of handoff {handoff} into pages {to:?}")
+            }
+            None => format!("  D{d} checks batch {batch} of handoff {handoff} in pages {to:?}"),
+        }
+    });
+    life.copies.push(copy);
 }
 
 fn quarantine(before: pages::Counts, after: pages::Counts, notes: &mut Notes) {

@@ -2,11 +2,12 @@
 
 use super::World;
 use super::content::{PAGE_SIZE, checksum, show};
-use super::state::{DecodeLife, FlightState, State};
+use super::state::{CopyInFlight, DecodeLife, FlightState, State};
 use crate::model::Notes;
+use crate::scenario::Mode;
 use crate::{properties, situations};
 use handoff::{ArenaId, Decisions, SubmissionId, decode, prefill};
-use pages::State as PageState;
+use pages::{PageId, State as PageState};
 use std::sync::Arc;
 
 impl<J: Decisions> World<J> {
@@ -42,13 +43,26 @@ impl<J: Decisions> World<J> {
         if flight.state != FlightState::Flying {
             late(state, &flight, notes);
         }
-        for life in &mut state.decodes {
-            if life.arenas.contains_key(&flight.arena) {
-                let life = Arc::make_mut(life);
+        let through = |life: &Arc<DecodeLife<J>>| life.arenas.contains_key(&flight.arena);
+        let Some(life) = state.decodes.iter_mut().find(|life| through(life)) else {
+            return; // the endpoint is fenced, or its process is gone: nobody will see it
+        };
+        let life = Arc::make_mut(life);
+        match self.setup.mode {
+            Mode::Landing => {
                 let arena = life.arenas.get_mut(&flight.arena);
                 let slot = arena.map(|arena| arena.slots.entry(flight.slot).or_default());
                 if let Some(slot) = slot {
                     slot[..sent].copy_from_slice(&cells[..sent]);
+                }
+            }
+            Mode::Direct => {
+                properties::of_direct_landing(life, &flight, notes);
+                let page = life.memory.entry(PageId::new(flight.slot)).or_default();
+                let rank = usize::from(flight.rank).min(super::MAX_RANKS - 1);
+                for (slot, cell) in cells[..sent].iter().enumerate() {
+                    let slice = &mut page.slices[rank];
+                    (slice.cells[slot], slice.under[slot]) = (*cell, flight.tag);
                 }
             }
         }
@@ -86,6 +100,12 @@ impl<J: Decisions> World<J> {
                 flight.state = FlightState::Late;
             }
             forget_unseen(state);
+        } else if self.setup.mode == Mode::Direct {
+            // A write that lands once more after its completion would be in D's own pages, and
+            // nothing could tell: that "complete" means it cannot is what direct mode relies on.
+            state
+                .flights
+                .retain(|flight| flight.submission != submission);
         }
         self.tell_prefill(state, p, prefill::Event::Written { submission, ok }, notes);
     }
@@ -97,38 +117,10 @@ impl<J: Decisions> World<J> {
     pub(super) fn copied(&self, state: &mut State<J>, d: usize, at: usize, notes: &mut Notes) {
         let life = Arc::make_mut(&mut state.decodes[d]);
         let copy = life.copies.remove(at);
-        let mut checksums = Vec::new();
-        for page in &copy.pages {
-            let slots = life.arenas.get(&copy.arena).map(|arena| &arena.slots);
-            let cells = slots
-                .and_then(|slots| slots.get(&page.slot))
-                .copied()
-                .unwrap_or_default();
-            let filled = usize::from(page.filled.min(PAGE_SIZE));
-            checksums.push(checksum(&cells[..filled]));
-            let held = held(life, page.page);
-            let kept = held.as_ref().is_some_and(|holder| {
-                matches!(holder.state, PageState::Granted | PageState::Quarantined(_))
-                    && holder.writes > 0
-            });
-            notes.check("H-3", kept, || {
-                format!(
-                    "a copy writes page {}, which nobody keeps for it",
-                    page.page.index()
-                )
-            });
-            let tag = held.and_then(|holder| holder.tag).map(|tag| tag.stated());
-            notes.tell(|| {
-                let (to, whose) = (page.page.index(), show(&cells[..filled]));
-                let tag = tag.map_or("no tag".into(), |tag| format!("tag {}", tag.0));
-                format!("  {whose} is now in D{d}'s page {to} ({tag})")
-            });
-            let target = life.memory.entry(page.page).or_default();
-            let slice = &mut target.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
-            for (slot, cell) in cells.iter().enumerate().take(filled) {
-                (slice.cells[slot], slice.under[slot]) = (*cell, tag);
-            }
-        }
+        let checksums = match copy.arena {
+            Some(arena) => copy_out(life, d, &copy, arena, notes),
+            None => check_in_place(life, &copy, notes),
+        };
         let (handoff, rank, batch) = (copy.handoff, copy.rank, copy.batch);
         let checksums = Some(checksums);
         let event = decode::Event::Copied {
@@ -178,6 +170,55 @@ impl<J: Decisions> World<J> {
             .retain(|submission, _| !gone.contains(submission));
         self.tell_prefill(state, p, prefill::Event::Detached { arena }, notes);
     }
+}
+
+/// Pages of a batch move from the arena to the pages that were granted for them.
+fn copy_out<J: Decisions>(
+    life: &mut DecodeLife<J>,
+    d: usize,
+    copy: &CopyInFlight,
+    arena: ArenaId,
+    notes: &mut Notes,
+) -> Vec<u32> {
+    let mut checksums = Vec::new();
+    for page in &copy.pages {
+        let slots = life.arenas.get(&arena).map(|arena| &arena.slots);
+        let cells = slots
+            .and_then(|slots| slots.get(&page.slot))
+            .copied()
+            .unwrap_or_default();
+        let filled = usize::from(page.filled.min(PAGE_SIZE));
+        checksums.push(checksum(&cells[..filled]));
+        let held = held(life, page.page);
+        properties::of_copied(page.page, held.as_ref(), notes);
+        let tag = held.and_then(|holder| holder.tag).map(|tag| tag.stated());
+        notes.tell(|| {
+            let (to, whose) = (page.page.index(), show(&cells[..filled]));
+            let tag = tag.map_or("no tag".into(), |tag| format!("tag {}", tag.0));
+            format!("  {whose} is now in D{d}'s page {to} ({tag})")
+        });
+        let target = life.memory.entry(page.page).or_default();
+        let slice = &mut target.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
+        for (slot, cell) in cells.iter().enumerate().take(filled) {
+            (slice.cells[slot], slice.under[slot]) = (*cell, tag);
+        }
+    }
+    checksums
+}
+
+/// Direct mode: what lies in the granted pages.
+fn check_in_place<J: Decisions>(
+    life: &DecodeLife<J>,
+    copy: &CopyInFlight,
+    notes: &mut Notes,
+) -> Vec<u32> {
+    let mut checksum_of = |page: &decode::CopyPage| {
+        properties::of_checked(page.page, held(life, page.page).as_ref(), notes);
+        let memory = life.memory.get(&page.page).copied().unwrap_or_default();
+        let slice = &memory.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
+        checksum(&slice.cells[..usize::from(page.filled.min(PAGE_SIZE))])
+    };
+    copy.pages.iter().map(&mut checksum_of).collect()
 }
 
 /// Everything known about a page of D's.

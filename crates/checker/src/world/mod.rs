@@ -28,7 +28,7 @@ pub use state::{
 use crate::encode::Canonical;
 use crate::model::{Model, Notes};
 use crate::properties;
-use crate::scenario::{Prompt, Setup};
+use crate::scenario::{Mode, Prompt, Setup};
 use handoff::decode::Decode;
 use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
@@ -178,6 +178,10 @@ impl<J: Decisions> World<J> {
         let mut config = handoff::decode::Config {
             max_batch_pages: setup.batch_pages,
             max_drops: setup.max_drops,
+            mode: match setup.mode {
+                Mode::Landing => handoff::decode::Mode::Landing,
+                Mode::Direct => handoff::decode::Mode::Direct,
+            },
             ..handoff::decode::Config::for_pool(pages, setup.context, [4; 32])
         };
         if setup.pages_per_peer > 0 {

@@ -205,8 +205,10 @@ impl<J: Decisions> World<J> {
         let life = Arc::make_mut(&mut state.prefills[p]);
         let writer = life.epoch;
         let machine = life.machine.as_ref();
-        let handoff = machine
-            .and_then(|machine| machine.ask(|machine| machine.handoff_of_for_checker(submission)));
+        let manifest = machine.and_then(|machine| {
+            machine.ask(|machine| machine.submission_for_checker(submission).cloned())
+        });
+        let handoff = manifest.as_ref().map(|manifest| manifest.handoff);
         life.unreported.insert(submission, (handoff, rank));
         for page in pages {
             notes.tell(|| {
@@ -219,22 +221,20 @@ impl<J: Decisions> World<J> {
                 )
             });
             let (slot, source, filled) = (page.slot, page.page, page.filled);
-            let state_ = FlightState::Flying;
-            let at = state.flights.len();
-            state.flights.insert(
-                at,
-                Flight {
-                    writer,
-                    rank,
-                    submission,
-                    handoff,
-                    arena,
-                    slot,
-                    source,
-                    filled,
-                    state: state_,
-                },
-            );
+            let mut stated = manifest.iter().flat_map(|manifest| &manifest.pages);
+            let tag = stated.find(|page| page.slot == slot).map(|page| page.tag);
+            state.flights.push(Flight {
+                writer,
+                rank,
+                submission,
+                handoff,
+                tag,
+                arena,
+                slot,
+                source,
+                filled,
+                state: FlightState::Flying,
+            });
         }
     }
 

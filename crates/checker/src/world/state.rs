@@ -160,7 +160,7 @@ pub struct Arena {
     pub slots: BTreeMap<u32, Cells>,
 }
 
-/// A batch that is being copied out of an arena.
+/// A batch that is being copied out of an arena, or checked where it lies.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize)]
 pub struct CopyInFlight {
     /// The handoff.
@@ -169,8 +169,8 @@ pub struct CopyInFlight {
     pub rank: u16,
     /// The batch.
     pub batch: u32,
-    /// From where.
-    pub arena: ArenaId,
+    /// From where; in direct mode from nowhere: what lies in the pages is checked there.
+    pub arena: Option<ArenaId>,
     /// Its pages.
     pub pages: Vec<decode::CopyPage>,
 }
@@ -206,9 +206,11 @@ pub struct Flight {
     pub submission: SubmissionId,
     /// The handoff that it is for.
     pub handoff: Option<HandoffId>,
-    /// Where to.
+    /// The grant that it is for.
+    pub tag: Option<StatedTag>,
+    /// Where to; in direct mode the endpoint through which it goes.
     pub arena: ArenaId,
-    /// Which slot.
+    /// Which slot; in direct mode which page of D's.
     pub slot: u32,
     /// From where.
     pub source: PageId,

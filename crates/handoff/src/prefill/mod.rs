@@ -17,7 +17,9 @@ pub use event::{Effect, Event, SendPage, Timer};
 
 use crate::id::{JobKey, LastId, SubmissionKey};
 use crate::prefix::PrefixIndex;
-use crate::{AttemptId, Capacity, Conn, Decisions, Hello, OfferId, Role, Spec};
+use crate::{
+    AttemptId, Capacity, Conn, Decisions, Hello, Manifest, OfferId, Role, Spec, SubmissionId,
+};
 use pages::{Counts, Epoch, Misuse, Pool, Sound, VerifyFault};
 use serde::Serialize;
 use state::{Attempt, Job, Peer, Submission};
@@ -253,10 +255,10 @@ impl<J: Decisions> Prefill<J> {
 /// For checkers only: copies a whole world. Nothing in the product calls it.
 #[doc(hidden)]
 impl<J: Decisions> Prefill<J> {
-    /// For which handoff a submission is, while it is known here.
-    pub fn handoff_of_for_checker(&self, submission: crate::SubmissionId) -> Option<crate::HandoffId> {
+    /// What a submission is about, while it is known here.
+    pub fn submission_for_checker(&self, submission: SubmissionId) -> Option<&Manifest> {
         let sent = self.submissions.get(&SubmissionKey(submission.n))?;
-        Some(sent.manifest.handoff)
+        Some(&sent.manifest)
     }
 
     pub fn fork_for_checker(&mut self) -> Self {
