@@ -296,11 +296,14 @@ impl<J: Decisions> Ledger<J> {
 
     pub fn end(&mut self, op: u64) -> Result<(), Misuse> {
         let operation = self.ops.remove(&OpNo(op)).ok_or(Misuse::UnknownOp(op))?;
+        // Both are at least 1 under sound decisions; a laboratory's ledger may have freed the page.
         for page in &operation.reads {
-            self.records[page.index()].reads -= 1;
+            let reads = &mut self.records[page.index()].reads;
+            *reads = reads.saturating_sub(1);
         }
         for page in &operation.writes {
-            self.records[page.index()].writes -= 1;
+            let writes = &mut self.records[page.index()].writes;
+            *writes = writes.saturating_sub(1);
         }
         for page in operation.reads.into_iter().chain(operation.writes) {
             self.settle(page);

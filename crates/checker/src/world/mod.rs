@@ -96,12 +96,14 @@ impl<J: Decisions> World<J> {
         }
     }
 
-    /// The first prompt that is computed from this spec.
+    /// The first prompt that is computed from this spec, or of which it is a beginning.
     fn prompt_of(&self, spec: &Spec) -> Option<usize> {
-        let same = |prompt: &Prompt| {
-            prompt.tokens == spec.tokens && Domain::new(prompt.domain) == spec.domain
-        };
-        self.setup.prompts.iter().position(same)
+        let of = |prompt: &Prompt| Domain::new(prompt.domain) == spec.domain;
+        let prompts = &self.setup.prompts;
+        let whole = |prompt: &Prompt| of(prompt) && prompt.tokens == spec.tokens;
+        let begins = |prompt: &Prompt| of(prompt) && prompt.tokens.starts_with(&spec.tokens);
+        let found = prompts.iter().position(whole);
+        found.or_else(|| prompts.iter().position(begins))
     }
 
     /// By what a client knows its own answer: the first prompt that is the same as its own.

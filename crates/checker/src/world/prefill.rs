@@ -136,7 +136,10 @@ impl<J: Decisions> World<J> {
                 self.submit(state, p, submission, arena, rank, &pages, notes);
             }
             Effect::Compute {
-                offer, from, to, ..
+                offer,
+                from,
+                to,
+                last,
             } => {
                 properties::of_compute(life, offer, notes);
                 let prompt = life.machine.as_ref().and_then(|machine| {
@@ -149,6 +152,7 @@ impl<J: Decisions> World<J> {
                     tokens,
                     prompt,
                     pages,
+                    last,
                 });
             }
             Effect::Admitted {

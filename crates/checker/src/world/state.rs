@@ -101,6 +101,8 @@ pub struct Chunk {
     pub prompt: usize,
     /// Pages of the job.
     pub pages: Vec<PageId>,
+    /// Whether it ends with the last token of what P computes.
+    pub last: bool,
 }
 
 /// One life of one decode worker.

@@ -61,7 +61,11 @@ impl<J: Decisions> World<J> {
         };
         properties::of_chunk_reading(self, life, &chunk, notes);
         let (from, to) = (chunk.tokens.0 as usize, chunk.tokens.1 as usize);
-        let count = self.setup.prompts[chunk.prompt].tokens.len();
+        let count = if chunk.last {
+            to // which is less than the prompt has, if somebody has cut it
+        } else {
+            self.setup.prompts[chunk.prompt].tokens.len()
+        };
         for position in from..to {
             let Some(page) = chunk.pages.get(position / SIZE) else {
                 break;
@@ -78,7 +82,7 @@ impl<J: Decisions> World<J> {
                 notes.tell(|| format!("  P{p}'s page {} holds {}", page.index(), show(&cells)));
             }
         }
-        let first = (to == count).then(|| vec![chunk.prompt as u8]);
+        let first = chunk.last.then(|| vec![chunk.prompt as u8]);
         let offer = chunk.offer;
         let event = prefill::Event::ChunkEnd {
             offer,
