@@ -41,6 +41,8 @@ pub enum Command {
         #[command(subcommand)]
         command: CertsCommand,
     },
+    /// Ask running servers (SGLang, vLLM, llama.cpp, Cofferdam): is this fleet safe to promote?
+    Gate(Box<crate::gate::args::Gate>),
     /// Fetch and verify the default weights, and print where they are.
     Pull,
     /// Print the version.

@@ -4,7 +4,7 @@ use crate::args::{CertsCommand, Command, Common, Part};
 use crate::config::{self, Wrong};
 use crate::exit::{Exit, Failure};
 use crate::supervisor::report::{Refused, Report};
-use crate::{lifeline, logs, parts, serve};
+use crate::{gate, lifeline, logs, parts, serve};
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -22,7 +22,7 @@ pub fn main() -> ExitCode {
         Err(Wrong::File(failure)) => Err(failure),
     };
     match done {
-        Ok(()) => Exit::Good.into(),
+        Ok(exit) => exit.into(),
         Err(failure) => {
             eprintln!("error: {failure}");
             failure.exit.into()
@@ -30,8 +30,9 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<(), Failure> {
-    match command {
+fn run(command: Command) -> Result<Exit, Failure> {
+    let done = match command {
+        Command::Gate(it) => return gate::run(&it), // its exit code is its verdict
         Command::Serve(it) => serve::run(it),
         Command::Prefill(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
             parts::prefill(it, weights)
@@ -53,7 +54,8 @@ fn run(command: Command) -> Result<(), Failure> {
             println!("cofferdam {}", env!("CARGO_PKG_VERSION"));
             Ok(())
         }
-    }
+    };
+    done.map(|()| Exit::Good)
 }
 
 /// Runs a part; if it fails, its supervisor is told why.

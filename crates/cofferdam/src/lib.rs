@@ -6,6 +6,7 @@
 //!                                 └─ cofferdam gateway   (one process, started last)
 //! ```
 //!
+//! [`gate`] asks running servers, ours or others', whether a fleet is safe.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
@@ -15,6 +16,7 @@ pub mod args;
 mod commands;
 pub mod config;
 pub mod exit;
+pub mod gate;
 pub mod lifeline;
 mod logs;
 pub mod parts;

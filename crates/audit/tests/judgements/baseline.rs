@@ -46,7 +46,8 @@ fn nothing_changed_holds() {
 
 #[test]
 fn every_change_is_named_with_both_figures() {
-    let cases: [(&str, fn(&mut Node)); 7] = [
+    type Change = fn(&mut Node);
+    let cases: [(&str, Change); 7] = [
         ("pool of dp 0: 1,400,000 -> 1,568,000 (+12 %)", |it| {
             it.ranks = Ok(vec![rank("dp 0", 1_568_000)]);
         }),

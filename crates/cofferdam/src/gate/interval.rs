@@ -1,0 +1,215 @@
+//! `--interval`: reads again and again, serves the last verdicts as gauges, and says what changed.
+//!
+//! A pool that shrinks under a live server is a violation at the next reading, for two reasons:
+//! it may no longer hold the context, and it is no longer what was accepted (the baseline, or else
+//! the first reading).
+
+use super::args::Gate;
+use super::plan::Plan;
+use super::{exit, judged, now, read};
+use crate::exit::{Exit, Failure};
+use crate::stop::Stop;
+use anyhow::Context;
+use audit::baseline::Baseline;
+use audit::finding::{Answer, Subject};
+use audit::output;
+use audit::Report;
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::sync::{Arc, RwLock};
+use std::time::Duration;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Semaphore;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+/// Scrapers that are answered at once.
+const SCRAPERS_MAX: usize = 16;
+/// Bytes of a scraper's request that are read.
+const REQUEST_BYTES_MAX: usize = 8 << 10;
+/// What a scraper may take to ask and to be answered.
+const SCRAPE_TIME_MAX: Duration = Duration::from_secs(10);
+
+/// What scrapers are given.
+type Page = Arc<RwLock<String>>;
+
+pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit, Failure> {
+    let mut stop = Stop::new()?;
+    let listener = TcpListener::bind(gate.listen).await;
+    let listener = listener.with_context(|| format!("--listen {}", gate.listen));
+    let listener = listener.map_err(Failure::usage)?;
+    let address = listener.local_addr().map_or(gate.listen, |it| it);
+    eprintln!("gauges: http://{address}/metrics");
+    let page = Page::default();
+    let serving = tokio::spawn(serve(listener, page.clone()));
+    let mut ticks = interval(every);
+    ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let mut state = State::new(&plan);
+    loop {
+        tokio::select! {
+            () = stop.next() => break,
+            _ = ticks.tick() => {}
+        }
+        let subjects = tokio::select! {
+            () = stop.next() => break,
+            subjects = read::all(&plan) => subjects?,
+        };
+        let report = judged(&plan, subjects, state.baseline.as_ref(), now());
+        state.note(gate, &plan, report, &page)?;
+    }
+    serving.abort();
+    // The last verdict is the answer, as without --interval.
+    Ok(state.last.as_ref().map_or(Exit::Unreachable, exit))
+}
+
+/// The answers to remember, by check, subject and advisory.
+type Answers = BTreeMap<(&'static str, Subject, Option<String>), (Answer, String)>;
+
+struct State {
+    /// The accepted state: the file, or else the first reading.
+    baseline: Option<Baseline>,
+    last: Option<Report>,
+    answers: Answers,
+    reads: u64,
+    changes: u64,
+    /// When each finding was last known to hold or to be violated.
+    known: BTreeMap<(&'static str, Subject, Option<String>), (Answer, u64)>,
+}
+
+impl State {
+    fn new(plan: &Plan) -> State {
+        State {
+            baseline: plan.baseline.clone(),
+            last: None,
+            answers: Answers::new(),
+            reads: 0,
+            changes: 0,
+            known: BTreeMap::new(),
+        }
+    }
+
+    fn note(&mut self, gate: &Gate, plan: &Plan, report: Report, page: &Page) -> Result<(), Failure> {
+        self.reads += 1;
+        let answers: Answers = report
+            .findings
+            .iter()
+            .map(|it| {
+                let key = (it.check.id, it.subject.clone(), it.advisory.clone());
+                (key, (it.answer, it.says.clone()))
+            })
+            .collect();
+        for (key, (answer, _)) in &answers {
+            if *answer != Answer::Unknown {
+                self.known.insert(key.clone(), (*answer, report.at));
+            }
+        }
+        let changed = differences(&self.answers, &answers);
+        match self.last {
+            None => super::write(gate, plan, &report)?,
+            Some(_) if changed.is_empty() => {}
+            Some(_) => {
+                self.changes += 1;
+                super::write(gate, plan, &report)?;
+                let at = audit::date::rfc3339(report.at);
+                changed.iter().for_each(|line| eprintln!("{at} {line}"));
+            }
+        }
+        if self.baseline.is_none() {
+            self.baseline = Some(Baseline::of(&report.subjects, report.at));
+        }
+        self.answers = answers;
+        *page.write().unwrap_or_else(|it| it.into_inner()) = self.page(&report);
+        self.last = Some(report);
+        Ok(())
+    }
+
+    /// Gauges of the report, and of this loop.
+    fn page(&self, report: &Report) -> String {
+        let mut text = output::prometheus(report);
+        let mut counter = |name: &str, help: &str, value: u64| {
+            let _ = writeln!(text, "# HELP cofferdam_gate_{name} {help}");
+            let _ = writeln!(text, "# TYPE cofferdam_gate_{name} counter");
+            let _ = writeln!(text, "cofferdam_gate_{name} {value}");
+        };
+        counter("reads_total", "Times that all nodes were read.", self.reads);
+        counter("changes_total", "Readings that changed an answer.", self.changes);
+        let metric = "cofferdam_gate_last_known";
+        let _ = writeln!(text, "# HELP {metric} The last answer that was known: 1 holds, 0 violated.");
+        let _ = writeln!(text, "# TYPE {metric} gauge");
+        for ((check, subject, advisory), (answer, _)) in &self.known {
+            let value = u8::from(*answer == Answer::Holds);
+            let labels = output::prometheus_labels(&[
+                ("check", check),
+                ("subject", subject.name()),
+                ("kind", subject.kind()),
+                ("advisory", advisory.as_deref().unwrap_or("")),
+            ]);
+            let _ = writeln!(text, "{metric}{labels} {value}");
+        }
+        text
+    }
+}
+
+/// What is answered otherwise than before, or in other words.
+fn differences(before: &Answers, after: &Answers) -> Vec<String> {
+    let name = |(check, subject, advisory): &(&str, Subject, Option<String>)| {
+        let advisory = advisory.as_ref().map(|id| format!(" {id}")).unwrap_or_default();
+        format!("{check}{advisory} {}", subject.name())
+    };
+    let mut lines = Vec::new();
+    for (key, (answer, says)) in after {
+        match before.get(key) {
+            Some((was, said)) if was == answer && said == says => {}
+            Some((was, _)) => lines.push(format!("{}: {was} -> {answer}: {says}", name(key))),
+            None => lines.push(format!("{}: {answer}: {says}", name(key))),
+        }
+    }
+    for key in before.keys().filter(|key| !after.contains_key(*key)) {
+        lines.push(format!("{}: asked no more", name(key)));
+    }
+    lines
+}
+
+/// Answers `GET /metrics` with the last page, and everything else with 404.
+async fn serve(listener: TcpListener, page: Page) {
+    let places = Arc::new(Semaphore::new(SCRAPERS_MAX));
+    loop {
+        let Ok(place) = places.clone().acquire_owned().await else {
+            return; // never closed
+        };
+        let Ok((socket, _)) = listener.accept().await else {
+            // Too many open files, most likely: others must close theirs first.
+            tokio::time::sleep(Duration::from_millis(100)).await;
+            continue;
+        };
+        let page = page.clone();
+        tokio::spawn(async move {
+            let _ = timeout(SCRAPE_TIME_MAX, scrape(socket, page)).await;
+            drop(place);
+        });
+    }
+}
+
+async fn scrape(mut socket: TcpStream, page: Page) -> std::io::Result<()> {
+    let mut request = Vec::new();
+    while !request.windows(4).any(|it| it == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
+        if socket.read_buf(&mut request).await? == 0 {
+            return Ok(());
+        }
+    }
+    let text = page.read().unwrap_or_else(|it| it.into_inner()).clone();
+    let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
+    let (status, body) = match wanted.iter().any(|it| request.starts_with(it)) {
+        true if text.is_empty() => ("503 Service Unavailable", "not read yet\n".to_owned()),
+        true => ("200 OK", text),
+        false => ("404 Not Found", "GET /metrics\n".to_owned()),
+    };
+    let head = format!(
+        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\
+         connection: close\r\n\r\n",
+        body.len()
+    );
+    socket.write_all(head.as_bytes()).await?;
+    socket.write_all(body.as_bytes()).await?;
+    socket.shutdown().await
+}

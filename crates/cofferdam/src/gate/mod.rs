@@ -1,0 +1,126 @@
+//! `cofferdam gate`: is this fleet safe to promote?
+//!
+//! [`args`] and the fleet file become a [`plan`]; [`read`] asks every node; `audit` judges. With
+//! `--interval` the [`interval`] module does so again and again.
+
+pub mod args;
+mod interval;
+mod plan;
+mod pools;
+mod read;
+
+use crate::exit::{Exit, Failure};
+use anyhow::{Context, anyhow};
+use args::{Format, Gate};
+use audit::baseline::Baseline;
+use audit::date::Date;
+use audit::judge::{Rules, Subjects};
+use audit::output::{self, Style};
+use audit::{Report, check};
+use plan::Plan;
+use std::io::{IsTerminal, Write};
+use std::path::Path;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Runs it; the exit code is the verdict's.
+pub(crate) fn run(gate: &Gate) -> Result<Exit, Failure> {
+    if gate.list {
+        return say(&output::list());
+    }
+    if let Some(id) = &gate.explain {
+        let check = check::find(id);
+        let no_such = || Failure::usage(anyhow!("no check is called {id:?}; --list names all"));
+        return say(&output::explain(check.ok_or_else(no_such)?, style()));
+    }
+    let plan = Plan::new(gate)?;
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .context("cannot start")
+        .map_err(Failure::found)?;
+    if let Some(every) = gate.interval {
+        return runtime.block_on(interval::run(gate, plan, every));
+    }
+    let subjects = runtime.block_on(read::all(&plan))?;
+    let now = now();
+    let report = judged(&plan, subjects, plan.baseline.as_ref(), now);
+    write(gate, &plan, &report)?;
+    Ok(exit(&report))
+}
+
+/// Seconds since 1970.
+fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
+}
+
+fn judged(plan: &Plan, subjects: Subjects, baseline: Option<&Baseline>, now: u64) -> Report {
+    let rules = Rules {
+        context: plan.context,
+        headroom: plan.headroom,
+        today: Date::of_unix(now),
+        table: &plan.table,
+        baseline,
+    };
+    Report::new(subjects, &rules, &plan.allow, plan.strict, now)
+}
+
+fn exit(report: &Report) -> Exit {
+    match report.verdict().exit_code() {
+        0 => Exit::Good,
+        code => Exit::from_number(code),
+    }
+}
+
+fn style() -> Style {
+    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
+    Style {
+        colour,
+        ..Style::default()
+    }
+}
+
+fn shown(format: Format, plan: &Plan, report: &Report, style: Style) -> String {
+    match format {
+        Format::Table => output::table(report, style),
+        Format::Json => format!("{:#}\n", output::json(report)),
+        Format::Sarif => format!("{:#}\n", output::sarif(report, plan.artifact.as_deref())),
+        Format::Junit => output::junit(report),
+        Format::Prometheus => output::prometheus(report),
+    }
+}
+
+/// Prints the report, and writes what else was asked for.
+fn write(gate: &Gate, plan: &Plan, report: &Report) -> Result<(), Failure> {
+    if let Some(path) = &gate.save {
+        let baseline = Baseline::of(&report.subjects, report.at).to_json();
+        replace(path, &baseline)?;
+    }
+    for wanted in &gate.report {
+        let text = shown(wanted.format, plan, report, Style::default());
+        replace(&wanted.file, &text)?;
+    }
+    say(&shown(gate.format, plan, report, style())).map(|_| ())
+}
+
+fn say(text: &str) -> Result<Exit, Failure> {
+    let said = std::io::stdout().write_all(text.as_bytes());
+    match said {
+        // `gate | head` has seen enough; the verdict stands in the exit code.
+        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Good),
+        said => said.map(|()| Exit::Good).context("standard output").map_err(Failure::found),
+    }
+}
+
+/// Writes a file whole or not at all: who reads it never sees half of it.
+fn replace(path: &Path, text: &str) -> Result<(), Failure> {
+    let write = || -> anyhow::Result<()> {
+        let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
+        let mut file = tempfile::NamedTempFile::new_in(parent.unwrap_or(Path::new(".")))?;
+        file.write_all(text.as_bytes())?;
+        file.persist(path)?;
+        Ok(())
+    };
+    let written = write().with_context(|| format!("cannot write {}", path.display()));
+    written.map_err(Failure::usage)
+}
