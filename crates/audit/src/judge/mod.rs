@@ -158,8 +158,17 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
 /// A node without a counterpart is not judged as a pair, which must not look like a pass.
 fn pair_complete(place: usize, subjects: &Subjects) -> Option<Finding> {
     let member = &subjects.members[place];
+    let check = &crate::check::PAIR_COMPLETE;
     if !member.hands_over() {
-        return None;
+        // Nobody says what it does: it may hand over.
+        let why = member
+            .node
+            .role
+            .as_ref()
+            .err()
+            .filter(|_| member.stated.is_none())?;
+        let says = format!("whether it hands over is not known ({why}): name its role");
+        return Some(Finding::new(check, member.subject(), Answer::Unknown, says));
     }
     let mut others = 0;
     for group in &subjects.groups {
@@ -180,7 +189,6 @@ fn pair_complete(place: usize, subjects: &Subjects) -> Option<Finding> {
             format!("compared with {others} counterpart(s)"),
         ),
     };
-    let check = &crate::check::PAIR_COMPLETE;
     Some(Finding::new(check, member.subject(), answer, says))
 }
 

@@ -85,7 +85,7 @@ fn head(report: &Report, style: Style) -> String {
     );
     let headroom = report.headroom;
     let about = format!(
-        "{} node(s) read at {}; headroom {} ({} where the engine refuses to start below its \
+        "{} node(s) read at {}; headroom {:?} ({:?} where the engine refuses to start below its \
          context); advisories of {}{}",
         report.subjects.members.len(),
         rfc3339(report.at),

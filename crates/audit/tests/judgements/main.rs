@@ -294,6 +294,16 @@ fn a_node_without_counterpart_is_not_a_pass() {
 }
 
 #[test]
+fn a_log_that_does_not_say_its_role_is_not_taken_for_a_lone_server() {
+    let (mut node, _) = good_pair();
+    node.role = Err(not_reported());
+    let mut reading = reading(Stated::Server, node);
+    reading.stated = None;
+    let found = report(fleet(vec![reading]));
+    assert_eq!(answer(&found, "pair-complete"), Answer::Unknown);
+}
+
+#[test]
 fn only_nodes_of_one_group_are_compared() {
     let (p0, d0) = good_pair();
     let small = |name, role| sglang(name, "0.5.23", role, 700_000, 524_288);

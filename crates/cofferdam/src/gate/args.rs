@@ -27,7 +27,12 @@ pub struct Gate {
     #[arg(long, value_name = "[ROLE=]FILE", num_args = 1..)]
     pub log: Vec<LogArg>,
     /// Fleet file (TOML): nodes, keys, groups, other pools
-    #[arg(id = "fleet-file", long = "config", value_name = "FILE", env = "COFFERDAM_GATE_CONFIG")]
+    #[arg(
+        id = "fleet-file",
+        long = "config",
+        value_name = "FILE",
+        env = "COFFERDAM_GATE_CONFIG"
+    )]
     pub fleet: Option<PathBuf>,
     /// What `kubectl get endpointslices -o json` printed (or services, pods); `-` is standard input
     #[arg(long, value_name = "FILE")]
@@ -98,7 +103,12 @@ pub struct Gate {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub interval: Option<Duration>,
     /// Where --interval serves its gauges for Prometheus
-    #[arg(long, value_name = "ADDRESS", requires = "interval", default_value = "127.0.0.1:9464")]
+    #[arg(
+        long,
+        value_name = "ADDRESS",
+        requires = "interval",
+        default_value = "127.0.0.1:9464"
+    )]
     pub listen: SocketAddr,
     /// List all checks and end
     #[arg(long)]
@@ -159,7 +169,10 @@ impl FromStr for LogArg {
     fn from_str(text: &str) -> Result<LogArg, String> {
         let roles = [Stated::Prefill, Stated::Decode, Stated::Server];
         for role in roles {
-            if let Some(file) = text.strip_prefix(role.word()).and_then(|it| it.strip_prefix('=')) {
+            if let Some(file) = text
+                .strip_prefix(role.word())
+                .and_then(|it| it.strip_prefix('='))
+            {
                 let (role, file) = (Some(role), file.into());
                 return Ok(LogArg { role, file });
             }
@@ -181,7 +194,9 @@ fn duration(text: &str) -> Result<Duration, String> {
         "h" => 3_600_000,
         _ => return Err(wrong()),
     };
-    let millis = number.checked_mul(unit).filter(|it| (1..=86_400_000).contains(it));
+    let millis = number
+        .checked_mul(unit)
+        .filter(|it| (1..=86_400_000).contains(it));
     millis.map(Duration::from_millis).ok_or_else(wrong)
 }
 
@@ -193,7 +208,16 @@ mod tests {
     fn times_have_a_unit() {
         assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
         assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
-        for text in ["5", "", "s", "0s", "-1s", "25h", "1d", "99999999999999999999s"] {
+        for text in [
+            "5",
+            "",
+            "s",
+            "0s",
+            "-1s",
+            "25h",
+            "1d",
+            "99999999999999999999s",
+        ] {
             assert!(duration(text).is_err(), "{text}");
         }
     }
@@ -201,7 +225,10 @@ mod tests {
     #[test]
     fn logs_may_have_a_role() {
         let log: LogArg = "decode=a=b.log".parse().unwrap();
-        assert_eq!((log.role, log.file), (Some(Stated::Decode), "a=b.log".into()));
+        assert_eq!(
+            (log.role, log.file),
+            (Some(Stated::Decode), "a=b.log".into())
+        );
         let log: LogArg = "decoder=a.log".parse().unwrap();
         assert_eq!((log.role, log.file), (None, "decoder=a.log".into()));
     }

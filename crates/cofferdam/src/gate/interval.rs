@@ -10,10 +10,10 @@ use super::{exit, judged, now, read};
 use crate::exit::{Exit, Failure};
 use crate::stop::Stop;
 use anyhow::Context;
+use audit::Report;
 use audit::baseline::Baseline;
 use audit::finding::{Answer, Subject};
 use audit::output;
-use audit::Report;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::sync::{Arc, RwLock};
@@ -88,7 +88,13 @@ impl State {
         }
     }
 
-    fn note(&mut self, gate: &Gate, plan: &Plan, report: Report, page: &Page) -> Result<(), Failure> {
+    fn note(
+        &mut self,
+        gate: &Gate,
+        plan: &Plan,
+        report: Report,
+        page: &Page,
+    ) -> Result<(), Failure> {
         self.reads += 1;
         let answers: Answers = report
             .findings
@@ -132,9 +138,16 @@ impl State {
             let _ = writeln!(text, "cofferdam_gate_{name} {value}");
         };
         counter("reads_total", "Times that all nodes were read.", self.reads);
-        counter("changes_total", "Readings that changed an answer.", self.changes);
+        counter(
+            "changes_total",
+            "Readings that changed an answer.",
+            self.changes,
+        );
         let metric = "cofferdam_gate_last_known";
-        let _ = writeln!(text, "# HELP {metric} The last answer that was known: 1 holds, 0 violated.");
+        let _ = writeln!(
+            text,
+            "# HELP {metric} The last answer that was known: 1 holds, 0 violated."
+        );
         let _ = writeln!(text, "# TYPE {metric} gauge");
         for ((check, subject, advisory), (answer, _)) in &self.known {
             let value = u8::from(*answer == Answer::Holds);
@@ -153,7 +166,10 @@ impl State {
 /// What is answered otherwise than before, or in other words.
 fn differences(before: &Answers, after: &Answers) -> Vec<String> {
     let name = |(check, subject, advisory): &(&str, Subject, Option<String>)| {
-        let advisory = advisory.as_ref().map(|id| format!(" {id}")).unwrap_or_default();
+        let advisory = advisory
+            .as_ref()
+            .map(|id| format!(" {id}"))
+            .unwrap_or_default();
         format!("{check}{advisory} {}", subject.name())
     };
     let mut lines = Vec::new();

@@ -51,7 +51,9 @@ pub(crate) fn run(gate: &Gate) -> Result<Exit, Failure> {
 
 /// Seconds since 1970.
 fn now() -> u64 {
-    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |it| it.as_secs())
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .map_or(0, |it| it.as_secs())
 }
 
 fn judged(plan: &Plan, subjects: Subjects, baseline: Option<&Baseline>, now: u64) -> Report {
@@ -108,7 +110,10 @@ fn say(text: &str) -> Result<Exit, Failure> {
     match said {
         // `gate | head` has seen enough; the verdict stands in the exit code.
         Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Good),
-        said => said.map(|()| Exit::Good).context("standard output").map_err(Failure::found),
+        said => said
+            .map(|()| Exit::Good)
+            .context("standard output")
+            .map_err(Failure::found),
     }
 }
 

@@ -6,7 +6,9 @@ use anyhow::{Context, anyhow, ensure};
 use audit::Allow;
 use audit::advisories::Table;
 use audit::baseline::Baseline;
-use audit::config::{self, Access, AmountEntry, ConfigError, FleetFile, GroupEntry, PoolEntry, Secret};
+use audit::config::{
+    self, Access, AmountEntry, ConfigError, FleetFile, GroupEntry, PoolEntry, Secret,
+};
 use audit::endpoints;
 use audit::judge::{Headroom, Stated};
 use std::collections::BTreeSet;
@@ -67,8 +69,15 @@ impl Plan {
             Some(path) => fleet_file(path)?,
             None => FleetFile::default(),
         };
-        let base = gate.fleet.as_deref().and_then(Path::parent).map(Path::to_owned);
-        let beside = |name: &str| base.as_ref().map_or(PathBuf::from(name), |it| it.join(name));
+        let base = gate
+            .fleet
+            .as_deref()
+            .and_then(Path::parent)
+            .map(Path::to_owned);
+        let beside = |name: &str| {
+            base.as_ref()
+                .map_or(PathBuf::from(name), |it| it.join(name))
+        };
         let defaults = access(gate).or(&relative(&file.defaults, &beside));
         let mut targets = from_flags(gate, &defaults);
         from_file(&file, &defaults, &beside, &mut targets)?;
@@ -83,7 +92,10 @@ impl Plan {
             gate.interval.is_none() || !targets.iter().any(reads_stdin),
             "--interval reads again and again, which standard input (-) cannot"
         );
-        let table = gate.advisories.clone().or(file.advisories.as_deref().map(&beside));
+        let table = gate
+            .advisories
+            .clone()
+            .or(file.advisories.as_deref().map(&beside));
         let since = gate.since.clone().or(file.since.as_deref().map(&beside));
         let millis = |file: Option<u64>, usual| Duration::from_millis(file.unwrap_or(usual));
         Ok(Plan {
@@ -91,7 +103,10 @@ impl Plan {
             allow: [gate.allow.clone(), file.allowed()?].concat(),
             table: table.map_or(Ok(Table::embedded()), |path| read_table(&path))?,
             baseline: since.map(|path| read_baseline(&path)).transpose()?,
-            headroom: gate.headroom.or(file.headroom).map_or(Headroom::default(), |it| it.headroom()),
+            headroom: gate
+                .headroom
+                .or(file.headroom)
+                .map_or(Headroom::default(), |it| it.headroom()),
             context: gate.context.max(file.context),
             strict: gate.strict || file.strict,
             timeout: gate.timeout.unwrap_or(millis(file.timeout_ms, TIMEOUT_MS)),
@@ -252,7 +267,10 @@ pub(super) fn is_stdin(file: &Path) -> bool {
 fn stdin(bytes_max: u64) -> anyhow::Result<Vec<u8>> {
     let mut bytes = Vec::new();
     let size = std::io::stdin().take(bytes_max + 1).read_to_end(&mut bytes);
-    ensure!(size.context("-")? as u64 <= bytes_max, "- is larger than {bytes_max} bytes");
+    ensure!(
+        size.context("-")? as u64 <= bytes_max,
+        "- is larger than {bytes_max} bytes"
+    );
     Ok(bytes)
 }
 
@@ -261,7 +279,11 @@ fn reads_stdin(target: &Target) -> bool {
 }
 
 fn unique(targets: &[Target]) -> anyhow::Result<()> {
-    ensure!(targets.len() <= config::NODES_MAX, "at most {} nodes", config::NODES_MAX);
+    ensure!(
+        targets.len() <= config::NODES_MAX,
+        "at most {} nodes",
+        config::NODES_MAX
+    );
     let stdin = targets.iter().filter(|it| reads_stdin(it)).count();
     ensure!(stdin <= 1, "standard input (-) can be read once");
     let mut names = BTreeSet::new();
@@ -279,7 +301,7 @@ fn pool(entry: &PoolEntry, beside: &dyn Fn(&str) -> PathBuf) -> PoolEntry {
         match amount {
             AmountEntry::Log { file, .. } => *file = beside(file).display().to_string(),
             AmountEntry::Json { access, .. } | AmountEntry::Metric { access, .. } => {
-                *access = Box::new(relative(access, beside));
+                **access = relative(access, beside);
             }
             AmountEntry::Constant { .. } => {}
         }

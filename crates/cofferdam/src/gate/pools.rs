@@ -69,7 +69,8 @@ async fn amount_of(entry: &AmountEntry, defaults: &Access, asker: &Asker) -> Amo
 
 fn in_json(url: &str, body: &[u8], field: &str) -> Result<Figure<u64>, String> {
     let doc = Doc::parse(url, body).map_err(|it| format!("{url}: {it}"))?;
-    doc.number(field, 1, AMOUNT_MAX).map_err(|it| it.to_string())
+    doc.number(field, 1, AMOUNT_MAX)
+        .map_err(|it| it.to_string())
 }
 
 fn in_metrics(url: &str, body: &[u8], metric: &str) -> Result<Figure<u64>, String> {
@@ -84,13 +85,18 @@ fn in_metrics(url: &str, body: &[u8], metric: &str) -> Result<Figure<u64>, Strin
     let found: Vec<&Sample> = metrics.of(name).filter(has).collect();
     let [sample] = found[..] else {
         let count = found.len();
-        return Err(format!("{url}: {count} series match {metric}: it must be one"));
+        return Err(format!(
+            "{url}: {count} series match {metric}: it must be one"
+        ));
     };
     let value: f64 = sample.value.parse().unwrap_or(f64::NAN);
     let is_whole = value.fract() == 0.0 && value >= 1.0 && value <= AMOUNT_MAX as f64;
     match is_whole {
         true => Ok(Figure::new(value as u64, metrics.source(metric.to_owned()))),
-        false => Err(format!("{url} {metric}: {} is no whole number from 1", sample.value)),
+        false => Err(format!(
+            "{url} {metric}: {} is no whole number from 1",
+            sample.value
+        )),
     }
 }
 
@@ -119,7 +125,13 @@ mod tests {
         let of = |metric| in_metrics("http://a/metrics", body, metric).map(|it| it.value);
         assert_eq!(of("pool_slots{pool=\"a\"}"), Ok(64));
         assert_eq!(of("pool_slots{pool = \"b\"}"), Ok(1000));
-        for wrong in ["pool_slots", "pool_slots{pool=\"c\"}", "none", "odd", "pool_slots{pool=a}"] {
+        for wrong in [
+            "pool_slots",
+            "pool_slots{pool=\"c\"}",
+            "none",
+            "odd",
+            "pool_slots{pool=a}",
+        ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }
@@ -128,8 +140,15 @@ mod tests {
     fn a_json_figure_is_a_whole_number() {
         let of = |body: &str| in_json("http://a", body.as_bytes(), "a.b[0]").map(|it| it.value);
         assert_eq!(of("{\"a\":{\"b\":[7]}}"), Ok(7));
-        for wrong in ["{\"a\":{\"b\":[\"7\"]}}", "{\"a\":{\"b\":[-7]}}", "{\"a\":{\"b\":[7.5]}}",
-            "{\"a\":{\"b\":[0]}}", "{\"a\":{}}", "<html>", "{\"a\":{\"b\":[1e400]}}"] {
+        for wrong in [
+            "{\"a\":{\"b\":[\"7\"]}}",
+            "{\"a\":{\"b\":[-7]}}",
+            "{\"a\":{\"b\":[7.5]}}",
+            "{\"a\":{\"b\":[0]}}",
+            "{\"a\":{}}",
+            "<html>",
+            "{\"a\":{\"b\":[1e400]}}",
+        ] {
             assert!(of(wrong).is_err(), "{wrong}");
         }
     }

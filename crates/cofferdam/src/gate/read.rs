@@ -116,26 +116,35 @@ impl Asker {
     }
 
     async fn pools(&self, plan: &Plan) -> Vec<audit::shared_pool::PoolReading> {
-        let read = plan.pools.iter().map(|entry| pools::read(entry, plan, self));
+        let read = plan
+            .pools
+            .iter()
+            .map(|entry| pools::read(entry, plan, self));
         futures::future::join_all(read).await
     }
 
     /// The body of one answer, or what came instead.
     pub(super) async fn body(&self, url: &str, access: &Access) -> Result<Vec<u8>, String> {
-        let target = self.target(url, url, access).map_err(|it| format!("{it:#}"))?;
+        let target = self
+            .target(url, url, access)
+            .map_err(|it| format!("{it:#}"))?;
         let (key, bytes) = (target.key.as_ref(), self.limits.answer_bytes);
         let body = net::get(&target.address, key, &target.tls, bytes, self.end).await;
-        body.map(net::Body::into_bytes).map_err(|it| format!("{url}: {it}"))
+        body.map(net::Body::into_bytes)
+            .map_err(|it| format!("{url}: {it}"))
     }
 }
 
 /// The logs, in the order of the plan.
 async fn logs(plan: &Plan) -> Vec<Node> {
     let mut reading = JoinSet::new();
-    let files = plan.targets.iter().filter_map(|target| match &target.place {
-        Place::Log(file) => Some((target.name.clone(), file.clone())),
-        Place::Url { .. } => None,
-    });
+    let files = plan
+        .targets
+        .iter()
+        .filter_map(|target| match &target.place {
+            Place::Log(file) => Some((target.name.clone(), file.clone())),
+            Place::Url { .. } => None,
+        });
     for (place, (name, file)) in files.enumerate() {
         reading.spawn_blocking(move || (place, log(&name, &file)));
     }
