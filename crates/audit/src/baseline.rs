@@ -47,6 +47,16 @@ impl Baseline {
         }
     }
 
+    /// Takes up nodes and figures that were not known before; what is known stays as it is.
+    pub fn learn(&mut self, subjects: &Subjects) {
+        for member in &subjects.members {
+            let known = self.nodes.entry(member.node.name.clone()).or_default();
+            for (what, value) in figures(member) {
+                known.entry(what).or_insert(value);
+            }
+        }
+    }
+
     /// Reads one that was saved.
     ///
     /// # Errors

@@ -13,6 +13,9 @@ const SOURCES_MAX: usize = 4;
 /// Names that are listed where many nodes have the same finding.
 const NAMES_MAX: usize = 4;
 
+/// Warnings of nodes that are listed.
+const WARNINGS_MAX: usize = 10;
+
 /// How it is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Style {
@@ -46,12 +49,18 @@ pub fn table(report: &Report, style: Style) -> String {
     }
     let rest = |it: &&&Same<'_>| !report.fails(it.first) && it.first.answer != Answer::Holds;
     let rest: Vec<&Same<'_>> = groups.iter().filter(|it| rest(&it)).collect();
-    if !rest.is_empty() {
+    let warned = report
+        .subjects
+        .members
+        .iter()
+        .any(|it| !it.node.warnings.is_empty());
+    if !rest.is_empty() || warned {
         text += "\n";
     }
     for it in rest {
         remark(&mut text, it, style);
     }
+    warnings(&mut text, report, style);
     holding(&mut text, &groups, style);
     for entry in &report.unused {
         let line = format!("--allow {entry} covers nothing: misspelt, or no longer needed");
@@ -229,6 +238,27 @@ fn remark(text: &mut String, it: &Same<'_>, style: Style) {
             );
         }
         None => {}
+    }
+}
+
+/// What was seen beside the figures: places that differ, values that were passed over.
+fn warnings(text: &mut String, report: &Report, style: Style) {
+    let mut shown = 0;
+    let members = report.subjects.members.iter();
+    let all = members.flat_map(|it| it.node.warnings.iter().map(move |warning| (it, warning)));
+    let count = all.clone().count();
+    for (member, warning) in all.take(WARNINGS_MAX) {
+        let label = painted(&format!("{:<9}", "warning"), YELLOW, style) + " ";
+        let line = format!(
+            "{}: {} ({})",
+            member.node.name, warning.text, warning.source
+        );
+        wrapped_as(text, &label, 10, "          ", &line, style.width);
+        shown += 1;
+    }
+    if count > shown {
+        let line = format!("and {} more (--format json has all)", count - shown);
+        wrapped(text, "warning   ", "          ", &line, style.width);
     }
 }
 

@@ -44,7 +44,7 @@ pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit
     let serving = tokio::spawn(serve(listener, page.clone()));
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    let mut state = State::new(&plan);
+    let mut state = State::new();
     loop {
         tokio::select! {
             () = stop.next() => break,
@@ -54,7 +54,17 @@ pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit
             () = stop.next() => break,
             subjects = read::all(&plan) => subjects?,
         };
-        let report = judged(&plan, subjects, state.baseline.as_ref(), now());
+        let now = now();
+        let report = match &plan.baseline {
+            Some(baseline) => judged(&plan, subjects, Some(baseline), now),
+            None => {
+                let first = state
+                    .first
+                    .get_or_insert_with(|| Baseline::of(&subjects, now));
+                first.learn(&subjects);
+                judged(&plan, subjects, Some(first), now)
+            }
+        };
         state.note(gate, &plan, report, &page)?;
     }
     serving.abort();
@@ -66,8 +76,8 @@ pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit
 type Answers = BTreeMap<(&'static str, Subject, Option<String>), (Answer, String)>;
 
 struct State {
-    /// The accepted state: the file, or else the first reading.
-    baseline: Option<Baseline>,
+    /// The accepted state where no file says it: of every figure, its first reading.
+    first: Option<Baseline>,
     last: Option<Report>,
     answers: Answers,
     reads: u64,
@@ -77,9 +87,9 @@ struct State {
 }
 
 impl State {
-    fn new(plan: &Plan) -> State {
+    fn new() -> State {
         State {
-            baseline: plan.baseline.clone(),
+            first: None,
             last: None,
             answers: Answers::new(),
             reads: 0,
@@ -110,21 +120,19 @@ impl State {
             }
         }
         let changed = differences(&self.answers, &answers);
+        self.changes += u64::from(self.last.is_some() && !changed.is_empty());
+        // Gauges first: who reads of a change on the output finds it there.
+        *page.write().unwrap_or_else(|it| it.into_inner()) = self.page(&report);
         match self.last {
             None => super::write(gate, plan, &report)?,
             Some(_) if changed.is_empty() => {}
             Some(_) => {
-                self.changes += 1;
                 super::write(gate, plan, &report)?;
                 let at = audit::date::rfc3339(report.at);
                 changed.iter().for_each(|line| eprintln!("{at} {line}"));
             }
         }
-        if self.baseline.is_none() {
-            self.baseline = Some(Baseline::of(&report.subjects, report.at));
-        }
         self.answers = answers;
-        *page.write().unwrap_or_else(|it| it.into_inner()) = self.page(&report);
         self.last = Some(report);
         Ok(())
     }

@@ -11,6 +11,7 @@ use audit::config::{
 };
 use audit::endpoints;
 use audit::judge::{Headroom, Stated};
+use fleet::net::Address;
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};
@@ -87,6 +88,7 @@ impl Plan {
             "nothing to look at: give --prefill and --decode, --server, --log, --endpoints or \
              --config"
         );
+        addresses(&targets, &file.pool)?;
         unique(&targets)?;
         ensure!(
             gate.interval.is_none() || !targets.iter().any(reads_stdin),
@@ -272,6 +274,20 @@ fn stdin(bytes_max: u64) -> anyhow::Result<Vec<u8>> {
         "- is larger than {bytes_max} bytes"
     );
     Ok(bytes)
+}
+
+/// Looks at every address before one of them is printed: it may hold credentials.
+fn addresses(targets: &[Target], pools: &[PoolEntry]) -> anyhow::Result<()> {
+    let urls = targets.iter().filter_map(|target| match &target.place {
+        Place::Url { url, .. } => Some(url.as_str()),
+        Place::Log(_) => None,
+    });
+    let pools = pools.iter().flat_map(super::pools::asked);
+    for url in urls.chain(pools.map(|(url, _)| url)) {
+        let without = url.rsplit_once('@').map_or(url, |(_, rest)| rest);
+        Address::parse(url).with_context(|| without.to_owned())?;
+    }
+    Ok(())
 }
 
 fn reads_stdin(target: &Target) -> bool {
