@@ -1,4 +1,5 @@
-//! Servers on loopback that answer from recordings, or badly.
+//! Servers on loopback that answer from recordings, or badly. Tests and the bench share them.
+#![allow(dead_code, reason = "the bench needs a part of them")]
 
 use fleet::recording::Recording;
 use std::collections::BTreeMap;

@@ -1,5 +1,6 @@
 //! `cofferdam gate` as an operator and a CI job meet it: real processes, servers on loopback.
 
+mod docs;
 mod fake;
 mod files;
 mod hostile;
