@@ -1,15 +1,40 @@
-//! `reproduce`.
+//! `reproduce`: what went wrong elsewhere, on the code that ships and on real weights.
 
-use clap::Args;
+mod client;
+mod guards;
+mod html;
+mod incident;
+mod page_map;
+mod pool;
+mod record;
+mod run;
+mod scenario;
+mod stack;
+mod table;
+mod timeline;
+
+use clap::{Args, Subcommand};
 use std::process::ExitCode;
 
 /// Settings.
 #[derive(Debug, Args)]
-pub struct Reproduce {}
+pub struct Reproduce {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A prompt just over the prefill pool is answered, 200, with another tenant's text.
+    Incident(incident::Incident),
+}
 
 impl Reproduce {
-    /// Runs it.
+    /// Runs it: 0 if everything went as the documentation says, 1 if it did not, 3 if it could
+    /// not be run.
     pub fn run(self) -> ExitCode {
-        ExitCode::from(3)
+        match self.what {
+            What::Incident(incident) => incident.run(),
+        }
     }
 }

@@ -7,6 +7,7 @@ mod client;
 mod crowd;
 mod faults;
 mod golden;
+mod incident;
 mod limits;
 mod past_the_gateway;
 mod small;
