@@ -393,7 +393,7 @@ impl ConfigError {
     /// The error of the parser, without its excerpt: the line may hold what nobody should see.
     fn of(text: &str, error: &toml::de::Error) -> ConfigError {
         let at = error.span().map(|span| {
-            let before = &text[..span.start.min(text.len())];
+            let before = text.get(..span.start).unwrap_or(text);
             let line = before.matches('\n').count() + 1;
             let start = before.rfind('\n').map_or(0, |at| at + 1);
             let of_line = text[start..].lines().next().unwrap_or("");

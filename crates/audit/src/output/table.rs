@@ -2,10 +2,11 @@
 //! came from.
 
 use super::tame;
-use crate::check::{CHECKS, Check, Level};
+use crate::check::{CHECKS, Check, Level, NODE_ANSWERS};
 use crate::date::rfc3339;
-use crate::finding::{Answer, Finding};
+use crate::finding::{Answer, Finding, Subject};
 use crate::report::{Report, Verdict};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Sources that are listed below a finding.
@@ -44,11 +45,33 @@ struct Same<'a> {
 pub fn table(report: &Report, style: Style) -> String {
     let mut text = head(report, style);
     let groups = same(report);
-    for it in groups.iter().filter(|it| report.fails(it.first)) {
+    let silent = silent(report);
+    let mut told = false;
+    let follows = |it: &Same<'_>| follows(it, &silent);
+    for it in groups
+        .iter()
+        .filter(|it| report.fails(it.first) && !follows(it))
+    {
         paragraph(&mut text, it, style);
+        if it.first.check == &NODE_ANSWERS && !std::mem::replace(&mut told, true) {
+            let ids = groups
+                .iter()
+                .filter(|other| follows(other))
+                .map(|it| it.first.check.id);
+            let ids: BTreeSet<&str> = ids.collect();
+            let ids = ids.into_iter().collect::<Vec<_>>().join(", ");
+            wrapped(
+                &mut text,
+                "  so    ",
+                "        ",
+                &format!("also unknown of silent nodes: {ids}"),
+                style.width,
+            );
+        }
     }
-    let rest = |it: &&&Same<'_>| !report.fails(it.first) && it.first.answer != Answer::Holds;
-    let rest: Vec<&Same<'_>> = groups.iter().filter(|it| rest(&it)).collect();
+    let rest =
+        |it: &Same<'_>| !report.fails(it.first) && it.first.answer != Answer::Holds && !follows(it);
+    let rest: Vec<&Same<'_>> = groups.iter().filter(|it| rest(it)).collect();
     let warned = report
         .subjects
         .members
@@ -110,7 +133,7 @@ fn head(report: &Report, style: Style) -> String {
 /// Findings with the same words become one, in the order of the first.
 fn same(report: &Report) -> Vec<Same<'_>> {
     let mut groups: Vec<Same<'_>> = Vec::new();
-    let mut places = std::collections::BTreeMap::new();
+    let mut places = BTreeMap::new();
     for finding in &report.findings {
         let holds = finding.answer == Answer::Holds;
         let says = if holds { "" } else { finding.says.as_str() };
@@ -131,6 +154,35 @@ fn same(report: &Report) -> Vec<Same<'_>> {
         groups[place].names.push(finding.subject.name());
     }
     groups
+}
+
+/// Nodes of which nothing could be read.
+fn silent(report: &Report) -> BTreeSet<&str> {
+    let findings = report.findings.iter();
+    let silent = findings.filter(|it| it.check == &NODE_ANSWERS && it.answer != Answer::Holds);
+    silent.map(|it| it.subject.name()).collect()
+}
+
+/// Whether a finding says no more than that its nodes are silent: said once, that is enough.
+fn follows(it: &Same<'_>, silent: &BTreeSet<&str>) -> bool {
+    let finding = it.first;
+    if finding.check == &NODE_ANSWERS
+        || finding.answer != Answer::Unknown
+        || finding.allowed.is_some()
+    {
+        return false;
+    }
+    match &finding.subject {
+        Subject::Node(_) => it.names.iter().all(|name| silent.contains(name)),
+        // Evidence of a group is called `page size of NAME`.
+        Subject::Group(_) => {
+            let missing = finding.evidence.iter().filter(|it| it.value.is_err());
+            let mut of = missing.map(|it| it.what.split_once(" of ").map_or("", |it| it.1));
+            let known = finding.evidence.iter().all(|it| it.value.is_ok());
+            !known && of.all(|name| silent.contains(name))
+        }
+        _ => false,
+    }
 }
 
 fn names(it: &Same<'_>) -> String {

@@ -73,6 +73,31 @@ fn the_table_is_for_a_person_at_3_a_m() {
     assert!(coloured.contains("\u{1b}[1;31mVIOLATED"), "{coloured}");
 }
 
+#[test]
+fn what_follows_from_a_silent_node_is_said_once() {
+    let (prefill, _) = good_pair();
+    let silent = Node::unknown("d0", not_reported());
+    let text = table(&report(pair(prefill, silent)), Style::default());
+    assert_eq!(
+        text.matches("UNKNOWN   ").count(),
+        2,
+        "it, and p0's way through it\n{text}"
+    );
+    assert!(text.contains("UNKNOWN   node-answers\n  d0\n"), "{text}");
+    assert!(text.contains("UNKNOWN   advertised-fits\n  p0\n"), "{text}");
+    assert!(
+        text.contains("  so    also unknown of silent nodes: "),
+        "{text}"
+    );
+    for check in [
+        "pool-holds-context",
+        "same-page-size",
+        "prompt-limits-equal",
+    ] {
+        assert!(text.contains(check), "{check} is named\n{text}");
+    }
+}
+
 /// Whether `value` is as `schema` says: the part of JSON Schema that ours uses.
 fn check(root: &Value, schema: &Value, value: &Value, at: &str) {
     if let Some(reference) = schema["$ref"].as_str() {

@@ -128,6 +128,59 @@ proptest! {
     }
 }
 
+/// Texts that are near enough to a fleet file to get somewhere.
+fn toml_like() -> impl Strategy<Value = String> {
+    let line = prop::sample::select(vec![
+        "[[node]]",
+        "[[pool]]",
+        "[[group]]",
+        "[allow]",
+        "[defaults]",
+        "name = 'é'",
+        "url = 'http://a'",
+        "role = 'prefill'",
+        "key = 'sk'",
+        "key = { env = 'A' }",
+        "size = { log = 'a', pattern = '{}' }",
+        "headroom = nan",
+        "headroom = 1e300",
+        "context = -1",
+        "context = 99999999999999999999",
+        "x = \"\u{1F600}",
+        "[endpoints]",
+        "prefill = ['a']",
+        "= =",
+        "'''",
+        "date = 2026-01-01",
+    ]);
+    let line = prop_oneof![4 => line.prop_map(str::to_owned), 1 => ".*"];
+    prop::collection::vec(line, 0..12).prop_map(|lines| lines.join("\n"))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 1000, ..ProptestConfig::default() })]
+
+    /// No input makes a reader of files panic.
+    #[test]
+    fn whatever_is_in_a_file_is_an_error_or_read(
+        text in toml_like(), bytes in prop::collection::vec(any::<u8>(), 0..200),
+        pattern in ".{0,12}",
+    ) {
+        use audit::{advisories, baseline, config, endpoints, shared_pool};
+        let _ = config::FleetFile::parse(&text);
+        let _ = advisories::Table::parse(&text);
+        let lossy = String::from_utf8_lossy(&bytes);
+        let _ = config::FleetFile::parse(&lossy);
+        let _ = baseline::Baseline::parse(&lossy);
+        let _ = lossy.parse::<audit::Allow>();
+        let _ = lossy.parse::<audit::date::Date>();
+        let _ = shared_pool::from_log("a", &text, &pattern);
+        let _ = shared_pool::from_log("a", &lossy, &format!("{pattern}{{}}"));
+        let rules = config::EndpointRules { prefill: Some("a".into()), ..Default::default() };
+        let _ = endpoints::read(&bytes, &rules);
+    }
+}
+
 #[test]
 fn a_reason_never_turns_into_a_number() {
     let why = Unknown::NotReported { looked: vec![] };
