@@ -1,8 +1,9 @@
 //! What can happen next.
 
-use super::state::{FlightState, Pair, State};
+use super::state::{DecodeLife, FlightState, Pair, State};
 use crate::scenario::Setup;
 use handoff::{ArenaId, Conn, Decisions, OfferId, SubmissionId, decode, gateway, prefill};
+use pages::Epoch;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
@@ -39,6 +40,10 @@ pub enum Act {
     StepEnd(usize),
     /// P asks a busy D again.
     Retry(usize, prefill::Timer),
+    /// D gives up a prefill life that has ended: there nothing but a deadline can end the wait.
+    GiveUpPrefill(usize, decode::Timer),
+    /// P gives up a decode life that has ended, or that cannot be dialled any more.
+    GiveUpDecode(usize, prefill::Timer),
     /// Something goes wrong.
     Fault(Fault),
 }
@@ -161,6 +166,23 @@ impl<J: Decisions> State<J> {
         let retries = life.timers.iter().filter(|_| self.retries > 0);
         let retries = retries.filter(|timer| matches!(timer, prefill::Timer::Retry(_)));
         out.extend(retries.map(|timer| Act::Retry(p, *timer)));
+        let lost = |timer: &&prefill::Timer| match timer {
+            prefill::Timer::Peer(epoch) => !self.can_be_dialled(*epoch),
+            _ => false,
+        };
+        let lost = life.timers.iter().filter(lost);
+        out.extend(lost.map(|timer| Act::GiveUpDecode(p, *timer)));
+    }
+
+    fn can_be_dialled(&self, epoch: Epoch) -> bool {
+        let lives = self.decodes.iter();
+        let newer = |life: &DecodeLife<J>| {
+            lives
+                .clone()
+                .any(|other| other.worker == life.worker && other.epoch > life.epoch)
+        };
+        let life = self.decodes.iter().find(|life| life.epoch == epoch);
+        life.is_some_and(|life| life.machine.is_some() && !newer(life))
     }
 
     fn acts_of_decode(&self, d: usize, out: &mut Vec<Act>) {
@@ -179,6 +201,16 @@ impl<J: Decisions> State<J> {
             }
             None => {}
         }
+        let ended = |epoch: Epoch| {
+            let life = self.prefills.iter().find(|life| life.epoch == epoch);
+            life.is_none_or(|life| life.machine.is_none())
+        };
+        let lost = |timer: &&decode::Timer| match timer {
+            decode::Timer::Peer(epoch) => ended(*epoch),
+            _ => false,
+        };
+        let lost = life.timers.iter().filter(lost);
+        out.extend(lost.map(|timer| Act::GiveUpPrefill(d, *timer)));
     }
 }
 
@@ -209,6 +241,8 @@ impl fmt::Display for Act {
             Self::StepBegin(d) => write!(f, "D{d} begins a step"),
             Self::StepEnd(d) => write!(f, "D{d}'s step ends"),
             Self::Retry(p, _) => write!(f, "P{p} asks again after Busy"),
+            Self::GiveUpPrefill(d, _) => write!(f, "D{d} gives up a prefill life that has ended"),
+            Self::GiveUpDecode(p, _) => write!(f, "P{p} gives up a decode life that is gone"),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),
         }
     }

@@ -72,9 +72,16 @@ impl<J: Decisions> World<J> {
             }
             _ => None,
         };
+        let syncs = matches!(event, Event::FromPrefill(_, PrefillToDecode::Sync { .. }));
         let before = machine.ask(|machine| machine.counts());
         let effects = machine.change().handle(event);
         let after = machine.ask(|machine| machine.counts());
+        let ticket = |effect: &Effect| {
+            matches!(effect, Effect::ToPrefill(_, DecodeToPrefill::Ticket { .. }))
+        };
+        if syncs && effects.iter().any(ticket) {
+            notes.saw(situations::TICKET_AGAIN);
+        }
         properties::of_answer_to_offer(life, offered, &effects, notes);
         let committed = effects.iter().any(|effect| {
             matches!(

@@ -291,6 +291,16 @@ impl<J: Decisions> Model for World<J> {
             Act::StepBegin(d) => self.step_begin(state, *d, notes),
             Act::StepEnd(d) => self.step_end(state, *d, notes),
             Act::Retry(p, timer) => self.retry(state, *p, *timer, notes),
+            Act::GiveUpPrefill(d, timer) => {
+                Arc::make_mut(&mut state.decodes[*d]).timers.remove(timer);
+                let event = handoff::decode::Event::Fired(*timer);
+                self.tell_decode(state, *d, event, notes);
+            }
+            Act::GiveUpDecode(p, timer) => {
+                Arc::make_mut(&mut state.prefills[*p]).timers.remove(timer);
+                let event = handoff::prefill::Event::Fired(*timer);
+                self.tell_prefill(state, *p, event, notes);
+            }
             Act::Fault(fault) => self.fault(state, fault, notes),
         }
         self.settle_gateway(state, notes);

@@ -62,14 +62,15 @@ impl<J: Decisions> World<J> {
             Event::FromDecode(_, DecodeToPrefill::Committed { .. })
         );
         if let Event::FromDecode(_, DecodeToPrefill::Ticket { offer, handoff, .. }) = &event {
-            if life.tickets.contains_key(offer) {
-                notes.saw(situations::TICKET_AGAIN);
-            }
             life.tickets.entry(*offer).or_insert(*handoff);
         }
+        let synced = matches!(event, Event::FromDecode(_, DecodeToPrefill::Synced));
         let machine_before = machine.ask(|machine| machine.counts());
         let effects = machine.change().handle(event);
         let after = machine.ask(|machine| machine.counts());
+        if synced {
+            stated_again(&effects, notes);
+        }
         properties::of_publishing("prefill", machine_before, after, committed, notes);
         let mut next = Vec::new();
         for effect in effects {
@@ -98,6 +99,7 @@ impl<J: Decisions> World<J> {
                 } = &message
                 {
                     life.rejected.insert(*attempt);
+                    notes.saw(situations::PAST_THE_EDGE);
                 }
                 let message = self.maybe_overstated(message);
                 let link = find(&mut state.asking, conn).filter(|link| link.callee_up);
@@ -287,6 +289,14 @@ impl<J: Decisions> World<J> {
             }
         }
         self.leave_residue_at_decode(state);
+    }
+}
+
+fn stated_again(effects: &[Effect], notes: &mut Notes) {
+    let stated =
+        |effect: &Effect| matches!(effect, Effect::ToDecode(_, PrefillToDecode::Landed(_)));
+    if effects.iter().any(stated) {
+        notes.saw(situations::STATED_AGAIN);
     }
 }
 
