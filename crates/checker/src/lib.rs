@@ -13,4 +13,5 @@ pub mod situations;
 pub mod timeline;
 #[cfg(test)]
 mod toy;
+pub mod traces;
 pub mod world;

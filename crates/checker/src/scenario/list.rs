@@ -256,7 +256,7 @@ pub const ALL: &[Scenario] = &[
         name: "gateway",
         about: "what gateway and workers say to each other takes its time, and connections break",
         modes: BOTH,
-        sees: &[GATEWAY_LOST, LEFT, ANSWERED],
+        sees: &[GATEWAY_LOST, ANSWERED],
         sees_landing: &[],
         setup: gateway,
     },
@@ -315,6 +315,16 @@ fn one() -> Setup {
     }
 }
 
+/// One request of one page.
+fn tiny() -> Setup {
+    Setup {
+        prompts: vec![Prompt::new(&[1], 1)],
+        prefill_pages: 1,
+        decode_pages: 1,
+        ..Setup::default()
+    }
+}
+
 fn by(bound: Bound, smoke: Setup, quick: Setup, deep: Setup) -> Setup {
     match bound {
         Bound::Smoke => smoke,
@@ -340,7 +350,7 @@ fn late_write(bound: Bound) -> Setup {
         failed_writes: if deep(bound) { 2 } else { 1 },
         ..Faults::default()
     };
-    with(by(bound, short(), two(), two()), faults)
+    with(by(bound, short(), short(), two()), faults)
 }
 
 fn echo(bound: Bound) -> Setup {
@@ -364,7 +374,7 @@ fn deadline(bound: Bound) -> Setup {
         deadlines: if deep(bound) { 2 } else { 1 },
         ..Faults::default()
     };
-    with(by(bound, short(), two(), two()), faults)
+    with(by(bound, one(), short(), two()), faults)
 }
 
 fn break_deadline(bound: Bound) -> Setup {
@@ -373,7 +383,7 @@ fn break_deadline(bound: Bound) -> Setup {
         deadlines: 1,
         ..Faults::default()
     };
-    with(by(bound, one(), one(), two()), faults)
+    with(by(bound, tiny(), one(), short()), faults)
 }
 
 fn break_write(bound: Bound) -> Setup {
@@ -382,7 +392,7 @@ fn break_write(bound: Bound) -> Setup {
         failed_writes: 1,
         ..Faults::default()
     };
-    with(by(bound, one(), one(), two()), faults)
+    with(by(bound, tiny(), one(), two()), faults)
 }
 
 fn corrupt(bound: Bound) -> Setup {
@@ -418,7 +428,7 @@ fn ranks(bound: Bound) -> Setup {
         leaves: u8::from(deep(bound)),
         ..Faults::default()
     };
-    let setup = by(bound, one(), one(), short());
+    let setup = by(bound, tiny(), tiny(), one());
     with(Setup { ranks: 2, ..setup }, faults)
 }
 
@@ -428,7 +438,7 @@ fn lives_of_prefill(bound: Bound) -> Setup {
         prefill_spawns: 1,
         ..Faults::default()
     };
-    with(by(bound, one(), one(), short()), faults)
+    with(by(bound, tiny(), one(), short()), faults)
 }
 
 fn lives_of_decode(bound: Bound) -> Setup {
@@ -437,7 +447,7 @@ fn lives_of_decode(bound: Bound) -> Setup {
         decode_spawns: 1,
         ..Faults::default()
     };
-    with(by(bound, one(), one(), short()), faults)
+    with(by(bound, tiny(), one(), short()), faults)
 }
 
 fn two_decodes(bound: Bound) -> Setup {
@@ -525,7 +535,7 @@ fn stale(bound: Bound) -> Setup {
         prefill_spawns: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, one(), one(), one()), faults)
+    with(by(bound, tiny(), one(), one()), faults)
 }
 
 fn failed_pass(bound: Bound) -> Setup {
@@ -551,14 +561,14 @@ fn drain(bound: Bound) -> Setup {
 fn gateway(bound: Bound) -> Setup {
     let faults = Faults {
         gateway_breaks: 1,
-        leaves: 1,
+        leaves: u8::from(bound != Bound::Smoke),
         deadlines: u8::from(deep(bound)),
         ..Faults::default()
     };
     let setup = Setup {
         slow_gateway: true,
         at_once: false,
-        ..one()
+        ..tiny()
     };
     with(setup, faults)
 }
@@ -593,19 +603,23 @@ fn scrub(bound: Bound) -> Setup {
 fn crowd(bound: Bound) -> Setup {
     let faults = Faults {
         leaves: 1,
-        failed_writes: u8::from(bound != Bound::Smoke),
+        failed_writes: u8::from(deep(bound)),
         breaks: u8::from(deep(bound)),
         deadlines: u8::from(deep(bound)),
         ..Faults::default()
     };
     let setup = Setup {
-        prompts: vec![
-            Prompt::new(&[1, 1, 1], 1),
-            Prompt::new(&[2], 1).of(9),
-            Prompt::new(&[3, 3], 1),
-        ],
-        prefill_pages: 3,
-        decode_pages: 3,
+        prompts: match bound {
+            Bound::Smoke => short().prompts,
+            _ => vec![
+                Prompt::new(&[1, 1, 1], 1),
+                Prompt::new(&[2], 1).of(9),
+                Prompt::new(&[3, 3], 1),
+            ],
+        },
+        at_once: bound != Bound::Smoke,
+        prefill_pages: if bound == Bound::Smoke { 2 } else { 3 },
+        decode_pages: if bound == Bound::Smoke { 2 } else { 3 },
         ..Setup::default()
     };
     with(setup, faults)
