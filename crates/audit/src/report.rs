@@ -86,14 +86,7 @@ impl FromStr for Allow {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Allow, String> {
-        // A subject may be a URL with `=` in it, a reason too: the id ends at the first of both.
-        let (what, reason) = match text.find('@') {
-            Some(at) if !text[..at].contains('=') => {
-                let (what, reason) = text.rsplit_once('=').unwrap_or((text, ""));
-                (what, reason)
-            }
-            _ => text.split_once('=').unwrap_or((text, "")),
-        };
+        let (what, reason) = text.split_once('=').unwrap_or((text, ""));
         Allow::new(what, reason)
     }
 }

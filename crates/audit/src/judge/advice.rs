@@ -49,7 +49,10 @@ fn introspection(member: &Member) -> Finding {
             let says = format!("{} answered without a key", it.source);
             (Answer::Violated, says)
         }
-        Ok(_) => (Answer::Holds, "asked for a key".to_owned()),
+        Ok(_) => (
+            Answer::Holds,
+            "no introspection answered without a key".to_owned(),
+        ),
         Err(why) => (Answer::Unknown, why.to_string()),
     };
     let evidence = [Evidence::of("answers without a key", open.as_ref())];
