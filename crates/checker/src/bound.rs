@@ -1,9 +1,4 @@
 //! Named bounds: how far the worlds go, and what a search may take for it.
-//!
-//! The catalogue of worlds is `scenario::all(bound)`, a list of `Scenario { name, about, setup,
-//! sees }` (`sees`: situations that must be met, or the proof is vacuous), one for each mode that it
-//! supports; `scenario::large()` are those that are only simulated. What the command and the tests
-//! make of one is `World::with_decisions(setup, decisions)`.
 
 use crate::search::Limits;
 use std::fmt;

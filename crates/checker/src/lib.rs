@@ -4,6 +4,7 @@
 pub mod bound;
 pub mod encode;
 pub mod model;
+pub mod pinned;
 pub mod properties;
 pub mod run;
 pub mod scenario;

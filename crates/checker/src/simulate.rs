@@ -7,7 +7,61 @@
 
 use crate::encode::Canonical;
 use crate::model::{Model, Notes, Violation};
+use crate::scenario::{Faults, Setup};
 use std::collections::BTreeMap;
+
+/// As many requests as a world can tell apart.
+const REQUESTS: usize = 16;
+
+/// A world of the same kind that is far too large to be explored: sixteen requests that may come at
+/// any moment, two workers of each kind at least, every fault of the world (or, if it has none,
+/// every kind of it) a dozen times.
+pub fn large(setup: &Setup) -> Setup {
+    let asked = setup.prompts.iter().cycle().take(REQUESTS).enumerate();
+    let prompts = asked.map(|(at, prompt)| {
+        let mut prompt = prompt.clone();
+        // Some are the same as others, and some begin alike.
+        let last = prompt.tokens.len().saturating_sub(1);
+        if let Some(token) = prompt.tokens.get_mut(last) {
+            *token += at as u32 / 4;
+        }
+        prompt
+    });
+    let often = |n: u8| n.saturating_mul(12);
+    let of = setup.faults;
+    let faults = Faults {
+        leaves: often(of.leaves).max(3),
+        stops: often(of.stops),
+        failed_writes: often(of.failed_writes).max(6),
+        echoes: often(of.echoes).max(6),
+        corruptions: often(of.corruptions).max(2),
+        losses: often(of.losses),
+        truncations: often(of.truncations),
+        breaks: often(of.breaks).max(6),
+        gateway_breaks: often(of.gateway_breaks),
+        deadlines: often(of.deadlines).max(6),
+        prefill_kills: of.prefill_kills,
+        prefill_spawns: of.prefill_spawns,
+        decode_kills: of.decode_kills,
+        decode_spawns: of.decode_spawns,
+        stale: often(of.stale),
+        failed_computes: often(of.failed_computes).max(2),
+        drains: of.drains,
+    };
+    Setup {
+        prompts: prompts.collect(),
+        at_once: false,
+        prefills: setup.prefills.max(2),
+        decodes: setup.decodes.max(2),
+        prefill_pages: setup.prefill_pages * 3,
+        decode_pages: setup.decode_pages * 3,
+        arena_slots: setup.arena_slots * 2,
+        retries: u8::MAX,
+        redials: u8::MAX,
+        faults,
+        ..setup.clone()
+    }
+}
 
 /// How long a run is.
 #[derive(Clone, Copy, Debug)]

@@ -181,6 +181,9 @@ pub struct Trace<A> {
     pub mode: String,
     /// The bound.
     pub bound: String,
+    /// Whether it is the large world that is only simulated.
+    #[serde(default)]
+    pub simulated: bool,
     /// The defect that was switched on.
     pub defect: Option<String>,
     /// What does not hold at the end.
@@ -253,6 +256,7 @@ step    A   gateway fabric  D0   into   what
             world: "toy".into(),
             mode: "landing".into(),
             bound: "smoke".into(),
+            simulated: false,
             defect: None,
             violation: None,
             acts: vec![Act::Take(0), Act::GoRound],

@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod defects;
 mod reproduce;
 
 use clap::{Parser, Subcommand};

@@ -33,17 +33,30 @@
 //! Everything else is written as it is, self-delimiting and without field names, so that the bytes
 //! determine the world up to such an `f`.
 
+mod fragment;
 mod names;
 mod serializer;
+mod symmetry;
+
+pub use fragment::Fragment;
 
 use names::{Class, Rules};
 use serde::Serialize;
+use std::ops::Range;
 
 /// Canonical bytes, and where they may be cut into sections that recur from world to world.
-#[derive(Default)]
-pub struct Canonical {
+#[derive(Clone, Debug, Default)]
+pub struct Written {
     bytes: Vec<u8>,
     cuts: Vec<u32>,
+}
+
+/// Writes canonical bytes.
+#[derive(Default)]
+pub struct Canonical {
+    written: Written,
+    /// Whether pages of one pool are interchangeable ([`symmetry`]).
+    symmetric: bool,
     raw: Raw,
 }
 
@@ -60,9 +73,11 @@ pub(crate) struct Raw {
     /// Bytes and marks at the last cut.
     last_cut: usize,
     keys: Vec<u64>,
+    /// Whether what memory holds is left out where no reading of it can be right.
+    symmetric: bool,
 }
 
-/// An identifier that is not written yet, or the end of a section.
+/// An identifier that is not written yet, or a place.
 #[derive(Clone, Copy)]
 struct Mark {
     at: u32,
@@ -71,7 +86,7 @@ struct Mark {
 }
 
 const NUMBER_BITS: u32 = 48;
-/// Larger than every identifier's key.
+/// Larger than every identifier's key: the end of a section.
 const CUT: u64 = u64::MAX;
 
 impl Mark {
@@ -92,35 +107,48 @@ impl Canonical {
     /// If the value cannot be written (an identifier outside of the machine that it belongs to).
     pub fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
         self.raw.clear();
+        self.raw.symmetric = self.symmetric;
         if let Err(error) = value.serialize(&mut self.raw) {
             panic!("a world that cannot be encoded: {error}");
         }
         self.clear();
-        self.raw.write(&mut self.bytes, &mut self.cuts);
+        self.raw.write(self.symmetric, &mut self.written);
+    }
+
+    /// Bytes that are also equal for worlds that differ only in which page of a pool is which; see
+    /// [`symmetry`].
+    pub fn symmetric() -> Self {
+        Self {
+            symmetric: true,
+            ..Self::default()
+        }
     }
 
     /// Appends bytes that are canonical already, as a section that probably recurs.
     pub fn push(&mut self, bytes: &[u8]) {
-        self.bytes.extend_from_slice(bytes);
-        self.cuts.push(self.bytes.len() as u32);
+        let Written { bytes: all, cuts } = &mut self.written;
+        all.extend_from_slice(bytes);
+        cuts.push(all.len() as u32);
     }
 
     /// Forgets everything.
     pub fn clear(&mut self) {
-        self.bytes.clear();
-        self.cuts.clear();
+        self.written.bytes.clear();
+        self.written.cuts.clear();
     }
 
-    /// The same bytes and sections, without the space that writing them took.
-    pub fn copy(&self) -> Self {
-        let (bytes, cuts) = (self.bytes.clone(), self.cuts.clone());
-        Self {
-            bytes,
-            cuts,
-            raw: Raw::default(),
-        }
+    /// What was written.
+    pub fn written(&self) -> &Written {
+        &self.written
     }
 
+    /// The bytes that were written: equal for equal worlds.
+    pub fn bytes(&self) -> &[u8] {
+        &self.written.bytes
+    }
+}
+
+impl Written {
     /// The bytes: equal for equal worlds.
     pub fn bytes(&self) -> &[u8] {
         &self.bytes
@@ -150,11 +178,12 @@ impl Raw {
     }
 
     /// Puts the rank of every identifier in its place.
-    fn write(&mut self, bytes: &mut Vec<u8>, cuts: &mut Vec<u32>) {
+    fn write(&mut self, symmetric: bool, out: &mut Written) {
         self.rank_epochs();
         let names = self.marks.iter().map(|mark| mark.key);
         self.keys.clear();
-        self.keys.extend(names.filter(|key| *key != CUT));
+        self.keys
+            .extend(names.filter(|key| is_name(*key) && !symmetry::is_page(*key)));
         self.keys.sort_unstable();
         self.keys.dedup();
         // Where each class begins among the keys.
@@ -162,20 +191,19 @@ impl Raw {
         for (at, key) in self.keys.iter().enumerate().rev() {
             begins[(key >> NUMBER_BITS) as usize] = at;
         }
-        let mut from = 0;
-        for mark in &self.marks {
-            let at = mark.at as usize;
-            bytes.extend_from_slice(&self.bytes[from..at]);
-            from = at;
-            if mark.key == CUT {
-                cuts.push(bytes.len() as u32);
-                continue;
-            }
-            let rank = self.keys.partition_point(|key| *key < mark.key)
-                - begins[(mark.key >> NUMBER_BITS) as usize];
-            put_varint(bytes, rank as u128);
-        }
-        bytes.extend_from_slice(&self.bytes[from..]);
+        let names = Names {
+            raw: self,
+            begins,
+            symmetric,
+            pages: if symmetric {
+                symmetry::Orders::new(self)
+            } else {
+                symmetry::Orders::none()
+            },
+        };
+        let end = self.bytes.len();
+        let all = 0..self.marks.len();
+        names.write(all, 0..end, &mut out.bytes, Some(&mut out.cuts));
     }
 
     /// An epoch has 128 bits, and few occur: their keys become their ranks.
@@ -192,20 +220,80 @@ impl Raw {
 
     /// Ends a section if it is worth one. Sections decide how little memory a world takes, not
     /// which worlds are equal.
+    #[inline]
     fn maybe_cut(&mut self) {
         const DEEPEST: u32 = 5;
         const SHORTEST: usize = 10;
+        if self.depth > DEEPEST {
+            return;
+        }
         let written = self.bytes.len() + self.marks.len();
-        if self.depth <= DEEPEST && written >= self.last_cut + SHORTEST {
-            let (at, key) = (self.bytes.len() as u32, CUT);
-            self.marks.push(Mark { at, key });
-            self.last_cut = written + 1;
+        if written >= self.last_cut + SHORTEST {
+            self.cut();
+        }
+    }
+
+    fn cut(&mut self) {
+        let (at, key) = (self.bytes.len() as u32, CUT);
+        self.marks.push(Mark { at, key });
+        self.last_cut = self.bytes.len() + self.marks.len();
+    }
+}
+
+fn is_name(key: u64) -> bool {
+    key >> NUMBER_BITS < Class::COUNT as u64
+}
+
+/// What identifiers are called.
+struct Names<'a> {
+    raw: &'a Raw,
+    begins: [usize; Class::COUNT],
+    symmetric: bool,
+    pages: symmetry::Orders,
+}
+
+impl Names<'_> {
+    /// Writes a part: what lies between these marks and these bytes. Without `cuts` it is one
+    /// section.
+    fn write(
+        &self,
+        marks: Range<usize>,
+        part: Range<usize>,
+        bytes: &mut Vec<u8>,
+        mut cuts: Option<&mut Vec<u32>>,
+    ) {
+        let mut from = part.start;
+        let mut next = marks.start;
+        while next < marks.end {
+            let mark = self.raw.marks[next];
+            let at = mark.at as usize;
+            bytes.extend_from_slice(&self.raw.bytes[from..at]);
+            (from, next) = (at, next + 1);
+            match mark.key {
+                CUT => {
+                    if let Some(cuts) = &mut cuts {
+                        cuts.push(bytes.len() as u32);
+                    }
+                }
+                key if is_name(key) => put_varint(bytes, self.rank(key) as u64),
+                key => (next, from) = self.write_rows(key, next, bytes, cuts.as_deref_mut()),
+            }
+        }
+        bytes.extend_from_slice(&self.raw.bytes[from..part.end]);
+    }
+
+    fn rank(&self, key: u64) -> usize {
+        let begin = self.begins[(key >> NUMBER_BITS) as usize];
+        match self.pages.rank(key) {
+            Some(rank) => rank,
+            None => self.raw.keys.partition_point(|other| *other < key) - begin,
         }
     }
 }
 
 /// Seven bits a byte, lowest first.
-fn put_varint(bytes: &mut Vec<u8>, mut number: u128) {
+#[inline]
+fn put_varint(bytes: &mut Vec<u8>, mut number: u64) {
     while number >= 0x80 {
         bytes.push(number as u8 | 0x80);
         number >>= 7;
@@ -217,13 +305,13 @@ fn put_varint(bytes: &mut Vec<u8>, mut number: u128) {
 mod tests {
     use super::*;
     use handoff::{Conn, HandoffId};
-    use pages::{Epoch, StatedTag};
-    use std::collections::BTreeMap;
+    use pages::{Epoch, PageId, StatedTag};
+    use std::collections::{BTreeMap, BTreeSet};
 
     fn bytes<T: Serialize>(value: &T) -> Vec<u8> {
         let mut out = Canonical::default();
         out.value(value);
-        let sections: Vec<u8> = out.sections().flatten().copied().collect();
+        let sections: Vec<u8> = out.written().sections().flatten().copied().collect();
         assert_eq!(sections, out.bytes());
         out.bytes().to_vec()
     }
@@ -270,6 +358,83 @@ mod tests {
         assert_ne!(bytes(&(Some(0u8), 0u8)), bytes(&(None::<u8>, 1u8)));
     }
 
+    /// A worker's life as a world would write it, with a pool of four pages.
+    #[derive(Serialize)]
+    struct DecodeLife {
+        memory: BTreeMap<PageId, u8>,
+        machine: Ledger,
+        table: Vec<PageId>,
+    }
+
+    #[derive(Serialize)]
+    struct Ledger {
+        tags: Vec<Option<StatedTag>>,
+        records: Vec<u8>,
+        free: BTreeSet<PageId>,
+    }
+
+    /// What is at each page: its tag, its record, its memory; and pages in the order of a table.
+    fn life(pages: [(u64, u8, u8); 4], table: &[u32]) -> DecodeLife {
+        let page = |at: usize| PageId::new(at as u32);
+        let tag = |tag: u64| (tag > 0).then_some(StatedTag(tag));
+        DecodeLife {
+            memory: (0..4).map(|at| (page(at), pages[at].2)).collect(),
+            machine: Ledger {
+                tags: pages.iter().map(|(t, _, _)| tag(*t)).collect(),
+                records: pages.iter().map(|(_, record, _)| *record).collect(),
+                free: (0..4).filter(|at| pages[*at].0 == 0).map(page).collect(),
+            },
+            table: table.iter().map(|at| PageId::new(*at)).collect(),
+        }
+    }
+
+    fn symmetric<T: Serialize>(value: &T) -> Vec<u8> {
+        let mut out = Canonical::symmetric();
+        out.value(value);
+        assert!(out.written().sections().flatten().eq(out.bytes()));
+        out.bytes().to_vec()
+    }
+
+    #[test]
+    fn which_page_is_which_makes_no_difference() {
+        let a = life([(5, 1, 10), (0, 0, 20), (7, 2, 30), (0, 0, 40)], &[0, 2]);
+        let b = life([(0, 0, 20), (70, 2, 30), (0, 0, 40), (50, 1, 10)], &[3, 1]);
+        assert_eq!(symmetric(&a), symmetric(&b));
+        assert_ne!(bytes(&a), bytes(&b));
+        // Another order in the table, other memory, another record, other memory of a free page:
+        // all of these make a difference.
+        let others = [
+            life([(5, 1, 10), (0, 0, 20), (7, 2, 30), (0, 0, 40)], &[2, 0]),
+            life([(5, 1, 11), (0, 0, 20), (7, 2, 30), (0, 0, 40)], &[0, 2]),
+            life([(5, 2, 10), (0, 0, 20), (7, 1, 30), (0, 0, 40)], &[0, 2]),
+            life([(5, 1, 10), (0, 0, 40), (7, 2, 30), (0, 0, 20)], &[0, 2]),
+        ];
+        others
+            .iter()
+            .for_each(|other| assert_ne!(symmetric(&a), symmetric(other)));
+        let two = |one| (life([(1, 0, 0); 4], &[one]), life([(1, 0, 0); 4], &[0]));
+        assert_ne!(
+            symmetric(&two(0)),
+            symmetric(&two(1)),
+            "two lives keep their names"
+        );
+    }
+
+    /// What is written beforehand is the same as what is written in its place, apart from cuts.
+    #[test]
+    fn a_fragment_is_written_like_the_part_itself() {
+        let part = |n: u64, epoch: u128| (handoff(epoch, n), vec![handoff(9, n + 1)], "text");
+        for (n, epoch) in [(1, 9), (5, 3), (7, 12)] {
+            let whole = (part(n, epoch), handoff(7, 2), part(3, 7));
+            let fragment = Fragment::new(&part(n, epoch));
+            let other = Fragment::new(&part(3, 7));
+            let pieced = (fragment, handoff(7, 2), other);
+            assert_eq!(bytes(&whole), bytes(&pieced));
+        }
+        let life = life([(5, 1, 10), (0, 0, 20), (7, 2, 30), (0, 0, 40)], &[0, 2]);
+        assert_eq!(symmetric(&Fragment::new(&life)), symmetric(&life));
+    }
+
     #[test]
     fn maps_keep_the_order_of_their_keys_and_are_cut_alike() {
         let map = |from: u64| -> BTreeMap<HandoffId, Vec<u8>> {
@@ -281,7 +446,7 @@ mod tests {
         a.value(&map(3));
         b.value(&map(1000));
         assert_eq!(a.bytes(), b.bytes());
-        assert!(a.sections().count() > 5);
-        assert!(a.sections().eq(b.sections()));
+        assert!(a.written().sections().count() > 5);
+        assert!(a.written().sections().eq(b.written().sections()));
     }
 }

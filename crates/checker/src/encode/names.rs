@@ -3,6 +3,9 @@
 //! A new identifier of the machines needs a line here; one that is missing costs only reduction
 //! (it is written as it is), never soundness, as long as no other type holds the same numbers.
 
+use super::fragment;
+use super::symmetry::Rows;
+
 /// Identifiers that are compared with each other.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub(crate) enum Class {
@@ -22,10 +25,14 @@ pub(crate) enum Class {
     DecodeOp,
     /// When a cached page was last used.
     Use,
+    PrefillPage,
+    DecodePage,
+    /// No identifier: what memory holds.
+    Cell,
 }
 
 impl Class {
-    pub const COUNT: usize = Self::Use as usize + 1;
+    pub const COUNT: usize = Self::Cell as usize + 1;
 }
 
 /// In whose state we are: the same type names different things in P and in D.
@@ -46,8 +53,16 @@ pub(crate) enum Rule {
     Id(Class),
     /// It is not written.
     Left,
+    /// It is written already.
+    Fragment,
+    /// What memory holds in one place.
+    Cell,
     /// A machine, or a part of one, without these fields.
     In(Scope, &'static [&'static str]),
+    /// It holds these fields page by page, or as sets of pages.
+    Pages(&'static [(&'static str, Rows)]),
+    /// A life of a worker.
+    Life(Scope, Class),
 }
 
 /// Which rule holds for what is being written.
@@ -56,12 +71,61 @@ pub(crate) struct Rules {
     /// The machines around it, innermost last.
     scopes: Vec<Scope>,
     expected: Option<Class>,
+    rows: Option<Rows>,
+    fragment: bool,
+    known: Known,
+}
+
+/// Rules that were looked up, by where in memory the name lies: it is compared many times a world.
+struct Known([Option<(usize, usize, Scope, Rule)>; KNOWN]);
+
+const KNOWN: usize = 256;
+
+impl Default for Known {
+    fn default() -> Self {
+        Self([None; KNOWN])
+    }
+}
+
+impl Known {
+    fn rule(&mut self, name: &'static str, scope: Scope) -> Rule {
+        let (at, length) = (name.as_ptr().addr(), name.len());
+        let place = &mut self.0[(at ^ (at >> 8) ^ length ^ ((scope as usize) << 5)) % KNOWN];
+        match place {
+            Some((a, l, s, rule)) if (*a, *l, *s) == (at, length, scope) => *rule,
+            place => {
+                let rule = rule(name, scope);
+                *place = Some((at, length, scope, rule));
+                rule
+            }
+        }
+    }
 }
 
 impl Rules {
     pub fn clear(&mut self) {
         self.scopes.clear();
         self.expected = None;
+        self.rows = None;
+        self.fragment = false;
+    }
+
+    /// The next bytes are a fragment.
+    pub fn expect_fragment(&mut self) {
+        self.fragment = true;
+    }
+
+    pub fn take_fragment(&mut self) -> bool {
+        std::mem::take(&mut self.fragment)
+    }
+
+    /// The next list is written row by row.
+    pub fn expect_rows(&mut self, rows: Rows) {
+        self.rows = Some(rows);
+    }
+
+    pub fn take_rows(&mut self) -> Option<Rows> {
+        self.rows.take()
     }
 
     /// The next number is an identifier of this class.
@@ -76,8 +140,8 @@ impl Rules {
     /// A struct of this name begins.
     pub fn enter(&mut self, name: &'static str) -> Rule {
         let scope = self.scopes.last().copied().unwrap_or_default();
-        let rule = rule(name, scope);
-        if let Rule::In(scope, _) = rule {
+        let rule = self.known.rule(name, scope);
+        if let Rule::In(scope, _) | Rule::Life(scope, _) = rule {
             self.scopes.push(scope);
         }
         rule
@@ -85,7 +149,7 @@ impl Rules {
 
     /// It ends.
     pub fn leave(&mut self, rule: Rule) {
-        if let Rule::In(..) = rule {
+        if let Rule::In(..) | Rule::Life(..) = rule {
             self.scopes.pop();
         }
     }
@@ -107,21 +171,71 @@ fn rule(name: &'static str, scope: Scope) -> Rule {
         "OpId" => scope.of(Class::PrefillOp, Class::DecodeOp, name),
         "OwnerId" => scope.of(Class::Offer, Class::Handoff, name),
         "UseStamp" => Class::Use,
-        _ => return plain(name),
+        _ => return plain(name, scope),
     };
     Rule::Id(class)
 }
 
 /// What is no identifier. Request ids are not: a world finds its client by them.
-fn plain(name: &'static str) -> Rule {
+fn plain(name: &'static str, scope: Scope) -> Rule {
     match name {
         // The configuration never changes.
         "Prefill" => Rule::In(Scope::Prefill, &["config"]),
         "Decode" => Rule::In(Scope::Decode, &["config"]),
         "Gateway" => Rule::In(Scope::World, &["config"]),
+        fragment::NAME => Rule::Fragment,
+        "Cell" => Rule::Cell,
         // Larger than all that were minted from them, and minted from is all that they are.
         "LastId" | "LastAttempt" | "LastTag" | "LastOp" | "Counter" => Rule::Left,
+        _ => of_pages(name, scope),
+    }
+}
+
+/// Where pages are named, and what is kept page by page. (`Flight` is the world's: a write on its
+/// way, which names the page that it reads at P.)
+fn of_pages(name: &'static str, scope: Scope) -> Rule {
+    let pages = match scope {
+        Scope::Prefill => Class::PrefillPage,
+        // What is said between the machines is always about D's pages.
+        Scope::Decode | Scope::World => Class::DecodePage,
+    };
+    match name {
+        "PageId" => Rule::Id(pages),
+        "Flight" => Rule::In(Scope::Prefill, &[]),
+        "PrefillLife" => Rule::Life(Scope::Prefill, Class::PrefillPage),
+        "DecodeLife" => Rule::Life(Scope::Decode, Class::DecodePage),
+        "Ledger" if pages == Class::PrefillPage => Rule::Pages(&PREFILL_LEDGER),
+        "Ledger" => Rule::Pages(&DECODE_LEDGER),
+        "Operation" => Rule::Pages(&[("reads", Rows::Set), ("writes", Rows::Set)]),
         _ => Rule::Plain,
+    }
+}
+
+const PREFILL_LEDGER: [(&str, Rows); 6] = ledger(Class::PrefillPage);
+const DECODE_LEDGER: [(&str, Rows); 6] = ledger(Class::DecodePage);
+
+const fn ledger(pages: Class) -> [(&'static str, Rows); 6] {
+    [
+        ("records", Rows::ByPage(pages)),
+        ("seals", Rows::ByPage(pages)),
+        ("tags", Rows::Tags(pages)),
+        ("free", Rows::Set),
+        ("to_scrub", Rows::Set),
+        ("writers", Rows::Set),
+    ]
+}
+
+impl Rule {
+    /// How this field of a struct is written, if it holds pages.
+    pub fn rows(&self, field: &str) -> Option<Rows> {
+        match self {
+            Self::Pages(fields) => {
+                let known = fields.iter().find(|(name, _)| *name == field);
+                known.map(|(_, rows)| *rows)
+            }
+            Self::Life(..) if field == "memory" => Some(Rows::Memory),
+            _ => None,
+        }
     }
 }
 

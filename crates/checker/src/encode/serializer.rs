@@ -2,6 +2,7 @@
 
 use super::names::{Class, Rule};
 use super::{Mark, Raw, put_varint};
+use crate::world::Cell;
 use serde::ser::{self, Serialize};
 use std::fmt::Display;
 
@@ -19,22 +20,23 @@ impl ser::Error for Unencodable {
 type Done = Result<(), Unencodable>;
 
 impl Raw {
-    fn number(&mut self, number: u128) -> Done {
+    #[inline]
+    fn number(&mut self, number: u64) -> Done {
         match self.rules.take_expected() {
             None => put_varint(&mut self.bytes, number),
-            Some(Class::Epoch) => {
-                let known = self.epochs.iter().position(|epoch| *epoch == number);
-                let at = known.unwrap_or(self.epochs.len());
-                if known.is_none() {
-                    self.epochs.push(number);
-                }
-                self.mark(Class::Epoch, at as u64);
+            Some(Class::Epoch) => return self.epoch_number(number.into()),
+            Some(Class::Cell) => {
+                let says_something = Cell::says_something(number);
+                put_varint(&mut self.bytes, if says_something { number } else { 0 });
             }
-            Some(class) => {
-                let number = u64::try_from(number).map_err(ser::Error::custom)?;
-                self.mark(class, number);
-            }
+            Some(class) => self.mark(class, number),
         }
+        Ok(())
+    }
+
+    fn epoch_number(&mut self, number: u128) -> Done {
+        let at = self.epoch(number);
+        self.mark(Class::Epoch, at);
         Ok(())
     }
 
@@ -44,14 +46,39 @@ impl Raw {
 
     fn open(&mut self) -> Compound<'_> {
         self.depth += 1;
-        let rule = Rule::Plain;
-        Compound { raw: self, rule }
+        let (rule, rows) = (Rule::Plain, false);
+        Compound {
+            raw: self,
+            rule,
+            rows,
+        }
     }
 
     fn open_named(&mut self, name: &'static str) -> Compound<'_> {
         let rule = self.rules.enter(name);
+        if let Rule::Life(_, pages) = rule {
+            self.begin_life(pages);
+        }
         self.depth += 1;
-        Compound { raw: self, rule }
+        let rows = false;
+        Compound {
+            raw: self,
+            rule,
+            rows,
+        }
+    }
+
+    /// A sequence, set or map: rows if that is what was announced.
+    fn open_list(&mut self, len: Option<usize>) -> Result<Compound<'_>, Unencodable> {
+        let len = len.ok_or_else(|| Unencodable("a sequence of unknown length".into()))?;
+        let rows = self.rules.take_rows();
+        match rows {
+            Some(rows) => self.begin_rows(rows),
+            None => put_varint(&mut self.bytes, len as u64),
+        }
+        let mut list = self.open();
+        list.rows = rows.is_some();
+        Ok(list)
     }
 }
 
@@ -59,16 +86,35 @@ impl Raw {
 pub(crate) struct Compound<'a> {
     raw: &'a mut Raw,
     rule: Rule,
+    /// Its elements are rows.
+    rows: bool,
 }
 
 impl Compound<'_> {
+    #[inline]
     fn part<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
         value.serialize(&mut *self.raw)?;
         self.raw.maybe_cut();
         Ok(())
     }
 
+    /// An array's, of which there may be many.
+    #[inline]
+    fn uncut<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
+        value.serialize(&mut *self.raw)
+    }
+
+    fn element<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
+        if self.rows {
+            self.raw.begin_row();
+        }
+        self.part(value)
+    }
+
     fn close(self) -> Done {
+        if self.rows {
+            self.raw.end_rows();
+        }
         self.raw.depth -= 1;
         self.raw.rules.leave(self.rule);
         Ok(())
@@ -101,8 +147,9 @@ impl<'a> ser::Serializer for &'a mut Raw {
     }
     fn serialize_i64(self, value: i64) -> Done {
         // Zigzag, so that small ones stay short.
-        self.number(((value << 1) ^ (value >> 63)) as u64 as u128)
+        self.number(((value << 1) ^ (value >> 63)) as u64)
     }
+    #[inline]
     fn serialize_u8(self, value: u8) -> Done {
         self.number(value.into())
     }
@@ -113,16 +160,27 @@ impl<'a> ser::Serializer for &'a mut Raw {
         self.number(value.into())
     }
     fn serialize_u64(self, value: u64) -> Done {
-        self.number(value.into())
+        self.number(value)
     }
     fn serialize_u128(self, value: u128) -> Done {
-        self.number(value)
+        match self.rules.take_expected() {
+            Some(Class::Epoch) => self.epoch_number(value),
+            Some(class) => {
+                let number = u64::try_from(value).map_err(ser::Error::custom)?;
+                self.mark(class, number);
+                Ok(())
+            }
+            None => {
+                self.bytes.extend_from_slice(&value.to_le_bytes());
+                Ok(())
+            }
+        }
     }
     fn serialize_f32(self, value: f32) -> Done {
         self.number(value.to_bits().into())
     }
     fn serialize_f64(self, value: f64) -> Done {
-        self.number(value.to_bits().into())
+        self.number(value.to_bits())
     }
     fn serialize_char(self, value: char) -> Done {
         self.number(u32::from(value).into())
@@ -131,7 +189,11 @@ impl<'a> ser::Serializer for &'a mut Raw {
         self.serialize_bytes(value.as_bytes())
     }
     fn serialize_bytes(self, value: &[u8]) -> Done {
-        put_varint(&mut self.bytes, value.len() as u128);
+        if self.rules.take_fragment() {
+            self.insert(value);
+            return Ok(());
+        }
+        put_varint(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(value);
         Ok(())
     }
@@ -160,6 +222,8 @@ impl<'a> ser::Serializer for &'a mut Raw {
         let rule = self.rules.enter(name);
         match rule {
             Rule::Id(class) => self.rules.expect(class),
+            Rule::Fragment => self.rules.expect_fragment(),
+            Rule::Cell if self.symmetric => self.rules.expect(Class::Cell),
             Rule::Left => return Ok(()),
             _ => {}
         }
@@ -178,9 +242,7 @@ impl<'a> ser::Serializer for &'a mut Raw {
         value.serialize(self)
     }
     fn serialize_seq(self, len: Option<usize>) -> Result<Compound<'a>, Unencodable> {
-        let len = len.ok_or_else(|| Unencodable("a sequence of unknown length".into()))?;
-        put_varint(&mut self.bytes, len as u128);
-        Ok(self.open())
+        self.open_list(len)
     }
     fn serialize_tuple(self, _len: usize) -> Result<Compound<'a>, Unencodable> {
         Ok(self.open())
@@ -234,7 +296,11 @@ impl ser::SerializeStruct for Compound<'_> {
         match &self.rule {
             Rule::Id(class) if key != "epoch" => self.raw.rules.expect(*class),
             Rule::In(_, fields) if fields.contains(&key) => return Ok(()),
-            _ => {}
+            rule => {
+                if let Some(rows) = rule.rows(key) {
+                    self.raw.rules.expect_rows(rows);
+                }
+            }
         }
         self.part(value)
     }
@@ -258,6 +324,9 @@ impl ser::SerializeMap for Compound<'_> {
     type Ok = ();
     type Error = Unencodable;
     fn serialize_key<T: Serialize + ?Sized>(&mut self, key: &T) -> Done {
+        if self.rows {
+            self.raw.begin_row();
+        }
         key.serialize(&mut *self.raw)
     }
     fn serialize_value<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
@@ -270,11 +339,14 @@ impl ser::SerializeMap for Compound<'_> {
 
 macro_rules! parts {
     ($trait:ident, $method:ident) => {
+        parts!($trait, $method, part);
+    };
+    ($trait:ident, $method:ident, $part:ident) => {
         impl ser::$trait for Compound<'_> {
             type Ok = ();
             type Error = Unencodable;
             fn $method<T: Serialize + ?Sized>(&mut self, value: &T) -> Done {
-                self.part(value)
+                self.$part(value)
             }
             fn end(self) -> Done {
                 self.close()
@@ -283,7 +355,7 @@ macro_rules! parts {
     };
 }
 
-parts!(SerializeSeq, serialize_element);
-parts!(SerializeTuple, serialize_element);
+parts!(SerializeSeq, serialize_element, element);
+parts!(SerializeTuple, serialize_element, uncut);
 parts!(SerializeTupleStruct, serialize_field);
 parts!(SerializeTupleVariant, serialize_field);

@@ -1,7 +1,7 @@
 //! Everything that may happen in a block of worlds, by several threads.
 
 use super::{Nodes, Tally, rebuild};
-use crate::encode::Canonical;
+use crate::encode::{Canonical, Written};
 use crate::model::{Clauses, Model, Notes, Violation};
 use crate::search::store::{Scratch, Store};
 use std::sync::Mutex;
@@ -28,7 +28,7 @@ pub(super) enum Child<M: Model> {
 }
 
 pub(super) struct New<M: Model> {
-    pub canonical: Canonical,
+    pub written: Written,
     pub state: Box<M::State>,
     pub checked: Clauses,
     pub done: bool,
@@ -39,6 +39,17 @@ pub(super) struct Pool<'a, M: Model> {
     pub model: &'a M,
     pub store: &'a Store,
     pub nodes: &'a Nodes,
+    pub symmetry: bool,
+}
+
+impl<M: Model> Pool<'_, M> {
+    fn canonical(&self) -> Canonical {
+        if self.symmetry {
+            Canonical::symmetric()
+        } else {
+            Canonical::default()
+        }
+    }
 }
 
 type Chunk<S> = Mutex<Vec<Seed<S>>>;
@@ -124,7 +135,7 @@ impl<'a, M: Model> Hand<'a, M> {
         Self {
             pool,
             acts: Vec::new(),
-            canonical: Canonical::default(),
+            canonical: pool.canonical(),
             scratch: Scratch::default(),
             notes: Notes::default(),
             tally: Tally::default(),
@@ -170,12 +181,16 @@ impl<'a, M: Model> Hand<'a, M> {
         }
         self.canonical.clear();
         model.encode(&after, &mut self.canonical);
-        match self.pool.store.find(&self.canonical, &mut self.scratch) {
+        match self
+            .pool
+            .store
+            .find(self.canonical.written(), &mut self.scratch)
+        {
             Some(known) => Child::Known(known),
             None => {
                 let done = model.at_rest(&mut after) || model.out_of_bounds(&mut after);
                 Child::New(Box::new(New {
-                    canonical: self.canonical.copy(),
+                    written: self.canonical.written().clone(),
                     state: after,
                     checked: self.notes.checked,
                     done,

@@ -114,8 +114,13 @@ impl<'a, M: Model> Search<'a, M> {
         search.tally.step(&notes);
         search.tally.state(notes.checked);
         let mut canonical = Canonical::default();
+        if limits.symmetry {
+            canonical = Canonical::symmetric();
+        }
         model.encode(&first, &mut canonical);
-        search.store.insert(&canonical, &mut search.scratch);
+        search
+            .store
+            .insert(canonical.written(), &mut search.scratch);
         let done = model.at_rest(&mut first) || model.out_of_bounds(&mut first);
         search.nodes.add(0, 0, done);
         search.next.push(Seed {
@@ -153,6 +158,7 @@ impl<'a, M: Model> Search<'a, M> {
             model: self.model,
             store: &self.store,
             nodes: &self.nodes,
+            symmetry: self.limits.symmetry,
         };
         let (expanded, tallies) = pool.expand(block, self.limits.threads, CHUNK);
         tallies.into_iter().for_each(|tally| self.tally.add(tally));
@@ -177,7 +183,7 @@ impl<'a, M: Model> Search<'a, M> {
                         return Some(Stop::Violation);
                     }
                     Child::New(new) => {
-                        let (to, is_new) = self.store.insert(&new.canonical, &mut self.scratch);
+                        let (to, is_new) = self.store.insert(&new.written, &mut self.scratch);
                         if is_new {
                             self.tally.state(new.checked);
                             self.nodes.add(from, ordinal as u16, new.done);
@@ -261,6 +267,8 @@ impl<'a, M: Model> Search<'a, M> {
     }
 }
 
+#[cfg(test)]
+mod agreement;
 #[cfg(test)]
 pub(crate) mod second;
 #[cfg(test)]

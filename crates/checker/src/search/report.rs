@@ -16,6 +16,9 @@ pub struct Limits {
     pub keep: u64,
     /// Wall-clock time.
     pub time: Duration,
+    /// Whether worlds are one that differ only in which page of a pool is which. See
+    /// [`crate::encode::Canonical::symmetric`].
+    pub symmetry: bool,
     /// Threads. They change nothing in the result.
     pub threads: usize,
 }
@@ -27,6 +30,7 @@ impl Default for Limits {
             resident: 12 << 30,
             keep: 8 << 30,
             time: Duration::from_secs(30 * 60),
+            symmetry: false,
             threads: std::thread::available_parallelism().map_or(1, usize::from),
         }
     }

@@ -1,12 +1,12 @@
 //! The set of worlds that are known: whole, and small.
 //!
-//! A world is kept as a tree over its sections ([`Canonical::sections`]): every distinct section is
+//! A world is kept as a tree over its sections ([`Written::sections`]): every distinct section is
 //! stored once, every distinct pair of neighbours once, and a world is the pair at the root. Two
 //! worlds are equal exactly if they have the same root, because every step of the way up compares
 //! in full; a hash only says where to look. So nothing rests on hashes being different, and a world
 //! costs what is new in it: a few dozen bytes.
 
-use crate::encode::Canonical;
+use crate::encode::Written;
 
 /// Marks a section where a pair's number could stand.
 const LEAF: u32 = 1 << 31;
@@ -42,7 +42,7 @@ impl Store {
     }
 
     /// The number of this world, if it is known.
-    pub fn find(&self, world: &Canonical, scratch: &mut Scratch) -> Option<u32> {
+    pub fn find(&self, world: &Written, scratch: &mut Scratch) -> Option<u32> {
         let row = &mut scratch.0;
         row.clear();
         for section in world.sections() {
@@ -63,7 +63,7 @@ impl Store {
     }
 
     /// Adds a world unless it is known: its number, and whether it is new.
-    pub fn insert(&mut self, world: &Canonical, scratch: &mut Scratch) -> (u32, bool) {
+    pub fn insert(&mut self, world: &Written, scratch: &mut Scratch) -> (u32, bool) {
         let row = &mut scratch.0;
         row.clear();
         for section in world.sections() {
@@ -252,10 +252,10 @@ mod tests {
     use proptest::prelude::*;
     use std::collections::HashMap;
 
-    fn canonical(sections: &[Vec<u8>]) -> Canonical {
-        let mut out = Canonical::default();
+    fn canonical(sections: &[Vec<u8>]) -> Written {
+        let mut out = crate::encode::Canonical::default();
         sections.iter().for_each(|section| out.push(section));
-        out
+        out.written().clone()
     }
 
     proptest! {

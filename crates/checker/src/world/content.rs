@@ -44,6 +44,12 @@ impl Cell {
         }
     }
 
+    /// Whether a cell of these bits can be what a reader is to find: neither nothing nor what was
+    /// left behind.
+    pub(crate) fn says_something(bits: u64) -> bool {
+        bits != 0 && bits & u64::from(RESIDUE) == 0
+    }
+
     /// With a flipped bit.
     pub fn corrupted(self) -> Self {
         Self(self.0 ^ CORRUPT)

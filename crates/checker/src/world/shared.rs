@@ -1,13 +1,14 @@
 //! Copy on write for what is linear and may not be cloned: worlds share a machine until one of
 //! them lets something happen to it, and only then it is forked.
 
+use crate::encode::Fragment;
 use handoff::Decisions;
 use handoff::decode::Decode;
 use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
 use serde::{Serialize, Serializer};
 use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What can be copied as a whole, with the handles inside.
 pub trait Fork {
@@ -16,18 +17,28 @@ pub trait Fork {
 }
 
 /// A machine that several worlds share.
-pub struct Shared<M>(Arc<Mutex<M>>);
+pub struct Shared<M>(Arc<Inner<M>>);
+
+struct Inner<M> {
+    machine: Mutex<M>,
+    /// How it is written into a world's bytes; forgotten when it changes.
+    written: OnceLock<Fragment>,
+}
 
 impl<M> Shared<M> {
     /// Of this world alone, for now.
     pub fn new(machine: M) -> Self {
-        Self(Arc::new(Mutex::new(machine)))
+        Self(Arc::new(Inner {
+            machine: Mutex::new(machine),
+            written: OnceLock::new(),
+        }))
     }
 
     /// Asks it something. (Some questions want it as `&mut`, because a pool looks at handles that
     /// were dropped first; none changes what worlds are compared by.)
     pub fn ask<R>(&self, question: impl FnOnce(&mut M) -> R) -> R {
-        question(&mut self.0.lock().unwrap_or_else(PoisonError::into_inner))
+        let machine = self.0.machine.lock();
+        question(&mut machine.unwrap_or_else(PoisonError::into_inner))
     }
 }
 
@@ -38,7 +49,10 @@ impl<M: Fork> Shared<M> {
             *self = Self::new(self.ask(M::fork));
         }
         let own = Arc::get_mut(&mut self.0).expect("just forked, and nobody else has it");
-        own.get_mut().unwrap_or_else(PoisonError::into_inner)
+        own.written = OnceLock::new();
+        own.machine
+            .get_mut()
+            .unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -56,8 +70,11 @@ impl<M: fmt::Debug> fmt::Debug for Shared<M> {
 
 impl<M: Serialize> Serialize for Shared<M> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let machine = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        machine.serialize(serializer)
+        let written = self
+            .0
+            .written
+            .get_or_init(|| self.ask(|machine| Fragment::new(machine)));
+        written.serialize(serializer)
     }
 }
 

@@ -1,0 +1,87 @@
+//! On the real worlds: both explorers find as many states, and the reduction by symmetry reaches
+//! nothing that is not there.
+
+use super::second;
+use super::{Limits, explore};
+use crate::bound::Bound;
+use crate::encode::Canonical;
+use crate::model::{Model, Notes};
+use crate::scenario::{ALL, Mode};
+use crate::world::World;
+use std::collections::{HashSet, VecDeque};
+
+/// The largest world that is tried several times.
+const LARGEST: usize = 30_000;
+
+#[test]
+fn stateright_finds_as_many_states_in_every_world() {
+    for mode in [Mode::Landing, Mode::Direct] {
+        for scenario in ALL {
+            let Some(setup) = scenario.setup(Bound::Smoke, mode) else {
+                continue;
+            };
+            let world = World::new(setup);
+            let ours = explore(&world, &Limits::default(), &mut |_| {});
+            if ours.states > LARGEST {
+                continue;
+            }
+            let theirs = second::explore(world);
+            let name = scenario.name;
+            assert!(ours.holds() && theirs.holds, "{name}/{mode}");
+            assert_eq!(ours.states, theirs.states, "{name}/{mode}");
+        }
+    }
+}
+
+/// Every state that can be reached, and the classes that they fall into.
+fn classes(world: &World) -> (usize, usize) {
+    let (mut plain, mut reduced) = (Canonical::default(), Canonical::symmetric());
+    let (mut known, mut classes) = (HashSet::new(), HashSet::new());
+    let mut queue = VecDeque::from([world.initial().0]);
+    while let Some(mut state) = queue.pop_front() {
+        world.encode(&state, &mut plain);
+        if !known.insert(plain.bytes().to_vec()) {
+            continue;
+        }
+        world.encode(&state, &mut reduced);
+        classes.insert(reduced.bytes().to_vec());
+        if world.out_of_bounds(&mut state) {
+            continue;
+        }
+        let mut acts = Vec::new();
+        world.acts(&mut state, &mut acts);
+        for act in acts {
+            let mut after = world.fork(&mut state);
+            world.apply(&mut after, &act, &mut Notes::default());
+            queue.push_back(after);
+        }
+    }
+    (known.len(), classes.len())
+}
+
+#[test]
+fn symmetry_reaches_nothing_else_and_nearly_every_class() {
+    let limits = Limits {
+        symmetry: true,
+        ..Limits::default()
+    };
+    let mut merged = 0;
+    for scenario in ALL {
+        let Some(setup) = scenario.setup(Bound::Smoke, Mode::Landing) else {
+            continue;
+        };
+        let world = World::new(setup);
+        let reduced = explore(&world, &limits, &mut |_| {});
+        assert!(reduced.holds(), "{}", scenario.name);
+        if reduced.states > LARGEST / 2 {
+            continue;
+        }
+        let (states, classes) = classes(&world);
+        let (name, reached) = (scenario.name, reduced.states);
+        println!("{name}: {states} states in {classes} classes, {reached} reached");
+        // Not every one: see the module of the reduction.
+        assert!(reached <= classes && classes - reached <= classes / 20, "{name}");
+        merged += states - classes;
+    }
+    assert!(merged > 0, "there is something to reduce");
+}

@@ -1,0 +1,92 @@
+//! Every world of the bounds that are quick, in both modes: every clause holds, everything that a
+//! world is there to show is seen, and there are as many states as were written down.
+//!
+//! `CHECKER_PIN=1 cargo test -p cofferdam-checker --test pinned` writes the numbers down anew.
+
+use checker::bound::Bound;
+use checker::pinned;
+use checker::scenario::{ALL, Mode};
+use checker::search::{Stop, explore};
+use checker::world::World;
+use std::collections::BTreeMap;
+
+const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pinned.toml");
+
+/// States of every world at this bound; panics where a clause does not hold.
+fn explore_all(bound: Bound) -> BTreeMap<String, u64> {
+    let mut found = BTreeMap::new();
+    for mode in [Mode::Landing, Mode::Direct] {
+        for scenario in ALL {
+            let Some(setup) = scenario.setup(bound, mode) else {
+                continue;
+            };
+            let key = pinned::key(bound, mode, scenario.name);
+            let world = World::new(setup);
+            let report = explore(&world, &bound.limits(), &mut |_| {});
+            if let Some(found) = &report.violation {
+                let timeline = checker::timeline::replay(&world, &found.acts);
+                let timeline = timeline.expect("a run of this world");
+                panic!("{key}: {}\n{timeline}", found.violation);
+            }
+            assert_eq!(report.stop, Stop::Complete, "{key}");
+            for situation in scenario.sees {
+                let seen = report.tally.seen.contains_key(situation);
+                assert!(seen, "{key}: never happened: {situation}");
+            }
+            println!("{key}: {} states in {:?}", report.states, report.elapsed);
+            found.insert(key, report.states as u64);
+        }
+    }
+    found
+}
+
+fn compare(bound: Bound, found: &BTreeMap<String, u64>) {
+    if std::env::var_os("CHECKER_PIN").is_some() {
+        return pin(bound, found);
+    }
+    for (key, states) in found {
+        let (mode, rest) = key.split_once('/').expect("mode/bound/world");
+        let (_, world) = rest.split_once('/').expect("mode/bound/world");
+        let modes = [Mode::Landing, Mode::Direct];
+        let mode = modes.into_iter().find(|known| known.to_string() == mode);
+        let pinned = pinned::states(bound, mode.expect("a mode"), world);
+        assert_eq!(
+            pinned,
+            Some(*states),
+            "{key}: the model has changed. If that is meant: CHECKER_PIN=1 cargo test -p \
+             cofferdam-checker --test pinned"
+        );
+    }
+}
+
+/// Replaces the lines of this bound.
+fn pin(bound: Bound, found: &BTreeMap<String, u64>) {
+    use std::sync::{Mutex, PoisonError};
+    static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
+    let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
+    let text = std::fs::read_to_string(FILE).expect("the file is there");
+    let of_bound = |line: &str| line.contains(&format!("/{bound}/"));
+    let others = text
+        .lines()
+        .filter(|line| line.contains(" = ") && !of_bound(line));
+    let mut lines: Vec<String> = others.map(str::to_owned).collect();
+    lines.extend(
+        found
+            .iter()
+            .map(|(key, states)| format!("\"{key}\" = {states}")),
+    );
+    lines.sort();
+    let head =
+        "# Distinct states of every world: mode/bound/world. Written by a test (tests/pinned.rs).\n";
+    std::fs::write(FILE, format!("{head}{}\n", lines.join("\n"))).expect("written");
+}
+
+#[test]
+fn every_clause_holds_in_every_world_at_smoke() {
+    compare(Bound::Smoke, &explore_all(Bound::Smoke));
+}
+
+#[test]
+fn every_clause_holds_in_every_world_at_quick() {
+    compare(Bound::Quick, &explore_all(Bound::Quick));
+}

@@ -1,0 +1,113 @@
+//! Tables: worlds, clauses, situations.
+
+use super::table::Table;
+use super::watch::number;
+use super::worlds::{self, Chosen};
+use crate::defects;
+use checker::bound::Bound;
+use checker::pinned;
+use checker::search::{Report, Stop};
+use checker::world::Act;
+use std::collections::BTreeMap;
+
+type Done<'a> = (&'a Chosen, Report<Act>);
+
+/// Which worlds and defects there are.
+pub(super) fn list(bound: Bound) -> anyhow::Result<String> {
+    let mut worlds = Table::new(&["world", "mode", "states", "what is in it"]);
+    for Chosen { scenario, mode, .. } in worlds::chosen(bound, &[], None)? {
+        let pinned = pinned::states(bound, mode, scenario.name).map_or("?".to_owned(), number);
+        let (name, about) = (scenario.name.to_owned(), scenario.about.to_owned());
+        worlds.row([name, mode.to_string(), pinned, about]);
+    }
+    let mut known = Table::new(&["defect", "what is decided wrongly"]);
+    for defect in defects::ALL {
+        known.row([defect.id.to_owned(), defect.what.to_owned()]);
+    }
+    Ok(format!(
+        "Worlds of the bound {bound}:\n\n{worlds}\nDefects:\n\n{known}"
+    ))
+}
+
+/// What came of a world, in a line.
+pub(super) fn outcome(chosen: &Chosen, report: &Report<Act>) -> String {
+    let end = match report.stop {
+        Stop::Complete => "every clause holds".to_owned(),
+        Stop::Violation => match &report.violation {
+            Some(found) => format!("VIOLATED: {}", found.violation),
+            None => "VIOLATED".to_owned(),
+        },
+        Stop::States => "NOT FINISHED: as many states as the bound allows".to_owned(),
+        Stop::Memory => "NOT FINISHED: as much memory as the bound allows".to_owned(),
+        Stop::Time => "NOT FINISHED: as much time as the bound allows".to_owned(),
+    };
+    let seconds = report.elapsed.as_secs_f64();
+    format!(
+        "{}: {} states, {} steps, depth {}, {} at rest, {seconds:.1} s, {}/s, {:.0} bytes a state: \
+         {end}",
+        chosen.name(),
+        number(report.states as u64),
+        number(report.tally.steps),
+        report.depth,
+        number(report.rests as u64),
+        number((report.states as f64 / seconds.max(1e-3)) as u64),
+        report.bytes_per_state,
+    )
+}
+
+/// In how many states each clause was judged, over all worlds.
+pub(super) fn clauses(done: &[Done<'_>]) -> String {
+    let mut counts: Vec<(&str, u64, u64)> = Vec::new();
+    for (_, report) in done {
+        for (at, (clause, states, steps)) in report.tally.clauses().into_iter().enumerate() {
+            match counts.get_mut(at) {
+                Some(line) => *line = (clause, line.1 + states, line.2 + steps),
+                None => counts.push((clause, states, steps)),
+            }
+        }
+        // Judged by fixpoint over the whole graph.
+        if report.stop == Stop::Complete
+            && let Some(line) = counts.iter_mut().find(|line| line.0 == "H-11")
+        {
+            line.1 += report.states as u64;
+            line.2 += report.tally.steps;
+        }
+    }
+    let mut table = Table::new(&["clause", "holds in states", "judged on steps"]);
+    for (clause, states, steps) in counts {
+        table.row([clause.to_owned(), number(states), number(steps)]);
+    }
+    table.to_string()
+}
+
+/// How often each interesting situation was met, over all worlds.
+pub(super) fn situations(done: &[Done<'_>]) -> String {
+    let mut seen: BTreeMap<&str, (u64, u64)> = BTreeMap::new();
+    for (_, report) in done {
+        for (situation, times) in &report.tally.seen {
+            let line = seen.entry(situation).or_default();
+            *line = (line.0 + times, line.1 + 1);
+        }
+    }
+    let mut table = Table::new(&["situation", "on steps", "in worlds"]);
+    for (situation, (times, worlds)) in seen {
+        table.row([situation.to_owned(), number(times), number(worlds)]);
+    }
+    table.to_string()
+}
+
+/// What worlds were to show and did not.
+pub(super) fn missing(done: &[Done<'_>]) -> Vec<String> {
+    let complete = done
+        .iter()
+        .filter(|(_, report)| report.stop == Stop::Complete);
+    let never = complete.flat_map(|(chosen, report)| {
+        let missing = chosen
+            .scenario
+            .sees
+            .iter()
+            .filter(|s| !report.tally.seen.contains_key(**s));
+        missing.map(|situation| format!("{}: {situation}", chosen.name()))
+    });
+    never.collect()
+}
