@@ -29,7 +29,7 @@ fn explore_all(bound: Bound) -> BTreeMap<String, u64> {
                 panic!("{key}: {}\n{timeline}", found.violation);
             }
             assert_eq!(report.stop, Stop::Complete, "{key}");
-            for situation in scenario.sees {
+            for situation in scenario.must_see(mode) {
                 let seen = report.tally.seen.contains_key(situation);
                 assert!(seen, "{key}: never happened: {situation}");
             }
@@ -76,8 +76,7 @@ fn pin(bound: Bound, found: &BTreeMap<String, u64>) {
             .map(|(key, states)| format!("\"{key}\" = {states}")),
     );
     lines.sort();
-    let head =
-        "# Distinct states of every world: mode/bound/world. Written by a test (tests/pinned.rs).\n";
+    let head = "# Distinct states of every world: mode/bound/world. Written by a test (tests/pinned.rs).\n";
     std::fs::write(FILE, format!("{head}{}\n", lines.join("\n"))).expect("written");
 }
 

@@ -80,7 +80,10 @@ fn symmetry_reaches_nothing_else_and_nearly_every_class() {
         let (name, reached) = (scenario.name, reduced.states);
         println!("{name}: {states} states in {classes} classes, {reached} reached");
         // Not every one: see the module of the reduction.
-        assert!(reached <= classes && classes - reached <= classes / 20, "{name}");
+        assert!(
+            reached <= classes && classes - reached <= classes / 20,
+            "{name}"
+        );
         merged += states - classes;
     }
     assert!(merged > 0, "there is something to reduce");

@@ -102,11 +102,8 @@ pub(super) fn missing(done: &[Done<'_>]) -> Vec<String> {
         .iter()
         .filter(|(_, report)| report.stop == Stop::Complete);
     let never = complete.flat_map(|(chosen, report)| {
-        let missing = chosen
-            .scenario
-            .sees
-            .iter()
-            .filter(|s| !report.tally.seen.contains_key(**s));
+        let to_see = chosen.scenario.must_see(chosen.mode);
+        let missing = to_see.filter(|situation| !report.tally.seen.contains_key(situation));
         missing.map(|situation| format!("{}: {situation}", chosen.name()))
     });
     never.collect()
