@@ -114,6 +114,7 @@ fn every_cell_of_the_table() {
                 assert_eq!(row["over"][0], none["over"][0], "{id}");
             }
         }
+        nothing_is_held(id, row);
         for good in ["control", "fill"] {
             assert_eq!(row[good]["status"], 200, "{id}");
             assert_eq!(row[good], none[good], "{id}: what is good stays good");
@@ -122,6 +123,18 @@ fn every_cell_of_the_table() {
     let edge = (400, &["context_length_exceeded"][..], "332 tokens");
     is_error("all", &seen["all_but_start"], edge);
     assert_eq!(seen["all_but_start"]["asked"], 3);
+}
+
+/// What the edge refuses no worker hears of; what prefill rejects holds nothing anywhere (H-5).
+fn nothing_is_held(id: &str, row: &Value) {
+    let steps = row["steps"].as_array().unwrap();
+    let any = |who: &str| steps.iter().any(|step| step["who"] == who);
+    let reserves = |step: &Value| step["what"].as_str().unwrap().contains("Reserves");
+    match id {
+        "edge" => assert!(!any("prefill") && !any("decode"), "{steps:#?}"),
+        "admission" | "expect" => assert!(!steps.iter().any(reserves), "{steps:#?}"),
+        _ => assert!(steps.iter().any(reserves), "{id}: {steps:#?}"),
+    }
 }
 
 /// Nothing of A's, and this error, for every one that asked.

@@ -6,7 +6,7 @@ use super::page_map::svg;
 use super::pool::Footprint;
 use super::run::{Answer, Outcome};
 use super::scenario::SENTENCE;
-use super::table::{Verdict, gets, leaks, says, share};
+use super::table::{ALWAYS_ON, ALWAYS_ON_WHY, Verdict, gets, leaks, says, share};
 use super::timeline::Moment;
 use std::fmt::Write;
 
@@ -94,7 +94,7 @@ fn request(out: &mut String, story: &Story) {
         out,
         "<section><h2>What tenant B asked, and got</h2><div class=\"pair\">\
          <figure><figcaption>The request, {} tokens</figcaption><pre>{}</pre></figure>\
-         <figure><figcaption>The answer <span class=\"pill good\">HTTP {}</span>\
+         <figure><figcaption>The answer <span class=\"pill status\">HTTP {}</span>\
          </figcaption><p class=\"answer\">{}</p>\
          <p class=\"usage\">prompt_tokens {} · completion_tokens {}</p></figure></div>\
          <p class=\"note\"><mark>Marked</mark> is text of tenant A. Its prompts were full of \
@@ -123,8 +123,9 @@ fn pool(out: &mut String, found: &Footprint) {
          <li><i class=\"b\"></i>last written for B</li><li><i class=\"none\"></i>never \
          written</li><li><i class=\"own\"></i>in B’s block table</li></ul>\
          <p class=\"note\">A square is a page of {} token slots. Of the {} positions that B’s first \
-         step attends to, {} was written for B and {} for A. Every entry of the block table is in \
-         order: the pages <em>are</em> B’s. What is in them is not.</p></section>",
+         step attends to, {} was written for B (the sliver at the left of the first page) and {} \
+         for A. Every entry of the block table is in order: the pages <em>are</em> B’s. What is in \
+         them is not. Point at a page to read who wrote it.</p></section>",
         svg(
             &found.before,
             found.page_size,
@@ -176,6 +177,7 @@ fn table(out: &mut String, story: &Story) {
     for (guard, outcome) in &story.alone {
         row(out, (guard.title(), guard.clause()), outcome, guard.why());
     }
+    row(out, (ALWAYS_ON, ""), &story.none, ALWAYS_ON_WHY);
     let all = "every one but the first, which would not let it start";
     let why = "As shipped: the edge answers, and no worker hears of it.";
     row(out, (all, ""), &story.all, why);
@@ -186,6 +188,7 @@ fn row(out: &mut String, (title, clause): (&str, &str), outcome: &Outcome, why: 
     let verdict = Verdict::of(outcome);
     let (class, word) = match verdict {
         Verdict::Stops => ("good", "stops it"),
+        Verdict::Hides => ("warn", "hides it"),
         Verdict::Leaks if why.is_empty() => ("bad", "leaks"),
         Verdict::Leaks => ("bad", "does not"),
     };
@@ -194,7 +197,7 @@ fn row(out: &mut String, (title, clause): (&str, &str), outcome: &Outcome, why: 
         clause => format!("<small>{}</small>", escape(clause)),
     };
     let said = match verdict {
-        Verdict::Stops => escape(&says(outcome)),
+        Verdict::Stops | Verdict::Hides => escape(&says(outcome)),
         Verdict::Leaks => outcome.over.first().map(in_one_line).unwrap_or_default(),
     };
     let _ = write!(
@@ -240,9 +243,7 @@ fn limits(out: &mut String, story: &Story) {
          <li>Drivers, machines, ledger, fabric, model and HTTP server are those that ship. The \
          safeguards are decisions of the machines, taken through a type parameter that the product \
          fixes; “off” is what the real engine did, or left out.</li>\
-         <li>Two things are on in every row and are not enough: writes land in an arena of their \
-         own and are copied from there (what never came is not copied), and every step verifies its \
-         block table (every page in it was B’s). No fabric here writes into decode’s pool directly; \
+         <li>Landing is on in every row, because no fabric here writes into decode’s pool directly; \
          the checker explores that mode.</li>\
          <li>Prefix caches are off, as they were on decode in the incident, so that pages are free \
          when their request ends. Requests come one after another, and free pages are taken lowest \

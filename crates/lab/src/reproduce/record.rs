@@ -45,7 +45,7 @@ fn ask_of(ask: &Ask) -> Value {
 fn outcome_of(outcome: &Outcome) -> Value {
     let (sentence, secret) = outcome.leaked();
     json!({
-        "stops_it": Verdict::of(outcome) == Verdict::Stops,
+        "stops_it": Verdict::of(outcome) != Verdict::Leaks,
         "refused_to_start": outcome.refused,
         "asked": outcome.over.len(),
         "leaked_sentence": sentence,

@@ -67,6 +67,13 @@ pub(super) fn incident(scenario: &Scenario, outcome: &Outcome) {
     println!("\n  {}\n", leaks(outcome));
 }
 
+/// What no row can do without, and how it is called.
+pub(super) const ALWAYS_ON: &str = "on in every row: landing arena, verified table";
+/// Why that is not enough.
+pub(super) const ALWAYS_ON_WHY: &str = "Writes land in an arena and are copied from there: what \
+    never came is not copied. Every step verifies its block table: every page in it is B's. \
+    Neither says anything of what is in a page that nobody sent.";
+
 /// How many answers had A's text in them.
 pub(super) fn leaks(outcome: &Outcome) -> String {
     let (sentence, secret) = outcome.leaked();
@@ -106,21 +113,31 @@ pub(super) fn says(outcome: &Outcome) -> String {
 /// What a row says about its safeguard.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// Nobody got anything of anybody else's.
+    /// Nobody got anything of anybody else's, and whoever asked is told what is wrong.
     Stops,
+    /// Nobody got anything of anybody else's, and nobody learns what is wrong.
+    Hides,
     /// It did not help.
     Leaks,
 }
 
 impl Verdict {
     pub fn of(outcome: &Outcome) -> Self {
-        let answered = outcome.over.iter().any(|answer| answer.status == 200);
-        if answered { Self::Leaks } else { Self::Stops }
+        let says = |answer: &Answer, word| answer.error.as_ref().is_some_and(|(it, _)| it == word);
+        let mut over = outcome.over.iter();
+        if over.clone().any(|answer| answer.status == 200) {
+            Self::Leaks
+        } else if over.any(|answer| says(answer, "decode_failed")) {
+            Self::Hides
+        } else {
+            Self::Stops
+        }
     }
 
     pub fn words(self) -> &'static str {
         match self {
             Self::Stops => "stops it",
+            Self::Hides => "hides it",
             Self::Leaks => "DOES NOT",
         }
     }
@@ -145,15 +162,17 @@ pub(super) fn closing(story: &Story) {
         row(guard.title(), &gets(outcome), &share(outcome), verdict);
         println!("{}", wrapped(&says(outcome), 6));
     }
+    row(
+        ALWAYS_ON,
+        &gets(&story.none),
+        &share(&story.none),
+        "DOES NOT",
+    );
+    println!("{}", wrapped(ALWAYS_ON_WHY, 6));
     let (all, title) = (&story.all, "every one but the first");
     row(title, &gets(all), &share(all), Verdict::of(all).words());
     println!("{}", wrapped(&says(all), 6));
-    println!(
-        "\n  On in every row, and not enough: writes land in an arena and are copied (what never \
-         came is not\n  copied), and every step verifies its block table (every page in it was \
-         B's).\n"
-    );
-    println!("  With every safeguard off: {}", leaks(&story.none));
+    println!("\n  With every safeguard off: {}", leaks(&story.none));
 }
 
 fn row(what: &str, gets: &str, share: &str, verdict: &str) {
