@@ -46,7 +46,12 @@ fn flags() -> String {
             true => String::new(),
             false => format!(": {}", choices.join(", ")),
         };
-        writeln!(text, "| `{}` | {help}{choices}{default} |", name.trim_end()).unwrap();
+        let env = flag
+            .get_env()
+            .map(|it| format!(" (or `{}`)", it.to_string_lossy()));
+        let env = env.unwrap_or_default();
+        let name = name.trim_end();
+        writeln!(text, "| `{name}` | {help}{choices}{default}{env} |").unwrap();
     }
     text
 }
