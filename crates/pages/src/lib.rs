@@ -27,6 +27,8 @@ mod error;
 mod grant;
 mod id;
 mod identity;
+#[cfg(test)]
+mod inductive;
 mod ledger;
 mod pool;
 mod proof;
