@@ -6,7 +6,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
-mod defects;
+pub mod defects;
 mod reproduce;
 
 use clap::{Parser, Subcommand};

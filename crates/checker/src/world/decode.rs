@@ -3,8 +3,8 @@
 use super::World;
 use super::act::End;
 use super::content::{Cell, PAGE_SIZE};
-use super::gateway::short;
 use super::links::find;
+use super::said::short;
 use super::shared::Shared;
 use super::state::{Arena, CopyInFlight, DecodeLife, Page, Run, State};
 use crate::model::Notes;

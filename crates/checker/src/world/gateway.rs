@@ -4,6 +4,7 @@ use super::World;
 use super::act::End;
 use super::content::letter;
 use super::links::find;
+use super::said::short;
 use super::state::State;
 use crate::model::Notes;
 use crate::{properties, situations};
@@ -114,16 +115,4 @@ impl<J: Decisions> World<J> {
 
 fn client_of(request: RequestId) -> usize {
     request.n as usize - 1
-}
-
-/// A message without its payloads.
-pub(super) fn short(message: &impl std::fmt::Debug) -> String {
-    let mut said = format!("{message:?}");
-    const MOST: usize = 160;
-    if said.len() > MOST {
-        let end = (0..=MOST).rev().find(|at| said.is_char_boundary(*at));
-        said.truncate(end.unwrap_or_default());
-        said.push('…');
-    }
-    said
 }

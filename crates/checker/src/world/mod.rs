@@ -13,6 +13,7 @@ mod faults;
 mod gateway;
 mod links;
 mod prefill;
+mod said;
 mod shared;
 mod state;
 mod steps;
@@ -340,6 +341,7 @@ impl<J: Decisions> Model for World<J> {
         let mut notes = Notes::listening();
         let mut state = before.clone();
         self.apply(&mut state, act, &mut notes);
-        notes.told.unwrap_or_default()
+        let told = notes.told.unwrap_or_default();
+        told.iter().map(|line| said::with_lane(line)).collect()
     }
 }
