@@ -5,7 +5,7 @@ use super::html;
 use super::record;
 use super::run::{Outcome, run};
 use super::scenario::{Scenario, Size};
-use super::stack::served_text;
+use super::stack::{Stack, served_text};
 use super::table;
 use anyhow::Context;
 use clap::Args;
@@ -21,6 +21,10 @@ pub(super) struct Incident {
     /// How many of B's over-long prompts are asked with every safeguard off.
     #[arg(long, default_value_t = 8, value_parser = clap::value_parser!(u8).range(1..=8))]
     prompts: u8,
+    /// Only start the server with every safeguard off and let A ask; then B's request can be sent
+    /// by hand with the command that is printed. Ends when standard input does, or at Enter.
+    #[arg(long, conflicts_with_all = ["report", "json", "prompts"])]
+    hold: bool,
     /// The weights, a GGUF file; SmolLM2-135M-Instruct is fetched if this is left out.
     #[arg(long, env = "COFFERDAM_MODEL")]
     model: Option<PathBuf>,
@@ -68,6 +72,9 @@ impl Incident {
         };
         let text = served_text(&model).with_context(|| model.display().to_string())?;
         let mut scenario = Scenario::new(self.size, &text)?;
+        if self.hold {
+            return hold(&model, &scenario);
+        }
         scenario.over.truncate(self.prompts.into());
         table::opening(&scenario);
         let story = Story::live(&model, scenario)?;
@@ -81,6 +88,29 @@ impl Incident {
         }
         Ok(story.is_as_documented())
     }
+}
+
+/// Lets somebody else be tenant B.
+fn hold(model: &Path, scenario: &Scenario) -> anyhow::Result<bool> {
+    let stack = Stack::start(model, scenario.size.shape(), Guards::NONE)?;
+    let (fill, over) = (&scenario.fill, &scenario.over[0]);
+    let filled = stack.api.post(fill.path, fill.tenant.key(), &fill.body)?;
+    anyhow::ensure!(filled.status == 200, "tenant A: {}", filled.body);
+    let file = tempfile::NamedTempFile::with_suffix(".json")?;
+    std::fs::write(file.path(), over.body.to_string())?;
+    println!(
+        "Tenant A has been answered. As tenant B, {} tokens:\n\n  curl http://{}{} -H \
+         'authorization: Bearer {}' \\\n    -H 'content-type: application/json' -d @{}\n\nEnter \
+         ends the server.",
+        over.tokens,
+        stack.api.addr,
+        over.path,
+        over.tenant.key(),
+        file.path().display()
+    );
+    std::io::stdin().read_line(&mut String::new())?;
+    stack.end()?;
+    Ok(true)
 }
 
 fn write(path: &Path, text: &str) -> anyhow::Result<()> {
