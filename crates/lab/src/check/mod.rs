@@ -100,7 +100,14 @@ impl Check {
                 Some(known.with_context(|| format!("no defect is called {id}; see --list"))?)
             }
         };
-        let worlds = worlds::chosen(self.bound, &self.world, self.mode.as_deref())?;
+        let mut worlds = worlds::chosen(self.bound, &self.world, self.mode.as_deref())?;
+        if let Some(defect) = defect
+            && self.world.is_empty()
+            && self.mode.is_none()
+            && !self.simulate
+        {
+            worlds.insert(0, worlds::shown_in(defect));
+        }
         if worlds.is_empty() {
             bail!("no world of this name has this mode; see --list");
         }

@@ -15,10 +15,15 @@ type Done<'a> = (&'a Chosen, Report<Act>);
 /// Which worlds and defects there are.
 pub(super) fn list(bound: Bound) -> anyhow::Result<String> {
     let mut worlds = Table::new(&["world", "mode", "states", "what is in it"]);
-    for Chosen { scenario, mode, .. } in worlds::chosen(bound, &[], None)? {
-        let pinned = pinned::states(bound, mode, scenario.name).map_or("?".to_owned(), number);
-        let (name, about) = (scenario.name.to_owned(), scenario.about.to_owned());
-        worlds.row([name, mode.to_string(), pinned, about]);
+    for world in worlds::chosen(bound, &[], None)? {
+        let pinned = pinned::states(bound, world.mode, &world.name);
+        let pinned = pinned.map_or("?".to_owned(), number);
+        worlds.row([
+            world.name,
+            world.mode.to_string(),
+            pinned,
+            world.about.to_owned(),
+        ]);
     }
     let mut known = Table::new(&["defect", "what is decided wrongly"]);
     for defect in defects::ALL {
@@ -102,8 +107,10 @@ pub(super) fn missing(done: &[Done<'_>]) -> Vec<String> {
         .iter()
         .filter(|(_, report)| report.stop == Stop::Complete);
     let never = complete.flat_map(|(chosen, report)| {
-        let to_see = chosen.scenario.must_see(chosen.mode);
-        let missing = to_see.filter(|situation| !report.tally.seen.contains_key(situation));
+        let missing = chosen
+            .sees
+            .iter()
+            .filter(|situation| !report.tally.seen.contains_key(*situation));
         missing.map(|situation| format!("{}: {situation}", chosen.name()))
     });
     never.collect()

@@ -24,7 +24,7 @@ pub(super) fn write(
         return Ok(());
     };
     let trace = Trace {
-        world: chosen.scenario.name.to_owned(),
+        world: chosen.name.clone(),
         mode: chosen.mode.to_string(),
         bound: check.bound.to_string(),
         simulated: check.simulate,

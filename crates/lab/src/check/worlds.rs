@@ -1,25 +1,52 @@
 //! Which worlds a command is about.
 
+use crate::defects::{self, Defect};
 use anyhow::bail;
 use checker::bound::Bound;
 use checker::scenario::{ALL, Mode, Scenario, Setup};
 
 /// A world at a bound in a mode.
 pub(super) struct Chosen {
-    pub scenario: &'static Scenario,
+    pub name: String,
+    pub about: &'static str,
     pub mode: Mode,
     pub setup: Setup,
+    /// Situations that it is there to show.
+    pub sees: Vec<&'static str>,
 }
+
+/// What the names of worlds begin with in which defects are shown; they have no bound.
+const OF_DEFECTS: &str = "defects/";
 
 impl Chosen {
     /// `world/mode`.
     pub fn name(&self) -> String {
-        format!("{}/{}", self.scenario.name, self.mode)
+        format!("{}/{}", self.name, self.mode)
+    }
+
+    fn of(scenario: &'static Scenario, bound: Bound, mode: Mode) -> Option<Self> {
+        Some(Self {
+            name: scenario.name.to_owned(),
+            about: scenario.about,
+            mode,
+            setup: scenario.setup(bound, mode)?,
+            sees: scenario.must_see(mode).collect(),
+        })
+    }
+
+    fn of_defects(world: &'static defects::worlds::World, mode: Mode) -> Self {
+        Self {
+            name: format!("{OF_DEFECTS}{}", world.name),
+            about: world.about,
+            mode,
+            setup: world.setup(mode),
+            sees: Vec::new(),
+        }
     }
 }
 
 /// The worlds of a bound with one of these names (all, if none is given) in this mode (both, if
-/// none is given).
+/// none is given). A world of the defects is there if it is named.
 pub(super) fn chosen(
     bound: Bound,
     names: &[String],
@@ -29,8 +56,12 @@ pub(super) fn chosen(
         None => vec![Mode::Landing, Mode::Direct],
         Some(name) => vec![parse(name)?],
     };
+    let of_defects = |name: &str| {
+        let name = name.strip_prefix(OF_DEFECTS)?;
+        defects::worlds::ALL.iter().find(|world| world.name == name)
+    };
     for name in names {
-        if Scenario::named(name).is_none() {
+        if Scenario::named(name).is_none() && of_defects(name).is_none() {
             bail!("no world is called {name:?}; see --list");
         }
     }
@@ -38,16 +69,18 @@ pub(super) fn chosen(
     for mode in modes {
         for scenario in ALL {
             let named = names.is_empty() || names.iter().any(|name| name == scenario.name);
-            if let Some(setup) = scenario.setup(bound, mode).filter(|_| named) {
-                chosen.push(Chosen {
-                    scenario,
-                    mode,
-                    setup,
-                });
-            }
+            chosen.extend(Chosen::of(scenario, bound, mode).filter(|_| named));
         }
+        let named = names.iter().filter_map(|name| of_defects(name));
+        chosen.extend(named.map(|world| Chosen::of_defects(world, mode)));
     }
     Ok(chosen)
+}
+
+/// The world in which a defect is known to show.
+pub(super) fn shown_in(defect: &Defect) -> Chosen {
+    let world = defects::worlds::World::named(defect.shown_in);
+    Chosen::of_defects(world, defect.mode)
 }
 
 fn parse(mode: &str) -> anyhow::Result<Mode> {
