@@ -20,11 +20,16 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Vec
         let looked = vec!["workers of /server_info".to_owned()];
         return vec![silent(name, engine, Unknown::NotReported { looked })];
     }
-    let told = advertised(&answers.page("/v1/models")).map(measured);
+    let models = answers.page("/v1/models");
+    let told = advertised(&models).map(measured);
+    let prompts = models.count("data[0].max_prompt_tokens").map(measured);
     let open = answers.open_introspection(&["/server_info"]);
     let worker = |n: usize| {
         let mut node = worker(name, n, &info, &engine);
-        node.advertised = told.clone();
+        node.advertised = match &node.role {
+            Ok(role) if role.value == Role::Prefill => prompts.clone(),
+            _ => told.clone(),
+        };
         node.open_introspection = open.clone();
         node
     };
@@ -49,9 +54,14 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     let pool = info.count(&field("pool_tokens")).map(measured);
     node.ranks = Ok(vec![Rank { name: worker, pool }]);
     node.page_size = info.count(&field("page_size"));
-    // The gateway is the only door, and its limit is the smallest of all pairs.
-    node.context = info.count("limit.max_model_len").map(measured);
-    node.max_prompt = info.count("limit.max_prompt_tokens").map(measured);
+    // The gateway is the only door, and its limit is the smallest of all pairs. A prefill pool
+    // holds the prompt alone, so that the longest prompt is the largest thing that it must hold.
+    let longest = info.count("limit.max_prompt_tokens").map(measured);
+    node.context = match &node.role {
+        Ok(role) if role.value == Role::Prefill => longest.clone(),
+        _ => info.count("limit.max_model_len").map(measured),
+    };
+    node.max_prompt = longest;
     node.max_running = info.count("gateway.max_running");
     // One fingerprint is over all bytes of the model file, with its tokenizer; the other over
     // page size, layers, heads, dtype, order and numeric path.
@@ -59,11 +69,9 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     node.tokenizer = node.model.clone();
     node.layout = info.text(&field("layout_fingerprint"));
     node.kv_dtype = node.layout.clone();
-    node.backend = info.text("handoff.transport");
     node.checksum = info.switch("handoff.checksum");
     node.deferred_release = info.switch("handoff.deferred_release");
     node.truncates = info.switch("handoff.truncates");
-    node.batch_bound = info.count("handoff.batch_pages");
     readiness(info, &field("readiness"), &mut node);
     node
 }

@@ -139,6 +139,37 @@ fn the_incidents_own_configuration() {
     assert_eq!(node.warnings, []);
 }
 
+/// The incident on two real servers: a decode pool above the prefill pool, and prompts between
+/// their limits (recorded on 0.5.19).
+#[test]
+fn a_pair_whose_limits_differ() {
+    let prefill = node(&answers("sglang-0.5.19-asym-prefill"));
+    let decode = node(&answers("sglang-0.5.19-asym-decode"));
+    assert_eq!(
+        (pools(&prefill), pools(&decode)),
+        (vec![Some(2000)], vec![Some(8000)])
+    );
+    assert_eq!(
+        (size(&prefill.context), size(&decode.context)),
+        (4096, 4096)
+    );
+    assert_eq!(
+        (size(&prefill.max_prompt), size(&decode.max_prompt)),
+        (1993, 4089)
+    );
+    assert_eq!((prefill.warnings, decode.warnings), (vec![], vec![]));
+    let prefill = node(&recording("sglang-0.5.19-asym-prefill").only_log());
+    let decode = node(&recording("sglang-0.5.19-asym-decode").only_log());
+    assert_eq!(
+        (value(&prefill.role), value(&decode.role)),
+        (Role::Prefill, Role::Decode)
+    );
+    assert_eq!(
+        (size(&prefill.max_prompt), size(&decode.max_prompt)),
+        (1993, 4089)
+    );
+}
+
 /// A server with two ranks whose pools differ; rank 0 has the larger.
 fn two_ranks() -> Recording {
     let mut recording = answers("sglang-0.5.23-decode").only_answers(&["/metrics"]);

@@ -88,6 +88,9 @@ impl Engine for Unified {
             page_size: ready.page_size,
             max_model_len: ready.max_context,
             max_prompt_tokens: ready.max_prompt_tokens,
+            // Nothing is handed over, so that there is nobody to compare them with.
+            model_fingerprint: None,
+            layout_fingerprint: None,
             pages: PageCounts {
                 free: pages.free,
                 reserved: pages.reserved,

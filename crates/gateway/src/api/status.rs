@@ -71,6 +71,8 @@ pub fn info(shared: &Shared) -> Response<Reply> {
         "workers": facts.workers,
         "counters": facts.counters,
         "gateway": gateway,
+        // Not settings: there is no build in which these are otherwise (H-1, H-3, H-5).
+        "handoff": {"checksum": true, "deferred_release": true, "truncates": false},
     });
     body::json(StatusCode::OK, &info)
 }

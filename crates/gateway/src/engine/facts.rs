@@ -93,6 +93,11 @@ pub struct WorkerFacts {
     pub max_model_len: u32,
     /// Largest prompt it would take, in tokens.
     pub max_prompt_tokens: u32,
+    /// Fingerprint of the model file with its tokenizer, in hex; none while it is not connected.
+    pub model_fingerprint: Option<String>,
+    /// Fingerprint of page size, layers, heads, type, order and numeric path, in hex; none while it
+    /// is not connected, or if it hands nothing over.
+    pub layout_fingerprint: Option<String>,
     /// Its pages by state.
     pub pages: PageCounts,
     /// Its own counters.

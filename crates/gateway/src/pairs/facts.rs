@@ -102,6 +102,8 @@ fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
         page_size: capacity.map_or(0, |capacity| capacity.page_size.into()),
         max_model_len,
         max_prompt_tokens,
+        model_fingerprint: hello.map(|hello| hex(&hello.model)),
+        layout_fingerprint: hello.map(|hello| hex(&hello.layout)),
         pages,
         counters: counters.into_iter().map(count).collect(),
     }
@@ -119,4 +121,11 @@ fn limits(capacity: Capacity) -> (u32, u32) {
             (sum, sum.saturating_sub(1))
         }
     }
+}
+
+fn hex(fingerprint: &[u8; 32]) -> String {
+    fingerprint
+        .iter()
+        .map(|byte| format!("{byte:02x}"))
+        .collect()
 }

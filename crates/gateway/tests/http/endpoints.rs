@@ -138,6 +138,7 @@ async fn server_info_shows_roles_pages_and_how_the_limit_came_about() {
             "role": "decode", "name": "decode-0", "epoch": "d-epoch",
             "readiness": {"state": "ready"}, "pool_tokens": 160, "page_size": 16,
             "max_model_len": CONTEXT, "max_prompt_tokens": MAX_PROMPT,
+            "model_fingerprint": "0a".repeat(32), "layout_fingerprint": "0b".repeat(32),
             "pages": {
                 "free": 7, "reserved": 0, "granted": 0, "sealed": 0, "cached": 3,
                 "quarantined": 0,
@@ -146,6 +147,10 @@ async fn server_info_shows_roles_pages_and_how_the_limit_came_about() {
         })
     );
     assert_eq!(info["gateway"]["running"], 0);
+    assert_eq!(
+        info["handoff"],
+        json!({"checksum": true, "deferred_release": true, "truncates": false})
+    );
 }
 
 #[tokio::test]

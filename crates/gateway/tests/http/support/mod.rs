@@ -127,6 +127,8 @@ pub fn facts() -> EngineFacts {
         page_size: 16,
         max_model_len: CONTEXT,
         max_prompt_tokens: MAX_PROMPT,
+        model_fingerprint: Some("0a".repeat(32)),
+        layout_fingerprint: Some("0b".repeat(32)),
         pages: PageCounts {
             free: 7,
             cached: 3,
