@@ -85,7 +85,7 @@ impl Answers {
         for path in paths {
             let source = Source::Field {
                 url: self.url(path),
-                field: "status of a request without a key".into(),
+                field: "status".into(),
             };
             let bare = match self.with_key {
                 true => self.bare.get(*path).cloned(),

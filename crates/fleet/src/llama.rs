@@ -13,7 +13,8 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     let props = answers.page("/props");
     let slots = slots(answers);
     let models = answers.page("/v1/models");
-    let mut node = Node::unknown(name, Unknown::NotReported { looked: Vec::new() });
+    let looked = vec!["what llama.cpp reports".to_owned()];
+    let mut node = Node::unknown(name, Unknown::NotReported { looked });
     let mut warnings = Vec::new();
     node.role = Ok(Figure::new(Role::Whole, engine.source.clone()));
     node.engine = Ok(engine);

@@ -1,11 +1,11 @@
 //! Cofferdam's own gateway, which speaks for its workers: one node a worker.
 
 use crate::answers::{Answers, Page};
-use crate::combine::measured;
+use crate::combine::{derived, measured};
 use crate::figure::{Fact, Figure, Unknown};
 use crate::json::absurd;
 use crate::models::advertised;
-use crate::node::{Engine, Node, Rank, Role, Warning};
+use crate::node::{Engine, Node, Parallelism, Rank, Role, Warning};
 
 /// More workers behind one gateway are absurd.
 const WORKERS_MAX: usize = 4096;
@@ -53,6 +53,21 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     node.role = role(info.text(&field("role")));
     let pool = info.count(&field("pool_tokens")).map(measured);
     node.ranks = Ok(vec![Rank { name: worker, pool }]);
+    // A worker is one rank: nothing of ours divides a model.
+    let one = || match &node.role {
+        Ok(role) => Ok(derived(
+            1,
+            "a worker is one rank",
+            vec![role.source.clone()],
+        )),
+        Err(why) => Err(why.clone()),
+    };
+    node.parallelism = Parallelism {
+        tensor: one(),
+        pipeline: one(),
+        data: one(),
+        context: one(),
+    };
     node.page_size = info.count(&field("page_size"));
     // The gateway is the only door, and its limit is the smallest of all pairs. A prefill pool
     // holds the prompt alone, so that the longest prompt is the largest thing that it must hold.

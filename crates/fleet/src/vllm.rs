@@ -16,7 +16,8 @@ const KEYS: [&str; 1] = ["engine"];
 pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Node {
     let info = answers.page("/server_info");
     let metrics = answers.metrics();
-    let mut node = Node::unknown(name, Unknown::NotReported { looked: Vec::new() });
+    let looked = vec!["what vLLM reports".to_owned()];
+    let mut node = Node::unknown(name, Unknown::NotReported { looked });
     let mut warnings = Vec::new();
     node.engine = Ok(engine);
     node.version = answers.page("/version").version("version");

@@ -43,7 +43,8 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
         model_info: answers.page("/model_info"),
         metrics: &metrics,
     };
-    let mut node = Node::unknown(name, Unknown::NotReported { looked: Vec::new() });
+    let looked = vec!["what SGLang reports".to_owned()];
+    let mut node = Node::unknown(name, Unknown::NotReported { looked });
     let mut warnings = Vec::new();
     node.engine = Ok(engine);
     identity(&said, &mut node, &mut warnings);
