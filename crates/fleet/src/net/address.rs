@@ -45,7 +45,9 @@ impl Address {
             port: uri.port_u16().unwrap_or(if tls { 443 } else { 80 }),
             path: path.trim_end_matches('/').to_owned(),
         };
-        if uri.port().is_some() && uri.port_u16().is_none() {
+        // A port that is no number below 65536 is no port to the parser, and would become 80.
+        let authority = uri.authority().map_or("", |it| it.as_str());
+        if authority.len() > host.len() && uri.port_u16().is_none() {
             return Err(bad("its port is not a number below 65536"));
         }
         address.refuse_if_it_acts()?;
