@@ -5,6 +5,7 @@ mod fake;
 mod files;
 mod hostile;
 mod interval;
+mod ours;
 
 use fake::{Fake, recording, with_pool};
 use serde_json::Value;
