@@ -18,6 +18,8 @@ pub mod messages;
 pub mod release;
 pub mod safeguards;
 pub mod swap;
+#[cfg(test)]
+mod table;
 pub mod worlds;
 
 pub mod unsayable;
