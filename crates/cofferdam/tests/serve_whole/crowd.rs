@@ -8,7 +8,7 @@ use std::time::Instant;
 use testkit::crowd::{self, COMPLETIONS, Heard, Markers, Question, Shape};
 use testkit::process::Running;
 use testkit::{Api, weights};
-use trace::{Header, replay};
+use trace::Header;
 
 const CONTEXT: usize = 256;
 const PAGE: usize = 16;
@@ -229,7 +229,11 @@ fn replayed(dir: &Path) {
     let traces = std::fs::read_dir(dir.join("traces")).unwrap();
     let mut seen = Vec::new();
     for path in traces.map(|entry| entry.unwrap().path()) {
-        let replayed = replay(&path).unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        let judged = checker::traces::of_trace(&path)
+            .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
+        assert_eq!(judged.violation, None, "{}", path.display());
+        assert!(judged.judged.len() >= 3, "{:?}", judged.judged);
+        let replayed = judged.replayed;
         assert!(replayed.at_rest && !replayed.torn, "{}", path.display());
         assert!(
             replayed.inputs > SIZE as u64 && replayed.effect_bytes > 0,
