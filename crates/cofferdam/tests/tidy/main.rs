@@ -4,6 +4,7 @@
 
 mod clauses;
 mod layers;
+mod manual;
 mod tree;
 
 use tree::{File, Kind, files, root};
