@@ -1,9 +1,10 @@
 //! The clauses of the handoff (H-…): those that tests cite exist, and `docs/clauses.md` says
-//! which tests cite which, and which clauses no test cites.
+//! which code keeps which, which properties judge it and which tests cite it.
 //!
 //! `TIDY_UPDATE=1 cargo test -p cofferdam --test tidy` writes the report.
 
 use super::assert_none;
+use super::kept_by::KEPT_BY;
 use super::tree::{File, Kind, files, root};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -48,6 +49,10 @@ const CLAUSES: [(u32, &str); 16] = [
     ),
     (18, "every message of the current epoch is answered"),
 ];
+/// Where the checker judges clauses.
+const PROPERTIES: &str = "crates/checker/src/";
+/// Judged over all worlds together, by the explorer's fixpoint, and not over one.
+const PROGRESS: [u32; 2] = [11, 14];
 /// Defects of the design's table are D-01 to this one.
 const DEFECTS_MAX: u32 = 28;
 
@@ -86,30 +91,82 @@ fn other_files() -> impl Iterator<Item = File> {
         .filter(move |file| file.kind == Kind::Rust && !is_ours(file))
 }
 
-fn report() -> String {
-    let mut citations: BTreeMap<u32, Vec<String>> = BTreeMap::new();
+/// Files that cite a clause, by clause.
+type Citations = BTreeMap<u32, Vec<String>>;
+
+/// What the checker and the tests cite.
+fn citations() -> (Citations, Citations) {
+    let (mut properties, mut tests) = (Citations::new(), Citations::new());
     for file in other_files() {
+        if file.path.starts_with(PROPERTIES) {
+            for clause in cited(&file.text, "H-") {
+                properties
+                    .entry(clause)
+                    .or_default()
+                    .push(file.path.clone());
+            }
+        }
         for clause in cited(test_text(&file), "H-") {
-            citations.entry(clause).or_default().push(file.path.clone());
+            tests.entry(clause).or_default().push(file.path.clone());
         }
     }
+    (properties, tests)
+}
+
+fn report() -> String {
+    let (properties, tests) = citations();
     let mut text = String::from(
-        "# Clauses of the handoff and the tests that cite them\n\n\
-         Written by `TIDY_UPDATE=1 cargo test -p cofferdam --test tidy`; a test compares it.\n\
+        "# Clauses of the handoff: the code that keeps them, and what checks it\n\n\
+         Written by `TIDY_UPDATE=1 cargo test -p cofferdam --test tidy`; a test compares it, and a\n\
+         clause that nothing keeps, no property judges or no test cites fails the build.\n\
          H-4 is part of H-2, H-12 of H-6.\n",
     );
-    let none = Vec::new();
     for (number, gist) in CLAUSES {
-        writeln!(text, "\n**H-{number}** {gist}\n").unwrap();
-        let cites = citations.get(&number).unwrap_or(&none);
-        cites
-            .iter()
-            .for_each(|path| writeln!(text, "- `{path}`").unwrap());
-        if cites.is_empty() {
-            writeln!(text, "- no test cites it").unwrap();
+        writeln!(text, "\n## H-{number}: {gist}\n").unwrap();
+        for (_, file, what, does) in KEPT_BY.iter().filter(|(clause, ..)| *clause == number) {
+            writeln!(text, "- kept by `{what}` in `crates/{file}`: {does}").unwrap();
+        }
+        for (kind, files) in [("judged by", &properties), ("cited by", &tests)] {
+            for path in files.get(&number).into_iter().flatten() {
+                writeln!(text, "- {kind} `{path}`").unwrap();
+            }
         }
     }
     text
+}
+
+#[test]
+fn every_clause_is_kept_judged_and_tested() {
+    let (properties, tests) = citations();
+    let mut found = Vec::new();
+    for (number, _) in CLAUSES {
+        let kept = KEPT_BY.iter().any(|(clause, ..)| *clause == number);
+        let judged = properties.contains_key(&number) || PROGRESS.contains(&number);
+        let lacks = [
+            (kept, "code"),
+            (judged, "property"),
+            (tests.contains_key(&number), "test"),
+        ];
+        let lacks = lacks.iter().filter(|(has, _)| !has);
+        found.extend(lacks.map(|(_, what)| format!("H-{number} has no {what}")));
+    }
+    assert_none(found, "every clause has code, a property and a test");
+}
+
+#[test]
+fn the_code_that_keeps_a_clause_is_there() {
+    let files = files();
+    let missing = KEPT_BY.iter().filter(|(_, file, what, _)| {
+        let path = format!("crates/{file}");
+        !files
+            .iter()
+            .any(|file| file.path == path && file.text.contains(what))
+    });
+    let missing = missing.map(|(clause, file, what, _)| format!("H-{clause}: {what} in {file}"));
+    assert_none(
+        missing.collect(),
+        "code that keeps a clause is where the report says",
+    );
 }
 
 #[test]

@@ -3,6 +3,7 @@
 //! A rule that only a reviewer keeps is forgotten under pressure; one that fails the build is not.
 
 mod clauses;
+mod kept_by;
 mod layers;
 mod manual;
 mod tree;

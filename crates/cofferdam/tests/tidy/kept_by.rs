@@ -1,0 +1,193 @@
+//! Which code keeps which clause: a file and something in it by name. Written by hand, because a
+//! mention of a clause is not its enforcement; that what is named exists is tested.
+
+/// Clause, file below `crates/`, what to look for in it, what it does for the clause.
+pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
+    (
+        1,
+        "handoff/src/decode/landing.rs",
+        "fn compare",
+        "the copy's checksum is the stated one",
+    ),
+    (
+        1,
+        "pages/src/verify.rs",
+        "fn verify_from",
+        "a step attends to verified tables only",
+    ),
+    (
+        1,
+        "model/src/kv.rs",
+        "fn check_out",
+        "memory that is being copied into cannot be read",
+    ),
+    (
+        2,
+        "handoff/src/decode/commit.rs",
+        "fn check_complete",
+        "recorded pages are exactly the prompt",
+    ),
+    (
+        2,
+        "handoff/src/decode/landing.rs",
+        "fn check_page",
+        "tag, ordinal and fill against the grant",
+    ),
+    (
+        2,
+        "handoff/src/decode/offer.rs",
+        "PromptDiffers",
+        "count and digest against the Expect",
+    ),
+    (
+        3,
+        "pages/src/ledger.rs",
+        "fn pending",
+        "what is pending keeps a page from being freed",
+    ),
+    (
+        3,
+        "pages/src/pool.rs",
+        "fn begin",
+        "reads and writes are counted before they begin",
+    ),
+    (
+        3,
+        "handoff/src/decode/ending.rs",
+        "fn release_held",
+        "pages of a step go back when it has ended",
+    ),
+    (
+        5,
+        "handoff/src/prefill/queue.rs",
+        "fn admit",
+        "over a limit nothing is taken",
+    ),
+    (
+        5,
+        "handoff/src/prefill/chunk.rs",
+        "fn handle_chunk_begin",
+        "no pass before a ticket",
+    ),
+    (
+        6,
+        "handoff/src/gateway/request.rs",
+        "fn finish",
+        "the request is gone with its outcome",
+    ),
+    (
+        7,
+        "handoff/src/prefill/close.rs",
+        "fn try_close",
+        "closes when nothing flies any more",
+    ),
+    (
+        7,
+        "handoff/src/prefill/send.rs",
+        "fn write_lost",
+        "a lost write is unsettled, never sent again",
+    ),
+    (
+        8,
+        "handoff/src/decode/mod.rs",
+        "fn known",
+        "ids of another life are not ours",
+    ),
+    (8, "pages/src/ledger.rs", "fn take", "a tag is minted once"),
+    (
+        9,
+        "handoff/src/gateway/request.rs",
+        "PrefillJudged",
+        "no item for a client without it",
+    ),
+    (
+        9,
+        "handoff/src/decode/commit.rs",
+        "fn seal_prompt",
+        "published inside the commit",
+    ),
+    (
+        10,
+        "pages/src/ledger.rs",
+        "fn set_state",
+        "the only place where a page changes its state",
+    ),
+    (
+        11,
+        "handoff/src/decode/ending.rs",
+        "fn settle",
+        "answers whoever can be answered now",
+    ),
+    (
+        11,
+        "handoff/src/prefill/close.rs",
+        "fn ended",
+        "an answer ends the wait for it",
+    ),
+    (
+        13,
+        "handoff/src/prefix.rs",
+        "fn key",
+        "keyed with the domain, tokens compared on a hit",
+    ),
+    (
+        13,
+        "pages/src/sharing.rs",
+        "fn share",
+        "a share for another domain is refused",
+    ),
+    (
+        14,
+        "handoff/src/decode/offer.rs",
+        "fn take_pages",
+        "everything at once, or nothing",
+    ),
+    (
+        14,
+        "handoff/src/prefill/offer.rs",
+        "fn offer",
+        "all pages of the prompt before the offer",
+    ),
+    (
+        15,
+        "handoff/src/decode/ending.rs",
+        "fn attempt_deadline",
+        "ends the owner, frees nothing itself",
+    ),
+    (
+        15,
+        "handoff/src/decode/ending.rs",
+        "fn cancel_deadline",
+        "asks for a fence, and waits for it",
+    ),
+    (
+        16,
+        "handoff/src/decode/offer.rs",
+        "fn granted_to",
+        "pages of a peer that are not committed",
+    ),
+    (
+        16,
+        "handoff/src/gateway/request.rs",
+        "fn retry_or_finish",
+        "one retry, none after a token",
+    ),
+    (
+        17,
+        "model/src/kv.rs",
+        "fn filled_runs",
+        "what is sent, copied and summed",
+    ),
+    (
+        18,
+        "handoff/src/decode/peer.rs",
+        "fn sync",
+        "every ticket and offer that P lists is answered",
+    ),
+    (
+        18,
+        "handoff/src/prefill/close.rs",
+        "fn cancelled",
+        "what P does not hold is answered too",
+    ),
+];
