@@ -66,7 +66,7 @@ fn what_is_not_understood_is_said() {
         &["--world", "nowhere"][..],
         &["--mode", "sideways"],
         &["--bound", "bottomless"],
-        &["--defect", "D-99"],
+        &["--defect", "D-xx"],
         &["--seed", "1"],
         &["--replay", "/nowhere/at/all.json"],
     ] {
