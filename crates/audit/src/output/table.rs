@@ -93,13 +93,15 @@ pub fn table(report: &Report, style: Style) -> String {
 }
 
 fn head(report: &Report, style: Style) -> String {
-    let count = |answer| {
-        report
-            .findings
-            .iter()
-            .filter(|it| it.answer == answer)
+    let findings = || report.findings.iter();
+    let failing = |answer| {
+        findings()
+            .filter(|it| report.fails(it) && it.answer == answer)
             .count()
     };
+    let holds = findings().filter(|it| it.answer == Answer::Holds).count();
+    let (violated, unknown) = (failing(Answer::Violated), failing(Answer::Unknown));
+    let passed_over = report.findings.len() - holds - violated - unknown;
     let verdict = report.verdict();
     let (word, colour) = match verdict {
         Verdict::Holds => ("HOLDS", GREEN),
@@ -109,10 +111,8 @@ fn head(report: &Report, style: Style) -> String {
     let mut text = format!("gate: {}", painted(word, colour, style));
     let _ = writeln!(
         text,
-        "  {} violated, {} unknown, {} hold; exit {}",
-        count(Answer::Violated),
-        count(Answer::Unknown),
-        count(Answer::Holds),
+        "  {violated} violated, {unknown} unknown, {holds} hold, {passed_over} advice; \
+         exit {}",
         verdict.exit_code()
     );
     let headroom = report.headroom;
