@@ -71,11 +71,11 @@ pub(super) fn clauses(done: &[Done<'_>]) -> String {
             }
         }
         // Judged by fixpoint over the whole graph.
-        if report.stop == Stop::Complete
-            && let Some(line) = counts.iter_mut().find(|line| line.0 == "H-11")
-        {
-            line.1 += report.states as u64;
-            line.2 += report.tally.steps;
+        if report.stop == Stop::Complete {
+            for line in counts.iter_mut().filter(|line| OF_RUNS.contains(&line.0)) {
+                line.1 += report.states as u64;
+                line.2 += report.tally.steps;
+            }
         }
     }
     let mut table = Table::new(&["clause", "holds in states", "judged on steps"]);
@@ -84,6 +84,10 @@ pub(super) fn clauses(done: &[Done<'_>]) -> String {
     }
     table.to_string()
 }
+
+/// Clauses about runs: a deadlock (H-14) and an answer that never comes (H-18) are worlds from which
+/// rest is out of reach (H-11).
+const OF_RUNS: [&str; 3] = ["H-11", "H-14", "H-18"];
 
 /// How often each interesting situation was met, over all worlds.
 pub(super) fn situations(done: &[Done<'_>]) -> String {
