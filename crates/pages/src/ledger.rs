@@ -240,6 +240,12 @@ impl<J: Decisions> Ledger<J> {
     /// there is one.
     pub fn take(&mut self, owner: Owner) -> Option<(PageId, Tag)> {
         let page = *self.free.first()?;
+        self.take_at(owner, page)
+    }
+
+    /// The same for one page, which the caller has found free. None only when the tags have run
+    /// out, after five centuries at a thousand million a second.
+    pub fn take_at(&mut self, owner: Owner, page: PageId) -> Option<(PageId, Tag)> {
         let number = self.decisions.next_tag(self.last_tag.0, page)?;
         let tag = Tag(std::num::NonZeroU64::new(number)?);
         self.last_tag = LastTag(number);

@@ -79,6 +79,31 @@ impl<J: Decisions> Pool<J> {
             .collect())
     }
 
+    /// The same for an engine that has an allocator of its own and says which pages it took: all of
+    /// them free and none named twice, or nothing is taken and the first that is not is named.
+    pub fn reserve_these(&mut self, owner: Owner, pages: &[PageId]) -> Result<Vec<Grant>, Misuse> {
+        self.sweep();
+        let mut named = std::collections::BTreeSet::new();
+        for page in pages {
+            let got = self.ledger.record(*page)?.state;
+            if got != State::Free || !named.insert(*page) {
+                let (page, expected) = (*page, "Free, and named once");
+                return Err(Misuse::WrongState {
+                    page,
+                    expected,
+                    got,
+                });
+            }
+        }
+        self.changes.reserved(owner.id, pages.len());
+        let taken = pages
+            .iter()
+            .map_while(|page| self.ledger.take_at(owner, *page));
+        Ok(taken
+            .map(|(page, tag)| Grant::new(page, tag, &self.bin))
+            .collect())
+    }
+
     /// The tag is about to leave this worker. `writers` are those that may then write the page
     /// itself: empty where writes land in an arena, the fabric's set in direct mode.
     pub fn expose(&mut self, grant: &Grant, writers: &[WriterLife]) -> Result<(), Misuse> {

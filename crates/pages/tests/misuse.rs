@@ -361,3 +361,28 @@ fn every_refusal_says_what_it_is_about() {
     }
     assert!(Misuse::UnknownOp(9).to_string().contains("operation 9"));
 }
+
+/// An engine with an allocator of its own says which pages it took: it gets those, or none.
+#[test]
+fn pages_that_an_engine_names_are_reserved_together_or_not_at_all() {
+    let (mut pool, _mint) = pool(4);
+    let named = |pages: &[u32]| -> Vec<PageId> { pages.iter().copied().map(PageId::new).collect() };
+    let first = pool.reserve_these(owner(1), &named(&[3, 1])).unwrap();
+    let got: Vec<_> = first.iter().map(|grant| grant.page().index()).collect();
+    assert_eq!(got, [3, 1], "in the order named");
+    for refused in [named(&[0, 1]), named(&[0, 0]), named(&[4])] {
+        assert!(
+            pool.reserve_these(owner(1), &refused).is_err(),
+            "{refused:?}"
+        );
+        assert_eq!(pool.counts().free, 2, "nothing was taken");
+    }
+    let others = pool.reserve(owner(2), 2).unwrap();
+    let tags = first.iter().chain(&others).map(|grant| grant.tag());
+    let tags: std::collections::BTreeSet<_> = tags.collect();
+    assert_eq!(
+        tags.len(),
+        4,
+        "one sequence of tags, whoever chooses the page (H-8)"
+    );
+}
