@@ -159,3 +159,20 @@ fn a_message_that_claims_a_huge_list_costs_nothing() {
     };
     assert!(matches!(encode(&ticket), Err(CodecError::TooLarge(_))));
 }
+
+/// The bound is the last size that is allowed, on both sides.
+#[test]
+fn a_message_may_have_exactly_as_many_bytes_as_the_bound_says() {
+    // A version, a length in four bytes, and what it counts.
+    let largest = vec![7u8; MAX_BYTES - 5];
+    let bytes = encode(&largest).expect("exactly at the bound");
+    assert_eq!(bytes.len(), MAX_BYTES);
+    assert_eq!(decode::<Vec<u8>>(&bytes), Ok(largest));
+    let over = vec![7u8; MAX_BYTES - 4];
+    assert_eq!(encode(&over), Err(CodecError::TooLarge(MAX_BYTES + 1)));
+    for beyond in [1, 100] {
+        let bytes = [bytes.clone(), vec![0; beyond]].concat();
+        let told = decode::<Vec<u8>>(&bytes);
+        assert_eq!(told, Err(CodecError::TooLarge(MAX_BYTES + beyond)));
+    }
+}

@@ -197,6 +197,15 @@ mod tests {
         );
     }
 
+    /// Such a log would never go: no page of it is ever given up.
+    #[test]
+    fn who_reserves_nothing_gets_no_log() {
+        let (owner, mut changes) = (OwnerId::new(1), Changes::default());
+        changes.reserved(owner, 0);
+        assert!(changes.owners.is_empty());
+        assert_eq!(changes.now(), 0, "nothing has happened");
+    }
+
     #[test]
     fn what_is_forgotten_is_not_taken_for_nothing() {
         let (owner, mut changes) = (OwnerId::new(1), Changes::default());

@@ -165,3 +165,18 @@ impl fmt::Debug for OpId {
         write!(f, "OpId({})", self.counter)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is said of a name elsewhere (in a message, a trace, the key of a cache) is the name.
+    #[test]
+    fn a_name_says_what_it_was_made_of() {
+        let bits = 0x0123_4567_89ab_cdef_0011_2233_4455_6677;
+        assert_eq!(Epoch::new(bits).bits(), bits);
+        assert_eq!(Domain::new(9).value(), 9);
+        assert_eq!(OwnerId::new(9).value(), 9);
+        assert_eq!(PageId::new(9).index(), 9);
+    }
+}

@@ -364,3 +364,74 @@ impl<J: Decisions> Hash for Pool<J> {
         self.ledger.hash(state);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Domain, Owner, OwnerId};
+    use std::hash::DefaultHasher;
+
+    fn pool(pages: u32) -> Pool {
+        let config = Config {
+            pages,
+            page_size: 4,
+            scrub: false,
+        };
+        Pool::new(config).0
+    }
+
+    fn owner() -> Owner {
+        let (id, domain) = (OwnerId::new(1), Domain::new(1));
+        Owner {
+            id,
+            domain,
+            lane: 0,
+        }
+    }
+
+    /// H-3: a count that wrapped would free a page that is read or written.
+    #[test]
+    fn a_count_that_is_full_takes_no_more() {
+        let mut pool = pool(1);
+        let grant = pool.reserve(owner(), 1).unwrap().remove(0);
+        let page = grant.page();
+        for (reads, writes) in [(u32::MAX, 0), (0, u32::MAX)] {
+            let record = &mut pool.ledger.records[page.index()];
+            (record.reads, record.writes) = (reads, writes);
+            let busy = Misuse::Busy {
+                page,
+                reads,
+                writes,
+                shares: 0,
+            };
+            assert_eq!(pool.begin(&[page], &[]), Err(busy.clone()));
+            assert_eq!(pool.begin(&[], &[page]), Err(busy));
+            assert_eq!(pool.operations(), 0);
+        }
+        let record = &mut pool.ledger.records[page.index()];
+        (record.reads, record.writes) = (0, 0);
+        pool.release(grant).unwrap();
+    }
+
+    /// A checker merges worlds that are equal: pools must differ wherever their ledgers do.
+    #[test]
+    fn pools_compare_as_their_ledgers() {
+        let hash = |pool: &Pool| {
+            let mut hasher = DefaultHasher::new();
+            pool.hash(&mut hasher);
+            hasher.finish()
+        };
+        let (mut one, other) = (pool(2), pool(2));
+        assert_eq!((one.page_size(), one.size()), (4, 2), "as it was made");
+        assert_eq!(one, other, "which pool it is does not count");
+        assert_eq!(hash(&one), hash(&other));
+        assert_eq!(one.partial_cmp(&other), Some(Ordering::Equal));
+        let grants = one.reserve(owner(), 1).unwrap();
+        assert_ne!(one, other);
+        assert_ne!(hash(&one), hash(&other));
+        let order = one.ledger.cmp(&other.ledger);
+        assert_ne!(order, Ordering::Equal);
+        assert_eq!(one.partial_cmp(&other), Some(order));
+        grants.into_iter().for_each(|g| one.release(g).unwrap());
+    }
+}

@@ -31,6 +31,9 @@ fn a_true_table_is_read_in_its_order() {
     assert_eq!((sequence.start(), sequence.new_tokens()), (9, 2));
     let read: Vec<PageId> = sequence.pages().collect();
     assert_eq!(read, named[..3], "only pages that the step touches");
+    for position in 0..11 {
+        assert_eq!(sequence.page_of(position), named[position / 4]);
+    }
     assert_eq!(sequence.page_of(0), shared.page());
     assert_eq!(sequence.page_of(10), grants[1].page());
     for grant in grants {
@@ -306,6 +309,9 @@ fn a_table_of_another_pool_is_refused() {
         let told = fault(pool, &mut mixed, 0);
         assert_eq!((told.ordinal, told.kind), (1, "a page of another pool"));
     }
+    mixed.push_own(&here);
+    let told = fault(&pool, &mut mixed, 0);
+    assert_eq!(told.ordinal, 1, "the first of them is named");
     pool.release(here).unwrap();
     other.release(there).unwrap();
     other.release(behind).unwrap();

@@ -56,6 +56,9 @@ fn an_operation_ends_once_and_in_its_own_pool() {
     pool.end(op).unwrap();
     assert_eq!(pool.end(op), Err(Misuse::UnknownOp(op.value())));
     assert_eq!(pool.counts().free, 2);
+    let next = pool.begin(&[], &[]).unwrap();
+    assert_ne!(next.value(), op.value(), "never used again (H-8)");
+    pool.end(next).unwrap();
 
     other.end(twin).unwrap();
     other.release(foreign).unwrap();

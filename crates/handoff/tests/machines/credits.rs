@@ -245,3 +245,67 @@ fn h9_nothing_is_cached_and_nothing_said_before_the_last_page_is_verified() {
     assert!(starts(&d.copied(&manifest)));
     assert_eq!(d.counts().cached, 4);
 }
+
+/// A step writes one token behind those that are there: the next one begins after it (H-1).
+#[test]
+fn h1_every_step_is_one_token_further() {
+    let mut d = scene(16);
+    let ticket = d.committed(PREFILL, 10, 1, &spec(1, 14, 8));
+    d.first(&ticket, 1, None);
+    for done in 0..7 {
+        let lanes = d.machine.runnable();
+        d.tell(Event::StepBegin(lanes));
+        let verified = d.machine.verify().expect("a sound table");
+        let sequence = &verified.sequences()[0];
+        assert_eq!((sequence.start(), sequence.new_tokens()), (14 + done, 1));
+        assert_eq!(sequence.pages().len(), (15 + done).div_ceil(4));
+        let token = crate::decode_rig::output(ticket.handoff, 0, None);
+        d.tell(Event::StepEnd(vec![token]));
+    }
+    let mut filled = d.machine.holders();
+    filled.retain(|holder| holder.seal.filled > 0);
+    filled.sort_by_key(|holder| holder.seal.ordinal);
+    let filled: Vec<_> = filled.iter().map(|holder| holder.seal.filled).collect();
+    assert_eq!(filled, [4, 4, 4, 4, 4, 1], "14 of the prompt and 7 more");
+}
+
+/// A step waits for those that it names, and for nobody else.
+#[test]
+fn h3_an_attempt_that_no_step_names_gives_its_pages_back_at_once() {
+    let mut d = scene(24);
+    let first = d.committed(PREFILL, 10, 1, &spec(1, 14, 8));
+    d.first(&first, 1, None);
+    let lanes = d.machine.runnable();
+    let second = d.committed(PREFILL, 10, 2, &spec(2, 14, 8));
+    d.first(&second, 1, None);
+    d.tell(Event::StepBegin(lanes));
+    let before = d.counts().free;
+    d.hear_gateway(GatewayToDecode::Cancel {
+        attempt: attempt(2),
+    });
+    assert_eq!(d.counts().free, before + 6, "14 + 8 tokens in pages of 4");
+    let said = d.tell(Event::StepEnd(Vec::new()));
+    assert!(endings(&said).is_empty());
+}
+
+/// What the worker's loop must never do ends the worker (fail-stop), with nothing begun.
+#[test]
+fn a_step_names_only_what_can_run() {
+    let mut d = scene(24);
+    let lane = |ticket: &Ticket| Lane {
+        handoff: ticket.handoff,
+        choice: 0,
+    };
+    let refused = |d: &mut DecodeRig, lane| {
+        let said = d.machine.handle(Event::StepBegin(vec![lane]));
+        matches!(said[..], [Effect::FailStop(_)])
+    };
+    let fresh = d.committed(PREFILL, 10, 1, &spec(1, 14, 8));
+    assert!(refused(&mut d, lane(&fresh)), "nobody saw its first token");
+    let landing = d.granted(PREFILL, 10, 2, &spec(2, 14, 8));
+    assert!(refused(&mut d, lane(&landing)), "not committed");
+    d.first(&fresh, 1, None);
+    stop(&mut d, 0);
+    assert!(refused(&mut d, lane(&fresh)), "over");
+    assert!(d.machine.runnable().is_empty());
+}

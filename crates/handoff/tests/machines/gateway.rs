@@ -318,3 +318,44 @@ fn h8_an_attempt_is_spoken_for_by_its_own_workers_only() {
     let said = g.hear_decode(expecting);
     assert!(attempted(&said).is_none(), "P is told once");
 }
+
+/// P is gone while D still waits for it: D's stream is ended, and the request tried once more.
+#[test]
+fn a_lost_prefill_ends_the_attempts_that_it_had_and_no_other() {
+    let mut g = GatewayRig::new();
+    let first = g.prefilling(&prompt());
+    g.prefill(Conn(11), hello(97, Role::Prefill));
+    let other = expected(&g.request(&prompt())).expect("told"); // to the other P
+    let said = g.tell(Event::Disconnected(P));
+    let cancels = |attempt| Effect::ToDecode(D, GatewayToDecode::Cancel { attempt });
+    assert_eq!(said, [cancels(first)]);
+    let said = g.decode_ended(first, Ending::Cancelled);
+    assert!(outcomes(&said).is_empty(), "it is tried again: {said:?}");
+    let again = expected(&said).expect("D is told of another attempt");
+    assert!(again != first && again != other);
+    let said = g.tell(Event::Disconnected(Conn(11)));
+    assert_eq!(said, [cancels(again), cancels(other)]);
+}
+
+#[test]
+fn h8_a_request_of_another_gateway_life_is_nobodys() {
+    let mut g = GatewayRig::new();
+    g.prefilling(&prompt());
+    let stranger = handoff::RequestId {
+        epoch: pages::Epoch::new(GATEWAY + 1),
+        ..request(1)
+    };
+    assert!(g.tell(Event::ClientGone(stranger)).is_empty());
+    assert_eq!(g.machine.load(), 1);
+}
+
+/// A choice that the request does not have is no choice that has finished.
+#[test]
+fn h6_a_stop_for_a_choice_that_there_is_not_finishes_nothing() {
+    let mut g = GatewayRig::new();
+    let attempt = g.committed(&prompt());
+    g.tell(Event::StopChoice(request(1), 1));
+    g.tokens(attempt, 0, Some(Finish::Stop));
+    let said = g.decode_ended(attempt, Ending::Finished);
+    assert_eq!(outcomes(&said), [(1, Outcome::Answered)]);
+}

@@ -129,3 +129,89 @@ fn bounds_and_draining() {
         [(3, refused(Refusal::Draining))]
     );
 }
+
+/// Load is what a pair has together.
+#[test]
+fn a_pair_of_which_neither_is_busy_goes_before_one_of_which_half_is() {
+    let mut g = GatewayRig::new();
+    g.prefill(Conn(11), hello(97, Role::Prefill));
+    g.decode(Conn(12), hello(NEIGHBOUR, Role::Decode));
+    let pair = |said: &[Effect]| {
+        said.iter().find_map(|effect| match effect {
+            Effect::ToDecode(conn, GatewayToDecode::Expect { prefill, .. }) => {
+                Some((*prefill, *conn))
+            }
+            _ => None,
+        })
+    };
+    let (first, second) = (pages::Epoch::new(PREFILL), pages::Epoch::new(97));
+    let told: Vec<_> = (0..4).map(|_| pair(&g.request(&prompt()))).collect();
+    let (one, other) = ((first, D), (second, Conn(12)));
+    assert_eq!(told, [one, other, one, other].map(Some));
+}
+
+/// A prompt that is too long everywhere is told the limit that it would have to meet.
+#[test]
+fn h5_the_error_speaks_of_the_pair_with_the_most_room() {
+    let small = |context| Capacity {
+        role: Role::Decode,
+        pages: 64,
+        page_size: 4,
+        context,
+    };
+    for contexts in [[20, 30], [30, 20]] {
+        let mut g = GatewayRig::alone();
+        g.prefill(P, hello(PREFILL, Role::Prefill));
+        for (conn, context) in contexts.into_iter().enumerate() {
+            let (conn, life) = (conn as u64, 90 + conn as u128);
+            let hello = Hello {
+                capacity: Some(small(context)),
+                ..hello(life, Role::Decode)
+            };
+            g.decode(Conn(20 + conn), hello);
+        }
+        let (tokens, limit, by) = (40, 29, Role::Decode);
+        let why = Rejection::PromptTooLong { tokens, limit, by };
+        let said = g.request(&spec(1, 40, 1));
+        assert_eq!(outcomes(&said), [(1, Outcome::Rejected(why))]);
+        let (prompt, max_new, limit) = (10, 40, 30);
+        let why = Rejection::ContextTooLong {
+            prompt,
+            max_new,
+            limit,
+            by,
+        };
+        let said = g.request(&spec(1, 10, 40));
+        assert_eq!(outcomes(&said), [(2, Outcome::Rejected(why))]);
+    }
+}
+
+/// What the gateway says of itself to whoever asks.
+#[test]
+fn what_is_up_and_what_it_can_take_can_be_asked() {
+    let mut g = GatewayRig::alone();
+    assert_eq!((g.machine.limit(), g.machine.load()), (None, 0));
+    g.prefill(P, hello(PREFILL, Role::Prefill));
+    g.decode(D, hello(DECODE, Role::Decode));
+    let of = |role| hello(0, role).capacity.expect("a worker has one");
+    let (p, d) = (of(Role::Prefill), of(Role::Decode));
+    let up = [PREFILL, DECODE].map(pages::Epoch::new);
+    assert_eq!(g.machine.workers(), [(up[0], p), (up[1], d)]);
+    assert_eq!(g.machine.limit(), Some(handoff::Limit::of_pair(p, d)));
+    // The smallest of all pairs is advertised: whoever keeps to it is taken by any.
+    let small = Capacity { context: 20, ..d };
+    let tiny = Hello {
+        capacity: Some(small),
+        ..hello(98, Role::Decode)
+    };
+    g.decode(Conn(4), tiny);
+    assert_eq!(g.machine.limit(), Some(handoff::Limit::of_pair(p, small)));
+    g.request(&prompt());
+    g.request(&prompt());
+    assert_eq!(g.machine.load(), 2);
+    g.tell(Event::ClientGone(handoff::RequestId {
+        epoch: pages::Epoch::new(GATEWAY),
+        n: 1,
+    }));
+    assert_eq!(g.machine.load(), 1);
+}

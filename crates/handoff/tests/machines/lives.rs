@@ -116,9 +116,76 @@ fn an_arena_that_cannot_be_made_is_busy_until_the_next_hello() {
     };
     d.tell(Event::ArenaFailed { arena: *arena });
     d.sync(10, &[], &[]);
+    assert_eq!(d.machine.peers(), 1, "it is there all the same");
     let prompt = spec(1, 14, 2);
     d.expect(1, &prompt, PREFILL);
     assert!(ticket(&d.offer(PREFILL, 10, 1, &prompt), &prompt).is_none());
     d.connect(PREFILL, 11, 1);
     assert!(ticket(&d.offer(PREFILL, 11, 1, &prompt), &prompt).is_some());
+}
+
+/// Of lives that are gone those are remembered that cost arenas, for as long as there is room.
+#[test]
+fn a_life_that_was_refused_is_remembered_while_there_is_room() {
+    let mut d = DecodeRig::new(32, |config| {
+        (config.max_drops, config.max_peers) = (1, 2);
+    });
+    let arenas = d.connect(PREFILL, 10, 1);
+    let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+    d.unsettled(10, &ticket, vec![0]);
+    d.fenced(arenas[0]);
+    let refused = |conn| [Effect::Close(Conn(conn), Hangup::Refused)];
+    // Another life takes the place that is free, and has a handoff; nothing is forgotten for it.
+    d.connect(NEIGHBOUR, 20, 1);
+    d.granted(NEIGHBOUR, 20, 2, &spec(1, 14, 2));
+    assert_eq!(d.hello(PREFILL, 11, 1), refused(11));
+    // A third one needs a place: the one that is gone is forgotten.
+    assert_eq!(d.connect(99, 30, 1).len(), 1);
+    assert_eq!(d.hello(98, 40, 1), refused(40), "nobody else is gone");
+}
+
+#[test]
+fn a_life_that_is_gone_and_cost_nothing_is_forgotten() {
+    let mut d = DecodeRig::new(32, |_| ());
+    let said = d.hello(PREFILL, 10, 1);
+    let Some(Effect::OpenArena { arena, .. }) = said.last() else {
+        panic!("an arena is wanted: {said:?}");
+    };
+    d.tell(Event::Disconnected(Conn(10)));
+    d.tell(Event::Fired(Timer::Peer(Epoch::new(PREFILL))));
+    d.tell(Event::ArenaFailed { arena: *arena });
+    let said = d.hello(PREFILL, 11, 2);
+    let opened = said
+        .iter()
+        .filter(|e| matches!(e, Effect::OpenArena { .. }));
+    assert_eq!(opened.count(), 2, "ranks and all are new: {said:?}");
+}
+
+#[test]
+fn a_worker_has_at_most_64_ranks() {
+    for (ranks, welcome) in [(64, true), (65, false)] {
+        let mut d = DecodeRig::new(32, |_| ());
+        let said = d.hello(PREFILL, 10, ranks);
+        let refused = [Effect::Close(Conn(10), Hangup::Refused)];
+        assert_eq!(said != refused, welcome, "{said:?}");
+    }
+}
+
+/// The deadline of one life ends what it was sending, and nothing of anybody else.
+#[test]
+fn h15_a_lost_p_costs_its_own_handoffs_only() {
+    let mut d = scene();
+    d.connect(NEIGHBOUR, 20, 1);
+    d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+    let other = d.granted(NEIGHBOUR, 20, 2, &spec(2, 14, 2));
+    let running = d.committed(PREFILL, 10, 3, &spec(3, 14, 2));
+    d.first(&running, 1, None);
+    d.tell(Event::Disconnected(Conn(10)));
+    let said = d.tell(Event::Fired(Timer::Peer(Epoch::new(PREFILL))));
+    let failure = Failure::PeerFailed(Stage::Transfer);
+    assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
+    d.land_all(20, &other);
+    let said = d.close(20, other.handoff, 0, other.sealed(Some(1)));
+    assert!(crate::decode_rig::starts(&said), "{said:?}");
+    assert_eq!(d.machine.runnable().len(), 1, "and an answer goes on");
 }

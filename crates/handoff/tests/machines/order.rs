@@ -246,3 +246,111 @@ fn h17_a_page_is_zeroed_when_its_owner_has_ended() {
     assert_eq!(scrubs(&d.copied(&first)), 2);
     assert_eq!(d.counts().free, 8);
 }
+
+/// Who has its ticket waits no more; whoever still waits keeps its turn.
+#[test]
+fn h11_a_ticket_ends_one_turn_and_not_those_of_others() {
+    let mut d = DecodeRig::new(12, |_| ());
+    d.connect(PREFILL, 10, 1);
+    let (short, long) = (spec(1, 14, 2), spec(2, 38, 2));
+    let first = d.granted(PREFILL, 10, 1, &short);
+    for n in [2, 3] {
+        d.expect(n, &long, PREFILL);
+        assert!(is_busy(&d.offer(PREFILL, 10, n, &long), PREFILL, n));
+    }
+    end(&mut d, 10, 1, first.handoff);
+    let said = d.hear_prefill(10, repeat_of(9, 2, &long));
+    let second = ticket(&said, &long).expect("its turn");
+    end(&mut d, 10, 2, second.handoff);
+    d.expect(4, &short, PREFILL);
+    let said = d.offer(PREFILL, 10, 4, &short);
+    assert!(is_busy(&said, PREFILL, 4), "10 pages are 3's: {said:?}");
+}
+
+#[test]
+fn a_turn_counts_once_however_often_it_is_asked_for() {
+    let mut d = DecodeRig::new(19, |_| ());
+    d.connect(PREFILL, 10, 1);
+    let (short, long) = (spec(1, 14, 2), spec(2, 38, 2));
+    let first = d.granted(PREFILL, 10, 1, &long);
+    d.expect(2, &long, PREFILL);
+    for offer in 2..5 {
+        let said = d.hear_prefill(10, repeat_of(offer, 2, &long));
+        assert!(is_busy(&said, PREFILL, offer));
+    }
+    end(&mut d, 10, 1, first.handoff);
+    d.granted(PREFILL, 10, 3, &short); // 10 + 4 of 19
+}
+
+/// No more than `max_intents` are remembered: whoever asked later has no turn to lose.
+#[test]
+fn an_intent_beyond_the_bound_holds_nobody_up() {
+    let mut d = DecodeRig::new(12, |config| config.max_intents = 1);
+    d.connect(PREFILL, 10, 1);
+    let (short, long) = (spec(1, 14, 2), spec(2, 38, 2));
+    let first = d.granted(PREFILL, 10, 1, &short);
+    for n in [2, 3] {
+        d.expect(n, &long, PREFILL);
+        assert!(is_busy(&d.offer(PREFILL, 10, n, &long), PREFILL, n));
+    }
+    end(&mut d, 10, 1, first.handoff);
+    cancel(&mut d, 2);
+    d.granted(PREFILL, 10, 4, &short);
+}
+
+/// The cap of one P is reached and not passed. A turn that waits for it keeps its pages free, and
+/// no more than those.
+#[test]
+fn h16_the_cap_of_a_p_may_be_reached_and_its_turn_costs_the_others_its_pages() {
+    let mut d = DecodeRig::new(16, |config| config.max_pages_per_peer = 8);
+    d.connect(PREFILL, 10, 1);
+    d.connect(NEIGHBOUR, 20, 1);
+    let prompt = spec(1, 14, 2);
+    d.granted(PREFILL, 10, 1, &prompt);
+    d.granted(PREFILL, 10, 2, &prompt); // 4 + 4 of 8
+    d.expect(3, &prompt, PREFILL);
+    assert!(is_busy(&d.offer(PREFILL, 10, 3, &prompt), PREFILL, 3));
+    d.granted(NEIGHBOUR, 20, 4, &prompt); // 4, and 4 for the turn of 3, of 8
+    d.expect(5, &prompt, NEIGHBOUR);
+    let said = d.offer(NEIGHBOUR, 20, 5, &prompt);
+    assert!(is_busy(&said, NEIGHBOUR, 5), "the rest is 3's: {said:?}");
+}
+
+/// Pages that D has in its own cache are not sent, and do not count.
+#[test]
+fn h16_the_cap_of_a_p_counts_pages_that_it_sends() {
+    let mut d = DecodeRig::new(32, |config| config.max_pages_per_peer = 5);
+    d.connect(PREFILL, 10, 1);
+    cache(&mut d, 1, &cached(1, 14));
+    let hit = d.granted(PREFILL, 10, 2, &cached(1, 14));
+    assert_eq!((hit.first, hit.tags.len()), (3, 1));
+    d.granted(PREFILL, 10, 3, &spec(2, 14, 2)); // 1 + 4 of 5
+}
+
+/// Told Busy it holds nothing: no pin on the cache, and nothing was evicted for it in vain.
+#[test]
+fn h14_busy_leaves_the_cache_as_it_was() {
+    let mut d = DecodeRig::new(10, |_| ());
+    d.connect(PREFILL, 10, 1);
+    cache(&mut d, 1, &cached(1, 14));
+    let landing = d.granted(PREFILL, 10, 2, &spec(2, 14, 2));
+    assert_eq!((d.counts().cached, d.counts().free), (3, 3));
+    let before = d.machine.holders();
+    // Its prompt alone could be had by evicting two pages; with its output it is 6 of 6 + 1.
+    let prompt = spec(3, 18, 7);
+    d.expect(3, &prompt, PREFILL);
+    assert!(is_busy(&d.offer(PREFILL, 10, 3, &prompt), PREFILL, 3));
+    assert_eq!(d.machine.holders(), before);
+    cancel(&mut d, 3);
+    // The same with a prefix that it would find.
+    let prompt = Spec {
+        max_new: 19,
+        ..cached(1, 18)
+    };
+    d.expect(4, &prompt, PREFILL);
+    assert!(is_busy(&d.offer(PREFILL, 10, 4, &prompt), PREFILL, 4));
+    assert_eq!(d.machine.holders(), before);
+    cancel(&mut d, 4);
+    end(&mut d, 10, 2, landing.handoff);
+    d.granted(PREFILL, 10, 5, &spec(5, 38, 2)); // all ten, the cached ones evicted
+}

@@ -313,3 +313,20 @@ fn a_long_snapshot_is_answered_item_by_item() {
         DecodeToPrefill::Busy { after_ms: 0, .. }
     ));
 }
+
+/// What has been taken matters to a handoff that goes on. One that is over is to be closed.
+#[test]
+fn h18_a_lost_cancel_is_said_again() {
+    let mut d = scene();
+    let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+    let batch = ticket.manifest(0, 0, 0..2);
+    d.state(10, &batch);
+    d.copied(&batch);
+    d.tell(Event::Disconnected(Conn(10)));
+    d.hear_gateway(GatewayToDecode::Cancel {
+        attempt: attempt(1),
+    });
+    let handoff = ticket.handoff;
+    let answers = again(&mut d, 11, &[handoff], &[]);
+    assert_eq!(answers, [DecodeToPrefill::Cancel { handoff }]);
+}
