@@ -43,6 +43,8 @@ pub enum Command {
     },
     /// Ask running servers (SGLang, vLLM, llama.cpp, Cofferdam): is this fleet safe to promote?
     Gate(Box<crate::gate::args::Gate>),
+    /// Read access logs: which answers came sooner than their prompt can have been computed?
+    Watch(Box<crate::watch::args::Watch>),
     /// Fetch and verify the default weights, and print where they are.
     Pull,
     /// Print the version.

@@ -6,7 +6,8 @@
 //!                                 └─ cofferdam gateway   (one process, started last)
 //! ```
 //!
-//! [`gate`] asks running servers, ours or others', whether a fleet is safe.
+//! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`watch`] reads access
+//! logs for answers that came too fast to be true.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
@@ -16,7 +17,9 @@ pub mod args;
 mod commands;
 pub mod config;
 pub mod exit;
+mod files;
 pub mod gate;
+mod gauges;
 pub mod lifeline;
 mod logs;
 pub mod parts;
@@ -25,5 +28,6 @@ pub mod runtime_dir;
 mod serve;
 mod stop;
 pub mod supervisor;
+pub mod watch;
 
 pub use commands::main;

@@ -77,6 +77,11 @@ impl Metrics {
         }
     }
 
+    /// All samples.
+    pub fn all(&self) -> impl Iterator<Item = &Sample> {
+        self.samples.iter()
+    }
+
     /// Samples of one metric.
     pub fn of<'a>(&'a self, name: &'a str) -> impl Iterator<Item = &'a Sample> {
         self.samples.iter().filter(move |it| it.name == name)

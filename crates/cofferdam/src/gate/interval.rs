@@ -8,40 +8,20 @@ use super::args::Gate;
 use super::plan::Plan;
 use super::{exit, judged, now, read};
 use crate::exit::{Exit, Failure};
+use crate::gauges::Gauges;
 use crate::stop::Stop;
-use anyhow::Context;
 use audit::Report;
 use audit::baseline::Baseline;
 use audit::finding::{Answer, Subject};
 use audit::output;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::sync::{Arc, RwLock};
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::{TcpListener, TcpStream};
-use tokio::sync::Semaphore;
-use tokio::time::{MissedTickBehavior, interval, timeout};
-
-/// Scrapers that are answered at once.
-const SCRAPERS_MAX: usize = 16;
-/// Bytes of a scraper's request that are read.
-const REQUEST_BYTES_MAX: usize = 8 << 10;
-/// What a scraper may take to ask and to be answered.
-const SCRAPE_TIME_MAX: Duration = Duration::from_secs(10);
-
-/// What scrapers are given.
-type Page = Arc<RwLock<String>>;
+use tokio::time::{MissedTickBehavior, interval};
 
 pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit, Failure> {
     let mut stop = Stop::new()?;
-    let listener = TcpListener::bind(gate.listen).await;
-    let listener = listener.with_context(|| format!("--listen {}", gate.listen));
-    let listener = listener.map_err(Failure::usage)?;
-    let address = listener.local_addr().map_or(gate.listen, |it| it);
-    eprintln!("gauges: http://{address}/metrics");
-    let page = Page::default();
-    let serving = tokio::spawn(serve(listener, page.clone()));
+    let gauges = Gauges::serve(gate.listen).await?;
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut state = State::new();
@@ -65,9 +45,8 @@ pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit
                 judged(&plan, subjects, Some(first), now)
             }
         };
-        state.note(gate, &plan, report, &page)?;
+        state.note(gate, &plan, report, &gauges)?;
     }
-    serving.abort();
     // The last verdict is the answer, as without --interval.
     Ok(state.last.as_ref().map_or(Exit::Unreachable, exit))
 }
@@ -103,7 +82,7 @@ impl State {
         gate: &Gate,
         plan: &Plan,
         report: Report,
-        page: &Page,
+        gauges: &Gauges,
     ) -> Result<(), Failure> {
         self.reads += 1;
         let answers: Answers = report
@@ -122,7 +101,7 @@ impl State {
         let changed = differences(&self.answers, &answers);
         self.changes += u64::from(self.last.is_some() && !changed.is_empty());
         // Gauges first: who reads of a change on the output finds it there.
-        *page.write().unwrap_or_else(|it| it.into_inner()) = self.page(&report);
+        gauges.show(self.page(&report));
         match self.last {
             None => super::write(gate, plan, &report)?,
             Some(_) if changed.is_empty() => {}
@@ -192,48 +171,4 @@ fn differences(before: &Answers, after: &Answers) -> Vec<String> {
         lines.push(format!("{}: asked no more", name(key)));
     }
     lines
-}
-
-/// Answers `GET /metrics` with the last page, and everything else with 404.
-async fn serve(listener: TcpListener, page: Page) {
-    let places = Arc::new(Semaphore::new(SCRAPERS_MAX));
-    loop {
-        let Ok(place) = places.clone().acquire_owned().await else {
-            return; // never closed
-        };
-        let Ok((socket, _)) = listener.accept().await else {
-            // Too many open files, most likely: others must close theirs first.
-            tokio::time::sleep(Duration::from_millis(100)).await;
-            continue;
-        };
-        let page = page.clone();
-        tokio::spawn(async move {
-            let _ = timeout(SCRAPE_TIME_MAX, scrape(socket, page)).await;
-            drop(place);
-        });
-    }
-}
-
-async fn scrape(mut socket: TcpStream, page: Page) -> std::io::Result<()> {
-    let mut request = Vec::new();
-    while !request.windows(4).any(|it| it == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
-        if socket.read_buf(&mut request).await? == 0 {
-            return Ok(());
-        }
-    }
-    let text = page.read().unwrap_or_else(|it| it.into_inner()).clone();
-    let wanted = [&b"GET /metrics "[..], b"GET /metrics?"];
-    let (status, body) = match wanted.iter().any(|it| request.starts_with(it)) {
-        true if text.is_empty() => ("503 Service Unavailable", "not read yet\n".to_owned()),
-        true => ("200 OK", text),
-        false => ("404 Not Found", "GET /metrics\n".to_owned()),
-    };
-    let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\
-         connection: close\r\n\r\n",
-        body.len()
-    );
-    socket.write_all(head.as_bytes()).await?;
-    socket.write_all(body.as_bytes()).await?;
-    socket.shutdown().await
 }

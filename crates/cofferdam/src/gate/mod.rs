@@ -10,6 +10,7 @@ mod pools;
 mod read;
 
 use crate::exit::{Exit, Failure};
+use crate::files::{replace, say};
 use anyhow::{Context, anyhow};
 use args::{Format, Gate};
 use audit::baseline::Baseline;
@@ -18,8 +19,7 @@ use audit::judge::{Rules, Subjects};
 use audit::output::{self, Style};
 use audit::{Report, check};
 use plan::Plan;
-use std::io::{IsTerminal, Write};
-use std::path::Path;
+use std::io::IsTerminal;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Runs it; the exit code is the verdict's.
@@ -103,29 +103,4 @@ fn write(gate: &Gate, plan: &Plan, report: &Report) -> Result<(), Failure> {
         replace(&wanted.file, &text)?;
     }
     say(&shown(gate.format, plan, report, style())).map(|_| ())
-}
-
-fn say(text: &str) -> Result<Exit, Failure> {
-    let said = std::io::stdout().write_all(text.as_bytes());
-    match said {
-        // `gate | head` has seen enough; the verdict stands in the exit code.
-        Err(error) if error.kind() == std::io::ErrorKind::BrokenPipe => Ok(Exit::Good),
-        said => said
-            .map(|()| Exit::Good)
-            .context("standard output")
-            .map_err(Failure::found),
-    }
-}
-
-/// Writes a file whole or not at all: who reads it never sees half of it.
-fn replace(path: &Path, text: &str) -> Result<(), Failure> {
-    let write = || -> anyhow::Result<()> {
-        let parent = path.parent().filter(|it| !it.as_os_str().is_empty());
-        let mut file = tempfile::NamedTempFile::new_in(parent.unwrap_or(Path::new(".")))?;
-        file.write_all(text.as_bytes())?;
-        file.persist(path)?;
-        Ok(())
-    };
-    let written = write().with_context(|| format!("cannot write {}", path.display()));
-    written.map_err(Failure::usage)
 }

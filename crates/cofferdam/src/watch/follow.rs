@@ -1,0 +1,183 @@
+//! A log that grows: events as they happen, counters for Prometheus, memory kept.
+
+use super::args::Watch as Args;
+use super::lines::Read;
+use super::memory::{self, Position};
+use super::scrape::Scraper;
+use super::tail::{Tailed, tail};
+use super::{Plan, files};
+use crate::exit::{Exit, Failure};
+use crate::gauges::Gauges;
+use crate::stop::Stop;
+use ::watch::fields::Line;
+use ::watch::metrics::Metrics;
+use ::watch::{Request, Seen, Signal, Watch};
+use anyhow::{Context, anyhow};
+use serde_json::{Value, json};
+use std::io;
+use std::time::Duration;
+use tokio::sync::mpsc::{Receiver, channel};
+use tokio::time::{MissedTickBehavior, interval};
+
+/// Lines read and not judged yet.
+const WAITING: usize = 1024;
+/// How often what was learned is kept.
+const KEEP: Duration = Duration::from_secs(30);
+/// How often engines' counters are read.
+const SCRAPE: Duration = Duration::from_secs(15);
+/// How often the page of counters is made.
+const PAGE: Duration = Duration::from_secs(1);
+
+pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
+    if args.log.len() > 1 {
+        let wrong = anyhow!("--follow reads one log; give each log a watch of its own");
+        return Err(Failure::usage(wrong));
+    }
+    let runtime = tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(1)
+        .enable_all()
+        .build()
+        .context("cannot start")
+        .map_err(Failure::found)?;
+    let done = runtime.block_on(follow(args, plan));
+    // A thread may be waiting for standard input, which nobody can end.
+    runtime.shutdown_background();
+    done
+}
+
+async fn follow(args: &Args, plan: Plan) -> Result<Exit, Failure> {
+    let mut stop = Stop::new()?;
+    let (position, watch) = memory::load(&plan, args.state.as_deref())?;
+    let gauges = Gauges::serve(args.listen).await?;
+    let mut scraper = Scraper::new(&args.scrape)?;
+    let mut lines = lines(args, position);
+    let mut it = Following {
+        plan,
+        watch,
+        metrics: Metrics::default(),
+        read: Read::default(),
+        position,
+        found: false,
+    };
+    let [mut keep, mut scrape, mut page] = [KEEP, SCRAPE, PAGE].map(|every| {
+        let mut ticks = interval(every);
+        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        ticks
+    });
+    loop {
+        tokio::select! {
+            () = stop.next() => break,
+            line = next(&mut lines) => match line {
+                Some(line) => it.line(line.context("--log").map_err(Failure::usage)?)?,
+                None => break, // standard input has ended
+            },
+            _ = keep.tick() => it.keep(args)?,
+            _ = scrape.tick(), if !args.scrape.is_empty() => it.scrape(&mut scraper).await?,
+            _ = page.tick() => gauges.show(it.metrics.page(&mut it.watch)),
+        }
+    }
+    it.keep(args)?;
+    Ok(it.exit())
+}
+
+/// Lines of the log, if there is one: only engines may be watched.
+fn lines(args: &Args, from: Position) -> Option<Receiver<io::Result<Tailed>>> {
+    let path = args.log.first()?.clone();
+    let (send, receive) = channel(WAITING);
+    std::thread::spawn(move || tail(&path, from, &send));
+    Some(receive)
+}
+
+async fn next(lines: &mut Option<Receiver<io::Result<Tailed>>>) -> Option<io::Result<Tailed>> {
+    match lines {
+        Some(lines) => lines.recv().await,
+        None => std::future::pending().await,
+    }
+}
+
+struct Following {
+    plan: Plan,
+    watch: Watch,
+    metrics: Metrics,
+    read: Read,
+    position: Position,
+    /// Whether anything was ever found.
+    found: bool,
+}
+
+impl Following {
+    fn line(&mut self, tailed: Tailed) -> Result<(), Failure> {
+        self.position = tailed.position;
+        match self.read.line(&self.plan.fields, "log", &tailed.line) {
+            Line::Request(request) => {
+                let seen = self.watch.see(&request);
+                self.metrics.saw(request.time, &seen);
+                self.tell(&request, &seen)
+            }
+            Line::Other => Ok(()),
+            Line::Bad(why) => {
+                self.metrics.bad_line();
+                // Once, and whenever their number has doubled.
+                match self.read.bad.is_power_of_two() {
+                    true => event(json!({"event": "bad_line", "n": self.read.bad, "says": why})),
+                    false => Ok(()),
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, request: &Request, seen: &Seen) -> Result<(), Failure> {
+        for notice in &seen.notices {
+            event(json!({
+                "event": notice.kind(), "time_unix_s": request.time, "model": request.model,
+                "worker": request.worker, "says": notice.to_string(),
+            }))?;
+        }
+        if seen.judged.signals.is_empty() {
+            return Ok(());
+        }
+        let test = self.watch.settings().test_tenants.contains(&request.tenant);
+        self.found |= !test;
+        let signals: Vec<_> = seen.judged.signals.iter().map(Signal::json).collect();
+        event(json!({
+            "event": "cannot_be_right", "time_unix_s": request.time, "request": request.id,
+            "tenant": request.tenant, "of_test": test, "model": request.model,
+            "worker": request.worker, "prompt_tokens": request.prompt_tokens,
+            "signals": signals,
+        }))
+    }
+
+    async fn scrape(&mut self, scraper: &mut Scraper) -> Result<(), Failure> {
+        let (rises, troubles) = scraper.read().await;
+        for it in rises {
+            self.found = true;
+            event(json!({
+                "event": "counter_rose", "node": it.node, "counter": it.counter, "by": it.by,
+                "says": it.means, "coarse": true,
+            }))?;
+        }
+        for (node, trouble) in troubles {
+            event(json!({"event": "not_read", "node": node, "says": trouble.to_string()}))?;
+        }
+        Ok(())
+    }
+
+    fn keep(&self, args: &Args) -> Result<(), Failure> {
+        match &args.state {
+            Some(path) => memory::keep(path, self.position, &self.watch),
+            None => Ok(()),
+        }
+    }
+
+    fn exit(&self) -> Exit {
+        match self.found {
+            true => Exit::Found,
+            false if self.read.is_doubtful() => Exit::Unreachable,
+            false => Exit::Good,
+        }
+    }
+}
+
+fn event(value: Value) -> Result<(), Failure> {
+    files::say(&format!("{value}\n")).map(|_| ())
+}

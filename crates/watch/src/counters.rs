@@ -1,0 +1,133 @@
+//! Counters of engines that must not rise, from scrapes. They carry no prompt length and name no
+//! request: all that can be said is that something happened since the last scrape.
+
+use std::collections::BTreeMap;
+
+/// Counters that must not rise, and what it means if they do. A name stands for itself with and
+/// without `_total`.
+pub const MUST_NOT_RISE: [(&str, &str); 9] = [
+    (
+        "vllm:nixl_num_notifications_after_expiry",
+        "decode read KV blocks that prefill had freed already",
+    ),
+    (
+        "vllm:nixl_num_kv_expired_reqs",
+        "handoffs were given up because their lease had ended",
+    ),
+    ("vllm:nixl_num_failed_transfers", "KV transfers failed"),
+    (
+        "vllm:nixl_num_failed_notifications",
+        "prefill was not told that its blocks had been read",
+    ),
+    ("sglang:num_transfer_failed_reqs", "KV transfers failed"),
+    (
+        "sglang:num_bootstrap_failed_reqs",
+        "prefill and decode did not find each other",
+    ),
+    (
+        "sglang:decode_deferred_kv_release",
+        "pages were kept back, or freed without proof, after a transfer had ended badly",
+    ),
+    (
+        "cofferdam_integrity_faults",
+        "KV that was handed over was not what its writer had certified",
+    ),
+    (
+        "cofferdam_guard_refusals",
+        "the guard refused KV that did not belong to its reader",
+    ),
+];
+
+/// Series of one node that are followed.
+const SERIES_MAX: usize = 10_000;
+
+/// A counter that rose.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Rise {
+    /// The node.
+    pub node: String,
+    /// Name and labels.
+    pub counter: String,
+    /// By how much.
+    pub by: f64,
+    /// What that means.
+    pub means: &'static str,
+}
+
+/// Counters as they were when last read.
+#[derive(Clone, Debug, Default)]
+pub struct Counters {
+    last: BTreeMap<(String, String), f64>,
+}
+
+impl Counters {
+    /// Compares a scrape of a node (name, labels as text, value) with the one before. A first
+    /// reading proves nothing, and a counter that fell began anew with its process: then what it
+    /// has counted since is new.
+    pub fn see<'a>(
+        &mut self,
+        node: &str,
+        samples: impl Iterator<Item = (&'a str, String, f64)>,
+    ) -> Vec<Rise> {
+        let mut rises = Vec::new();
+        for (name, labels, value) in samples {
+            let stem = name.strip_suffix("_total").unwrap_or(name);
+            let Some((_, means)) = MUST_NOT_RISE.iter().find(|(it, _)| *it == stem) else {
+                continue;
+            };
+            let full = self.last.len() >= SERIES_MAX;
+            let counter = format!("{name}{labels}");
+            let key = (node.to_owned(), counter.clone());
+            if !value.is_finite() || (full && !self.last.contains_key(&key)) {
+                continue;
+            }
+            let Some(before) = self.last.insert(key, value) else {
+                continue;
+            };
+            let by = if value < before {
+                value
+            } else {
+                value - before
+            };
+            if by > 0.0 {
+                rises.push(Rise {
+                    node: node.to_owned(),
+                    counter,
+                    by,
+                    means,
+                });
+            }
+        }
+        rises
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rises(counters: &mut Counters, value: f64) -> Vec<f64> {
+        let name = "vllm:nixl_num_notifications_after_expiry_total";
+        let samples = [
+            (name, "{engine=\"0\"}".to_owned(), value),
+            ("other_total", String::new(), value),
+        ];
+        let rises = counters.see("p0", samples.into_iter());
+        assert!(
+            rises.iter().all(|it| it.counter.starts_with(name)),
+            "{rises:?}"
+        );
+        rises.into_iter().map(|it| it.by).collect()
+    }
+
+    #[test]
+    fn a_rise_is_one_against_the_scrape_before() {
+        let mut counters = Counters::default();
+        assert_eq!(rises(&mut counters, 5.0), [0.0; 0]); // may be old
+        assert_eq!(rises(&mut counters, 5.0), [0.0; 0]);
+        assert_eq!(rises(&mut counters, 7.0), [2.0]);
+        assert_eq!(rises(&mut counters, 0.0), [0.0; 0]); // the process is a new one
+        assert_eq!(rises(&mut counters, 1.0), [1.0]);
+        assert_eq!(rises(&mut counters, f64::NAN), [0.0; 0]);
+    }
+}

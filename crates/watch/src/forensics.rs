@@ -1,0 +1,104 @@
+//! Which past requests were affected: a log is read twice, first to learn, then to convict.
+//!
+//! The second time everything is judged by what the whole log has taught, so that a request of the
+//! first minute is judged like one of the last.
+
+use crate::request::Request;
+use crate::signal::Signal;
+use crate::watching::{Judged, Standing, Watch};
+use serde_json::{Value, json};
+use std::collections::BTreeMap;
+
+/// Convicted requests that are kept; further ones are counted.
+pub const AFFECTED_MAX: usize = 100_000;
+
+/// A convicted request.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Affected {
+    /// The request.
+    pub request: Request,
+    /// What convicts it.
+    pub signals: Vec<Signal>,
+}
+
+impl Affected {
+    /// For a list.
+    pub fn json(&self) -> Value {
+        let it = &self.request;
+        json!({
+            "time_unix_s": it.time, "request": it.id, "tenant": it.tenant, "model": it.model,
+            "worker": it.worker, "status": it.status, "prompt_tokens": it.prompt_tokens,
+            "cached_tokens": it.cached_tokens, "seconds": it.seconds,
+            "signals": self.signals.iter().map(Signal::json).collect::<Vec<_>>(),
+        })
+    }
+}
+
+/// What a second reading found.
+#[derive(Clone, Debug, Default)]
+pub struct Findings {
+    /// Those convicted, in the order of the log.
+    pub affected: Vec<Affected>,
+    /// Convicted, by tenant, tests not counted.
+    pub by_tenant: BTreeMap<String, u64>,
+    /// Convicted, by kind of signal (one request may have several).
+    pub by_signal: BTreeMap<&'static str, u64>,
+    /// Convicted requests of tests and probes: not among the affected.
+    pub tests: u64,
+    /// Requests judged.
+    pub requests: u64,
+    /// Their time was compared with a floor.
+    pub compared: u64,
+    /// Answered, with a time, at a length of which too little was seen.
+    pub learning: u64,
+    /// Answered, with a time, and too short for a skipped prefill to be seen.
+    pub too_short: u64,
+    /// No time, or no answer.
+    pub not_measured: u64,
+}
+
+impl Findings {
+    /// Adds a request that was judged.
+    pub fn add(&mut self, request: &Request, judged: Judged, test: bool) {
+        self.requests += 1;
+        match judged.standing {
+            Standing::Compared(_) => self.compared += 1,
+            Standing::Learning => self.learning += 1,
+            Standing::TooShort => self.too_short += 1,
+            Standing::NotMeasured => self.not_measured += 1,
+        }
+        if judged.signals.is_empty() {
+            return;
+        }
+        if test {
+            self.tests += 1;
+            return;
+        }
+        *self.by_tenant.entry(request.tenant.clone()).or_default() += 1;
+        for signal in &judged.signals {
+            *self.by_signal.entry(signal.kind()).or_default() += 1;
+        }
+        if self.affected.len() < AFFECTED_MAX {
+            self.affected.push(Affected {
+                request: request.clone(),
+                signals: judged.signals,
+            });
+        }
+    }
+
+    /// How many were convicted.
+    pub fn convicted(&self) -> u64 {
+        self.by_tenant.values().sum()
+    }
+
+    /// Judges every request by what `watch` has learned.
+    pub fn of<'a>(watch: &mut Watch, requests: impl Iterator<Item = &'a Request>) -> Self {
+        let mut findings = Self::default();
+        for request in requests {
+            let judged = watch.judge(request);
+            let test = watch.settings().test_tenants.contains(&request.tenant);
+            findings.add(request, judged, test);
+        }
+        findings
+    }
+}
