@@ -9,6 +9,6 @@ export CARGO_TARGET_DIR=$target/guard
 [ -x "$venv/bin/python" ] || python3 -m venv --without-pip "$venv"
 install() { python3 -m pip --python "$venv/bin/python" install --quiet --disable-pip-version-check "$@"; }
 install --upgrade --force-reinstall --no-deps "$here"
-"$venv/bin/python" -c 'import numpy' 2>/dev/null || install numpy
+"$venv/bin/python" -c 'import numpy, zmq' 2>/dev/null || install numpy pyzmq
 cd "$here/tests" # not beside the sources, so that what is tested is what was installed
 "$venv/bin/python" -W error -m unittest -v

@@ -25,6 +25,7 @@ mod reference;
 mod secret;
 mod seen;
 mod statement;
+mod sums;
 
 pub use audit::Record;
 pub use channel::{Envelope, Nonce, Role};
@@ -36,3 +37,4 @@ pub use reference::{Reference, ReferenceFault};
 pub use secret::{SECRET_BYTES_MIN, Secret, WeakSecret};
 pub use seen::Seen;
 pub use statement::{BlockStatement, Difference, Received, Statement, StatementFault};
+pub use sums::block_sums;

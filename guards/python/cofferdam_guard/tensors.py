@@ -34,29 +34,31 @@ def is_torch(array: Any) -> bool:
 
 
 class TagTable:
-    """The present tag of every block, as a tensor beside the KV cache: 0 where there is none.
+    """The present tag of every block, as a tensor beside the KV cache.
 
-    Block numbers and tags come from the ledger (``core.Ledger``), which alone mints tags.
+    Block numbers and tags come from the ledger (``core.Ledger``), which alone mints tags. A block
+    without a tag stands as -1, which nobody ever expects.
     """
 
     def __init__(self, blocks: int, like: Any = None) -> None:
         if like is not None and is_torch(like):
             torch = _torch()
-            self.tags = torch.zeros(blocks, dtype=torch.int64, device=like.device)
+            self.tags = torch.full((blocks,), -1, dtype=torch.int64, device=like.device)
         else:
-            self.tags = np.zeros(blocks, dtype=np.int64)
+            self.tags = np.full(blocks, -1, dtype=np.int64)
 
     def set(self, blocks: Sequence[int], tags: Sequence[int]) -> None:
         """These blocks stand under these tags from now on (0: under none)."""
         if not len(blocks):
             return
+        at = np.asarray(list(blocks), dtype=np.int64)
+        to = np.asarray(list(tags), dtype=np.int64)
+        to[to == 0] = -1
         if is_torch(self.tags):
             torch, device = _torch(), self.tags.device
-            at = torch.as_tensor(list(blocks), dtype=torch.int64).to(device, non_blocking=True)
-            to = torch.as_tensor(list(tags), dtype=torch.int64).to(device, non_blocking=True)
-            self.tags[at] = to
-        else:
-            self.tags[np.asarray(blocks, dtype=np.int64)] = np.asarray(tags, dtype=np.int64)
+            at = torch.from_numpy(at).to(device, non_blocking=True)
+            to = torch.from_numpy(to).to(device, non_blocking=True)
+        self.tags[at] = to
 
     def stale(self, block_table: Any, expected: Any, used: Any) -> Any:
         """How many entries of each sequence name a block under another tag than expected.
@@ -65,16 +67,21 @@ class TagTable:
         [sequences]: entries beyond it are not looked at. Gives [sequences] counts on the same
         device, unread: a sequence with a count above 0 must not release its token.
         """
-        xp = _torch() if is_torch(self.tags) else np
-        entries = block_table.shape[1]
-        kwargs = {"device": self.tags.device} if xp is not np else {}
-        looked_at = xp.arange(entries, **kwargs)[None, :] < used[:, None]
-        # Entries behind `used` may hold anything: they are read as block 0 and not counted.
-        blocks = xp.where(looked_at, block_table, 0)
-        blocks = blocks.astype(np.int64) if xp is np else blocks.to(xp.int64)
-        present = self.tags[blocks]
-        wrong = (present != expected) | (present == 0)
-        return (wrong & looked_at).sum(1)
+        entries, last = block_table.shape[1], self.tags.shape[0] - 1
+        if is_torch(self.tags):
+            torch = _torch()
+            places = torch.arange(entries, device=self.tags.device)
+            # Entries behind `used` may hold anything: made harmless here, not counted below.
+            blocks = block_table.clamp(0, last).reshape(-1)
+            present = self.tags.index_select(0, blocks).reshape(block_table.shape)
+        else:
+            places = np.arange(entries)
+            present = self.tags.take(block_table, mode="clip")
+        wrong = present != expected
+        # A number that names no block at all is wrong wherever it is used.
+        wrong |= (block_table < 0) | (block_table > last)
+        wrong &= places[None, :] < used[:, None]
+        return wrong.sum(1)
 
 
 class BlockSums:
@@ -85,9 +92,10 @@ class BlockSums:
     layer's number and added. A single changed word or layer is always noticed, any other change
     with a chance of at most 2**-32 of being missed by somebody who does not know the secret.
 
-    Chosen over CRC-32C (what Cofferdam's own engine uses) because it is made of tensor operations
-    that every device has, so nothing is copied to the host and no kernel is compiled; and because
-    its coefficients are secret.
+    Chosen over CRC-32C (what Cofferdam's own engine uses) because it can be made of tensor
+    operations that every device has, so nothing is copied to the host and no kernel is compiled;
+    and because its coefficients are secret. In the memory of a CPU, where tensor operations would
+    go over every byte several times, the same sums come from one loop in Rust.
     """
 
     def __init__(self, secret: Secret, layers: Sequence[Any], block_dims: Sequence[int] | int = 0):
@@ -103,6 +111,8 @@ class BlockSums:
         self.block_bytes = sum(sizes)
         self.blocks = self.layers[0].shape[0]
         words = max(size // _word_bytes(size) for size in sizes)
+        self._on_cpu = not is_torch(self.layers[0]) or self.layers[0].device.type == "cpu"
+        self._summer = secret.summer(words)
         coefficients = np.frombuffer(secret.coefficients(words), dtype="<i8").copy()
         if is_torch(self.layers[0]):
             torch = _torch()
@@ -112,6 +122,27 @@ class BlockSums:
 
     def of(self, blocks: Sequence[int]) -> Any:
         """Checksums of these blocks in order, as a tensor of int64 on the layers' device."""
+        return self.in_rust(blocks) if self._on_cpu else self.in_tensors(blocks)
+
+    def in_rust(self, blocks: Sequence[int]) -> Any:
+        """For layers in the memory of a CPU."""
+        total = np.zeros(len(blocks), dtype=np.int64)
+        at = np.asarray(list(blocks), dtype=np.int64)
+        for number, layer in enumerate(self.layers):
+            if not len(at):
+                break
+            size = _block_bytes(layer)
+            if is_torch(layer):
+                torch = _torch()
+                gathered = layer[torch.from_numpy(at)].contiguous().view(torch.uint8).numpy()
+            else:
+                gathered = np.ascontiguousarray(layer[at])
+            sums = np.frombuffer(self._summer.of(gathered.tobytes(), size), dtype="<i8")
+            total += _mix(sums, number)
+        return _torch().from_numpy(total) if is_torch(self.coefficients) else total
+
+    def in_tensors(self, blocks: Sequence[int]) -> Any:
+        """The same by tensor operations, on whatever device the layers are."""
         if is_torch(self.coefficients):
             torch = _torch()
             at = torch.as_tensor(list(blocks), dtype=torch.int64, device=self.coefficients.device)

@@ -44,5 +44,5 @@ mod _core {
     #[pymodule_export]
     use super::records::{Counters, audit_line};
     #[pymodule_export]
-    use super::references::{Reference, Secret, Seen};
+    use super::references::{Reference, Secret, Seen, Summer};
 }

@@ -39,6 +39,11 @@ impl Secret {
         PyBytes::new(py, lineage.bytes())
     }
 
+    /// What sums blocks of up to `words` words in the memory of a CPU.
+    fn summer(&self, words: usize) -> Summer {
+        Summer(self.0.coefficients(words))
+    }
+
     /// `n` odd coefficients, as 8 little-endian bytes each.
     fn coefficients<'py>(&self, py: Python<'py>, n: usize) -> Bound<'py, PyBytes> {
         let words = self.0.coefficients(n);
@@ -157,5 +162,36 @@ impl Seen {
     /// Uses the reference; false if it was used before.
     fn first_use(&mut self, reference: &Reference) -> bool {
         self.0.first_use(reference.0.epoch, reference.0.serial)
+    }
+}
+
+/// The coefficients of checksums, for blocks in the memory of a CPU.
+#[pyclass(frozen, module = "cofferdam_guard._core")]
+pub struct Summer(Vec<u64>);
+
+#[pymethods]
+impl Summer {
+    /// Sums of blocks of `size` bytes, one after the other in `blocks`; 8 little-endian bytes each.
+    fn of<'py>(
+        &self,
+        py: Python<'py>,
+        blocks: &[u8],
+        size: usize,
+    ) -> PyResult<Bound<'py, PyBytes>> {
+        let words = if size.is_multiple_of(4) {
+            size / 4
+        } else if size.is_multiple_of(2) {
+            size / 2
+        } else {
+            size
+        };
+        if size == 0 || !blocks.len().is_multiple_of(size) || words > self.0.len() {
+            let got = blocks.len();
+            let wrong = format!("{got} bytes are no blocks of {size} that this can sum");
+            return Err(PyValueError::new_err(wrong));
+        }
+        let sums = py.detach(|| guard::block_sums(blocks, size, &self.0));
+        let bytes: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
+        Ok(PyBytes::new(py, &bytes))
     }
 }

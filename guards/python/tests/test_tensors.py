@@ -24,7 +24,12 @@ def layers(seed=1):
 
 class Sums(unittest.TestCase):
     def sums(self, kv, blocks=(0, 1, 2, 3, 4, 5)):
-        return as_numbers(BlockSums(SECRET, kv).of(blocks))
+        """The loop in Rust, after asserting that tensor operations give the same."""
+        sums = BlockSums(SECRET, kv)
+        in_rust = as_numbers(sums.in_rust(blocks))
+        self.assertEqual(in_rust, as_numbers(sums.in_tensors(blocks)))
+        self.assertEqual(in_rust, as_numbers(sums.of(blocks)))
+        return in_rust
 
     def test_blocks_are_summed_in_the_order_asked(self):
         kv = layers()
@@ -88,6 +93,10 @@ class Steps(unittest.TestCase):
         self.assertEqual(table.stale(blocks, expected, used).tolist(), [0, 1, 1])
         table.set([5], [51])
         self.assertEqual(table.stale(blocks, expected, used).tolist(), [1, 2, 1])
+        table.set([3], [0])
+        self.assertEqual(table.stale(blocks, expected, used).tolist(), [2, 2, 2])
+        nowhere = wrap(np.array([[3, 8, 0], [-1, 5, 0], [3, 1, 0]], dtype=np.int32))
+        self.assertEqual(table.stale(nowhere, expected, used).tolist()[1], 2, "no such block")
 
     def test_stale_entries_are_counted_for_each_sequence(self):
         self.check(lambda array: array)

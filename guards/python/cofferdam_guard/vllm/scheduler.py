@@ -1,0 +1,209 @@
+"""The scheduler's half: the door (lineage, single use), references, generations, holds."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from typing import Any
+
+from ..core import GuardFault, Seen, kind_of
+from ..evidence import Evidence
+from ..settings import RECOMPUTE, Settings
+from .blocks import BlockGuard
+from .handover import FIELD, Expect, Handover, State, bound_parameters
+
+# References that a decode instance remembers; the prefill instance is the authority beyond.
+SEEN_MAX = 1 << 16
+
+
+@dataclass
+class Verdict:
+    refused: bool
+    reference: str = ""
+    lineage: bytes = b""
+
+
+@dataclass
+class Stated:
+    serial: int
+    lineage: bytes
+    blocks: list[int]
+    tags: list[int]
+
+
+class SchedulerGuard:
+    def __init__(
+        self, vllm_config: Any, blocks: int, settings: Settings, evidence: Evidence, address: str
+    ) -> None:
+        self.settings, self.evidence, self.address = settings, evidence, address
+        self.block_size: int = vllm_config.cache_config.block_size
+        self.model = _model_name(vllm_config)
+        self.blocks = BlockGuard(blocks, self.block_size, evidence)
+        self.epoch = os.urandom(16)
+        self._serial = 0
+        self._seen = Seen(SEEN_MAX)
+        self._verdicts: dict[str, Verdict] = {}
+        self._prefilling: dict[str, Any] = {}
+        self._stated: dict[str, Stated] = {}
+        self._next = Handover(self.epoch)
+
+    # -- consumer: the door -------------------------------------------------------------------
+
+    def judge(self, request: Any) -> Verdict | None:
+        """The verdict over a request that names remote blocks, once; None if it names none."""
+        if (known := self._verdicts.get(request.request_id)) is not None:
+            return known
+        params = request.kv_transfer_params
+        if not params or not _names_blocks(params):
+            return None
+        verdict = self._judge(request, params)
+        self._verdicts[request.request_id] = verdict
+        if verdict.refused:
+            # Nothing of the stock connector may act on these parameters: not even the note that
+            # tells the producer to free somebody else's blocks.
+            for name in ("do_remote_prefill", "remote_block_ids"):
+                params[name] = None
+        return verdict
+
+    def _judge(self, request: Any, params: dict[str, Any]) -> Verdict:
+        text = params.get(FIELD)
+        if not isinstance(text, str) or not params.get("do_remote_prefill"):
+            return self._refuse(request, "refused_unguarded_total", "no_reference")
+        lineage = self.lineage(request)
+        if lineage is None:
+            return self._refuse(request, "refused_lineage_total", "prompt_embeds")
+        try:
+            reference = self.settings.secret.open_reference(text)
+            tokens = len(request.prompt_token_ids)
+            reference.admits(lineage, tokens, bound_parameters(params))
+        except GuardFault as fault:
+            return self._refuse(request, "refused_lineage_total", kind_of(fault))
+        if not self._seen.first_use(reference):
+            return self._refuse(request, "refused_reuse_total", "used_here")
+        return Verdict(False, text, lineage)
+
+    def _refuse(self, request: Any, counter: str, reason: str) -> Verdict:
+        self.evidence.refuse(
+            counter, request=request.request_id, reason=reason, policy=self.settings.policy, at="door"
+        )
+        return Verdict(True)
+
+    def fetch_is_refused(self, request: Any, computed: int) -> tuple[int, bool] | None:
+        """What ``get_num_new_matched_tokens`` says for a refused request; None for others.
+
+        With policy ``recompute`` nothing is fetched. With ``fail`` the request waits as if for a
+        load, and the workers report that load as failed: the way on which vLLM answers an error.
+        """
+        verdict = self.judge(request)
+        if verdict is None or not verdict.refused:
+            return None
+        tokens = len(request.prompt_token_ids or []) - computed
+        if self.settings.policy == RECOMPUTE or tokens <= 0 or request.num_preemptions:
+            return 0, False
+        return tokens, True
+
+    def fetch_begins(self, request: Any, blocks: list[int], external: int) -> bool:
+        """Blocks were allocated. False: the stock connector must not hear of it (refused)."""
+        verdict = self._verdicts.get(request.request_id)
+        if verdict is None:
+            return True
+        if verdict.refused:
+            if external > 0:
+                self._next.refused.append(request.request_id)
+            return external == 0  # computed here, by parameters that name nothing remote any more
+        if external > 0 and (request.kv_transfer_params or {}).get("do_remote_prefill"):
+            tokens = len(request.prompt_token_ids)
+            total = -(-tokens // self.block_size)
+            self._next.expect[request.request_id] = Expect(
+                verdict.reference, verdict.lineage, tokens, total, blocks
+            )
+            self.blocks.hold(request.request_id, blocks, writes=True)
+        return True
+
+    # -- producer: statements and references --------------------------------------------------
+
+    def prefill_begins(self, request: Any) -> None:
+        if (request.kv_transfer_params or {}).get("do_remote_decode"):
+            self._prefilling[request.request_id] = request
+
+    def take_handover(self, scheduled: dict[str, int], block_ids: Any) -> Handover:
+        """This step's message to the workers. ``block_ids(request)`` gives its blocks."""
+        for name, request in list(self._prefilling.items()):
+            done = request.num_computed_tokens + scheduled.get(name, 0)
+            if name in scheduled and done >= request.num_prompt_tokens:
+                del self._prefilling[name]
+                self._state(request, block_ids(name))
+        handover, self._next = self._next, Handover(self.epoch)
+        return handover
+
+    def _state(self, request: Any, blocks: list[int]) -> None:
+        lineage, tokens = self.lineage(request), request.num_prompt_tokens
+        blocks = list(blocks)[: -(-tokens // self.block_size)]
+        tags = self.blocks.ledger.tags(blocks)
+        if lineage is None or 0 in tags:
+            return  # no reference will be given: the consumer refuses
+        self._serial += 1
+        name = request.request_id
+        self._next.state[name] = State(self._serial, lineage, tokens, blocks, tags)
+        self._stated[name] = Stated(self._serial, lineage, blocks, tags)
+
+    def finished(self, request: Any, params: dict[str, Any] | None, held: bool) -> None:
+        """Adds a reference to what the stock connector hands out, if everything fits it."""
+        name = request.request_id
+        self._prefilling.pop(name, None)
+        self._verdicts.pop(name, None)
+        stated = self._stated.pop(name, None)
+        if stated is None:
+            return
+        fits = bool(
+            params
+            and held
+            and params.get("do_remote_prefill")
+            and [list(group) for group in params["remote_block_ids"]] == [stated.blocks]
+        )
+        try:
+            self.blocks.ledger.check(stated.blocks, stated.tags)
+        except GuardFault:
+            fits = False
+        if not fits:
+            self._next.void.append(stated.serial)
+            return
+        params[FIELD] = self.settings.secret.sign_reference(
+            self.epoch,
+            stated.serial,
+            stated.lineage,
+            request.num_prompt_tokens,
+            self.address,
+            bound_parameters(params),
+            stated.tags,
+        )
+        self.blocks.hold(name, stated.blocks)
+        self.evidence.count("stated_total")
+
+    def transfers_ended(self, names: set[str]) -> None:
+        """Workers have reported these as drained; called before vLLM frees their blocks."""
+        for name in names:
+            self.blocks.end_hold(name)
+
+    def lineage(self, request: Any) -> bytes | None:
+        """None for prompts that are no tokens."""
+        if request.prompt_token_ids is None or request.prompt_embeds is not None:
+            return None
+        adapter = request.lora_request.lora_name if request.lora_request else None
+        extra = None
+        if request.mm_features:
+            names = [f"{f.identifier}@{f.mm_position.offset}" for f in request.mm_features]
+            extra = "\0".join(names).encode()
+        tokens = list(request.prompt_token_ids)
+        return self.settings.secret.lineage(tokens, self.model, adapter, request.cache_salt, extra)
+
+
+def _names_blocks(params: dict[str, Any]) -> bool:
+    return bool(params.get("do_remote_prefill") or params.get("remote_block_ids"))
+
+
+def _model_name(vllm_config: Any) -> str:
+    """The model as the fleet names it; paths may differ from machine to machine."""
+    named = vllm_config.kv_transfer_config.get_from_extra_config("guard_model", None)
+    model = vllm_config.model_config
+    return str(named or f"{model.model}@{model.revision or ''}")

@@ -1,0 +1,65 @@
+"""The guard's counters on vLLM's own way to vLLM's own Prometheus registry: beside the connector's
+statistics, from scheduler and workers to the API server."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import (
+    NixlKVConnectorStats,
+    NixlPromMetrics,
+)
+from vllm.v1.metrics.utils import create_metric_per_engine
+
+from ..core import Counters
+from ..evidence import Evidence, prometheus_counters
+
+NAMES = [name for name, _ in Counters.names()]
+
+
+class GuardedStats(NixlKVConnectorStats):
+    """The connector's statistics, and a list of increments for each of the guard's counters."""
+
+    def reset(self) -> None:
+        super().reset()
+        self.data.update({name: [] for name in NAMES})
+
+    def is_empty(self) -> bool:
+        return super().is_empty() and not any(self.data[name] for name in NAMES)
+
+    def reduce(self) -> dict[str, int | float]:
+        reduced = super().reduce()
+        sums = {name: sum(self.data[name]) for name in NAMES}
+        reduced["Num verified by guard"] = sums["verified_total"]
+        refused = sum(count for name, count in sums.items() if name.startswith("refused_"))
+        reduced["Num refused by guard"] = refused
+        return reduced
+
+
+def with_counts(stats: NixlKVConnectorStats | None, evidence: Evidence) -> GuardedStats | None:
+    """The connector's statistics with what was counted since the last call, None if nothing was."""
+    counts = evidence.take()
+    if stats is None and not counts:
+        return None
+    guarded = GuardedStats()
+    if stats is not None:
+        guarded.data.update(stats.data)
+    for name, count in counts.items():
+        guarded.data[name].append(count)
+    return guarded
+
+
+class GuardedPromMetrics(NixlPromMetrics):
+    def __init__(self, vllm_config: Any, metric_types: Any, labelnames: Any, values: Any) -> None:
+        super().__init__(vllm_config, metric_types, labelnames, values)
+        counters = prometheus_counters(self._counter_cls, labelnames)
+        self._guard = {
+            name: create_metric_per_engine(counter, self.per_engine_labelvalues)
+            for name, counter in counters.items()
+        }
+
+    def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
+        super().observe(transfer_stats_data, engine_idx)
+        for name, counter in self._guard.items():
+            if count := sum(transfer_stats_data.get(name, ())):
+                counter[engine_idx].inc(count)

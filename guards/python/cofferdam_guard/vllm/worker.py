@@ -1,0 +1,265 @@
+"""The workers' half: statements of what was computed, and the comparison of what has arrived."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from ..channel import ClaimClient, ClaimServer, now_ms
+from ..core import GuardFault, Producer, Reference, Statement, kind_of
+from ..evidence import Evidence
+from ..settings import Settings
+from ..tensors import BlockSums, as_numbers, is_torch
+from .handover import Expect, Handover, State
+
+# Statements kept on a producer; how much longer than the lease of the blocks, for answers that
+# are under way.
+STATEMENTS_MAX, GRACE_MS = 1 << 14, 5000
+REFUSALS = {
+    "used": "refused_reuse_total",
+    "expired": "refused_lease_total",
+    "other_life": "refused_life_total",
+}
+# With COFFERDAM_GUARD_SELFTEST=1 requests whose id contains this get one byte flipped on arrival.
+SELFTEST = "cofferdam-guard-selftest"
+
+
+class Sums:
+    """Checksums on their way from the device: on a CPU they are there at once, from CUDA they are
+    copied on the step's stream and looked at when an event says so, never waited for."""
+
+    def __init__(self, sums: Any) -> None:
+        self._event = None
+        if is_torch(sums) and sums.is_cuda:
+            import torch
+
+            host = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
+            host.copy_(sums, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+            sums = host
+        self._sums = sums
+
+    def ready(self) -> bool:
+        return self._event is None or self._event.query()
+
+    def numbers(self) -> list[int]:
+        return as_numbers(self._sums)
+
+
+@dataclass
+class Arrived:
+    expect: Expect
+    sums: Sums
+    until: float
+
+
+class WorkerGuard:
+    def __init__(
+        self, settings: Settings, evidence: Evidence, rank: int, lease_s: float, block_size: int
+    ) -> None:
+        self.settings, self.evidence, self.rank = settings, evidence, rank
+        self._lease_ms = int(lease_s * 1000)
+        self._block_size = block_size
+        self._lock = threading.Lock()  # of the producer, which the answering thread uses too
+        self._sums: BlockSums | None = None
+        self._epoch = os.urandom(16)  # nobody's, until the scheduler has told its own
+        self._producer = Producer(self._epoch, STATEMENTS_MAX)
+        self._server: ClaimServer | None = None
+        self._client = ClaimClient(settings.secret)
+        self._to_state: dict[str, State] = {}
+        self._stating: dict[str, tuple[State, Sums]] = {}
+        self._serials: dict[str, int] = {}
+        self._expect: dict[str, tuple[Expect, Reference]] = {}
+        self._arrived: dict[str, Arrived] = {}
+        self._claims: dict[str, tuple[str, Statement | None]] = {}
+        self._refused: set[str] = set()
+        self._selftest = os.environ.get("COFFERDAM_GUARD_SELFTEST") == "1"
+
+    def serve(self, host: str, port: int) -> None:
+        """Begins to answer claims; raises if the port cannot be had."""
+        port += self.rank
+        self._server = ClaimServer(self.settings.secret, self._producer, host, port, self._lock)
+
+    def register(self, layers: dict[str, Any], blocks: int) -> None:
+        """The KV tensors, by layer."""
+        tensors = list(layers.values())
+        if not all(hasattr(tensor, "shape") for tensor in tensors):
+            raise TypeError("the guard knows KV caches that are one tensor a layer only")
+        dims = [_block_dim(tensor, blocks) for tensor in tensors]
+        self._sums = BlockSums(self.settings.secret, tensors, dims)
+
+    # -- each step ----------------------------------------------------------------------------
+
+    def bind(self, handover: Handover) -> None:
+        """Before the step's forward pass."""
+        if handover.epoch != self._epoch:
+            self._epoch = handover.epoch
+            self._producer = Producer(handover.epoch, STATEMENTS_MAX)
+            if self._server is not None:
+                self._server.replace(self._producer)
+        self._to_state.update(handover.state)
+        self._refused.update(handover.refused)
+        for name, expect in handover.expect.items():
+            reference = self.settings.secret.open_reference(expect.reference)
+            self._expect[name] = (expect, reference)
+            # As long as the fetch may take and a little more; the wait after arrival is bounded
+            # on its own.
+            wait_s = self._lease_ms / 1000 + self.settings.wait_s
+            self._client.submit(name, reference, self.rank, wait_s)
+        if handover.void:
+            with self._lock:
+                for serial in handover.void:
+                    self._producer.revoke(serial)
+
+    def after_forward(self) -> None:
+        """Takes down what this step has completed, before anybody else can have the blocks."""
+        for name, state in self._to_state.items():
+            self._stating[name] = (state, Sums(self.sums.of(state.blocks)))
+        self._to_state.clear()
+        self._publish()
+
+    def sending_ended(self, names: set[str], expired: set[str]) -> None:
+        with self._lock:
+            for name in names:
+                serial = self._serials.pop(name, None)
+                if serial is not None and name in expired:
+                    self._producer.expire(serial)
+
+    def renew(self, remaining_s: dict[str, float]) -> None:
+        """The leases of blocks that are still held, and what is left of them."""
+        now = now_ms()
+        with self._lock:
+            for name, seconds in remaining_s.items():
+                if (serial := self._serials.get(name)) is not None:
+                    self._producer.renew(serial, now + int(seconds * 1000))
+            self._producer.sweep(now)
+
+    def receiving_ended(self, finished: set[str], failed: set[str]) -> tuple[set[str], set[str]]:
+        """From the transport's (finished, failed) to those that the engine may hear of."""
+        report, bad = set(finished & failed), set(failed)
+        for name in finished & failed:
+            self._forget(name)
+        for name in finished - failed:
+            known = self._expect.get(name)
+            if known is None:
+                self._refuse(name, "refused_unguarded_total", "unannounced")
+                report.add(name)
+                bad.add(name)
+                continue
+            if self._selftest and SELFTEST in name:
+                self._flip_one_byte(known[0].blocks[-1])
+            sums = Sums(self.sums.of(known[0].blocks))
+            until = time.monotonic() + self.settings.wait_s
+            self._arrived[name] = Arrived(known[0], sums, until)
+        for name in list(self._arrived):
+            verdict = self._compare(name)
+            if verdict is not None:
+                report.add(name)
+                if not verdict:
+                    bad.add(name)
+        report |= self._refused
+        bad |= self._refused
+        self._refused = set()
+        return report, bad
+
+    # -- details ------------------------------------------------------------------------------
+
+    @property
+    def sums(self) -> BlockSums:
+        if self._sums is None:
+            raise RuntimeError("KV caches were never registered")
+        return self._sums
+
+    def _publish(self) -> None:
+        for name, (state, sums) in list(self._stating.items()):
+            if not sums.ready():
+                continue
+            del self._stating[name]
+            size, tokens = self._block_size, state.tokens
+            filled = [min(size, tokens - at * size) for at in range(len(state.blocks))]
+            statement = Statement(
+                self._epoch,
+                state.serial,
+                self.rank,
+                state.lineage,
+                state.tokens,
+                self.sums.block_bytes,
+                state.tags,
+                filled,
+                sums.numbers(),
+            )
+            self._serials[name] = state.serial
+            with self._lock:
+                self._producer.state(statement, now_ms() + self._lease_ms + GRACE_MS)
+
+    def _compare(self, name: str) -> bool | None:
+        """True and False are verdicts; None: not known yet."""
+        arrived = self._arrived[name]
+        if name not in self._claims and (answer := self._client.take(name)) is not None:
+            self._claims[name] = answer
+        answer = self._claims.get(name)
+        if answer is None or not arrived.sums.ready():
+            if time.monotonic() < arrived.until:
+                return None
+            answer = ("timeout", None)
+        expect, reference = self._expect[name]
+        kind, statement = answer
+        self._forget(name)
+        if statement is None:
+            return self._refuse(name, REFUSALS.get(kind, "refused_statement_total"), kind)
+        first = expect.total - len(expect.blocks)
+        received = list(enumerate(arrived.sums.numbers(), first))
+        try:
+            statement.compare(
+                reference,
+                self.rank,
+                expect.lineage,
+                expect.tokens,
+                self.sums.block_bytes,
+                expect.total,
+                received,
+            )
+        except GuardFault as fault:
+            why = kind_of(fault)
+            return self._refuse(name, "refused_content_total", why, difference=fault.args[1])
+        self.evidence.count("verified_total")
+        self.evidence.count("verified_blocks_total", len(received))
+        self.evidence.record("verified", request=name, blocks=len(received), tokens=expect.tokens)
+        return True
+
+    def _refuse(self, name: str, counter: str, reason: str, **more: Any) -> bool:
+        policy = self.settings.policy
+        self.evidence.refuse(counter, request=name, reason=reason, policy=policy, at="arrival", **more)
+        return False
+
+    def _forget(self, name: str) -> None:
+        self._expect.pop(name, None)
+        self._arrived.pop(name, None)
+        self._claims.pop(name, None)
+        self._client.take(name)
+
+    def _flip_one_byte(self, block: int) -> None:
+        import torch
+
+        one = self.sums.layers[-1][block]
+        kind = {1: torch.int8, 2: torch.int16, 4: torch.int32}[one.element_size()]
+        element = one[(0,) * one.dim()].view(kind)
+        element ^= 1
+
+    def close(self) -> None:
+        self._client.close()
+        if self._server is not None:
+            self._server.close()
+
+
+def _block_dim(tensor: Any, blocks: int) -> int:
+    """The dimension that counts blocks; of several of that size the outermost in memory."""
+    found = [dim for dim, size in enumerate(tensor.shape) if size == blocks]
+    if not found:
+        raise ValueError(f"no dimension of {tuple(tensor.shape)} counts {blocks} blocks")
+    strides = tensor.stride() if is_torch(tensor) else tensor.strides
+    return max(found, key=lambda dim: strides[dim])

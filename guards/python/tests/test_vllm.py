@@ -1,0 +1,283 @@
+"""The vLLM guard's two halves without vLLM: a prefill and a decode instance made of the same
+classes, a transport that is a copy of memory, and the real side channel between them."""
+
+import json
+import time
+import unittest
+from types import SimpleNamespace
+
+import numpy as np
+
+from cofferdam_guard.evidence import Evidence
+from cofferdam_guard.settings import load
+from cofferdam_guard.vllm.blocks import BlockGuard
+from cofferdam_guard.vllm.handover import FIELD
+from cofferdam_guard.vllm.scheduler import SchedulerGuard
+from cofferdam_guard.vllm.worker import WorkerGuard
+
+BLOCKS, SIZE = 16, 4
+SECRET = {"COFFERDAM_GUARD_SECRET": "a secret of the fleet"}
+PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+
+
+class Pool:
+    """As much of vLLM's block pool as the guard sees."""
+
+    def __init__(self):
+        self.free = [SimpleNamespace(block_id=number) for number in range(BLOCKS)]
+
+    def get_new_blocks(self, num_blocks):
+        if num_blocks > len(self.free):
+            raise ValueError("not enough free blocks")
+        taken, self.free = self.free[:num_blocks], self.free[num_blocks:]
+        return taken
+
+    def free_blocks(self, blocks):
+        self.free = list(blocks) + self.free
+
+
+def request(name, prompt=PROMPT, salt=None, params=None):
+    return SimpleNamespace(
+        request_id=name,
+        prompt_token_ids=list(prompt),
+        prompt_embeds=None,
+        num_prompt_tokens=len(prompt),
+        num_computed_tokens=0,
+        num_preemptions=0,
+        lora_request=None,
+        mm_features=[],
+        cache_salt=salt,
+        kv_transfer_params=params,
+    )
+
+
+class Engine:
+    """A scheduler's guard, a worker's guard, a pool and its memory."""
+
+    def __init__(self, port, policy="fail", wait_s=2, serve=False):
+        settings = load({"guard_policy": policy, "guard_wait_s": wait_s}, SECRET)
+        self.evidence = Evidence("vllm")
+        model = SimpleNamespace(model="m", revision=None)
+        transfer = SimpleNamespace(get_from_extra_config=lambda name, default: default)
+        config = SimpleNamespace(
+            cache_config=SimpleNamespace(block_size=SIZE),
+            model_config=model,
+            kv_transfer_config=transfer,
+        )
+        self.scheduler = SchedulerGuard(config, BLOCKS, settings, self.evidence, f"127.0.0.1:{port}")
+        self.worker = WorkerGuard(settings, self.evidence, 0, 30, SIZE)
+        self.pool = Pool()
+        self.scheduler.blocks.watch(self.pool)
+        rng = np.random.default_rng(port)
+        self.kv = {f"layer{i}": rng.integers(0, 99, (BLOCKS, SIZE, 6), np.int32) for i in range(2)}
+        self.worker.register(self.kv, BLOCKS)
+        if serve:
+            self.worker.serve("127.0.0.1", port)
+
+    def step(self, scheduled=None, blocks=()):
+        handover = self.scheduler.take_handover(scheduled or {}, lambda _: list(blocks))
+        self.worker.bind(handover)
+        self.worker.after_forward()
+
+    def take(self, tokens):
+        return [b.block_id for b in self.pool.get_new_blocks(-(-tokens // SIZE))]
+
+    def prefill(self, name, prompt=PROMPT, salt=None):
+        """Computes a prompt; gives what goes to the client."""
+        asked = request(name, prompt, salt, {"do_remote_decode": True})
+        blocks = self.take(len(prompt))
+        for layer in self.kv.values():
+            for at, block in enumerate(blocks):
+                layer[block] = hash((tuple(prompt), salt, at)) % 1000 + np.arange(6)
+        self.scheduler.prefill_begins(asked)
+        self.step({name: len(prompt)}, blocks)
+        params = {
+            "do_remote_prefill": True,
+            "remote_block_ids": (blocks,),
+            "remote_engine_id": "p",
+            "remote_request_id": name,
+        }
+        self.scheduler.finished(asked, params, True)
+        return json.loads(json.dumps(params))
+
+    def fetch(self, name, params, source, prompt=PROMPT, salt=None, spoil=None, cached=0):
+        """Decode with these references: "recomputed", "failed", or "answered"."""
+        asked = request(name, prompt, salt, params)
+        refused = self.scheduler.fetch_is_refused(asked, cached * SIZE)
+        if refused == (0, False):
+            return "recomputed"
+        blocks = self.take(len(prompt) - cached * SIZE)
+        external = len(prompt) - cached * SIZE
+        if self.scheduler.fetch_begins(asked, blocks, external):
+            theirs = params["remote_block_ids"][0][cached:]
+            for layer, their in zip(self.kv.values(), source.kv.values()):
+                layer[blocks] = their[theirs]
+            if spoil:
+                spoil(self.kv, blocks)
+            finished = {name}
+        else:
+            finished = set()
+        self.step()
+        end = time.monotonic() + 10
+        while time.monotonic() < end:
+            report, failed = self.worker.receiving_ended(finished, set())
+            finished = set()
+            if name in report:
+                self.scheduler.transfers_ended({name})
+                return "failed" if name in failed else "answered"
+            time.sleep(0.002)
+        raise AssertionError("no verdict")
+
+    def close(self):
+        self.worker.close()
+
+
+class PairTest(unittest.TestCase):
+    port = 45700
+
+    def setUp(self):
+        PairTest.port += 1
+        self.p = Engine(PairTest.port, serve=True)
+        self.d = Engine(PairTest.port, wait_s=1)
+        self.addCleanup(self.p.close)
+        self.addCleanup(self.d.close)
+
+    def counts(self, engine=None):
+        return (engine or self.d).evidence.take()
+
+    def assert_refused(self, got, counter):
+        self.assertEqual(got, "failed")
+        self.assertEqual(self.counts(), {counter: 1})
+
+    def test_what_was_computed_for_the_request_is_answered(self):
+        self.assertEqual(self.d.fetch("d", self.p.prefill("p"), self.p), "answered")
+        self.assertEqual(self.counts(), {"verified_total": 1, "verified_blocks_total": 3})
+        self.assertEqual(self.counts(self.p), {"stated_total": 1})
+
+    def test_blocks_behind_a_local_prefix_are_compared_in_their_places(self):
+        self.assertEqual(self.d.fetch("d", self.p.prefill("p"), self.p, cached=2), "answered")
+        self.assertEqual(self.counts(), {"verified_total": 1, "verified_blocks_total": 1})
+
+    def test_references_are_for_one_prompt_one_salt_and_one_use(self):
+        params = self.p.prefill("p")
+        other = self.d.fetch("d1", dict(params), self.p, prompt=PROMPT[:-1] + [7])
+        self.assert_refused(other, "refused_lineage_total")
+        self.assert_refused(self.d.fetch("d2", dict(params), self.p, salt="s"), "refused_lineage_total")
+        self.assertEqual(self.d.fetch("d3", dict(params), self.p), "answered")
+        self.counts()
+        self.assert_refused(self.d.fetch("d4", dict(params), self.p), "refused_reuse_total")
+
+    def test_a_second_decode_instance_is_refused_by_the_producer(self):
+        params = self.p.prefill("p")
+        self.assertEqual(self.d.fetch("d1", dict(params), self.p), "answered")
+        other = Engine(PairTest.port, wait_s=1)
+        self.addCleanup(other.close)
+        self.assertEqual(other.fetch("d2", dict(params), self.p), "failed")
+        self.assertEqual(self.counts(other), {"refused_reuse_total": 1})
+
+    def test_other_block_ids_or_no_reference_are_refused_before_anything_is_fetched(self):
+        params = self.p.prefill("p")
+        wrong = params | {"remote_block_ids": [[7, 8, 9]]}
+        self.assert_refused(self.d.fetch("d1", wrong, self.p), "refused_lineage_total")
+        bare = {name: value for name, value in params.items() if name != FIELD}
+        self.assert_refused(self.d.fetch("d2", bare, self.p), "refused_unguarded_total")
+        self.assertIsNone(bare["remote_block_ids"], "the stock connector must not act on it")
+
+    def test_with_policy_recompute_nothing_refused_at_the_door_is_fetched(self):
+        d = Engine(PairTest.port, policy="recompute")
+        self.addCleanup(d.close)
+        params = self.p.prefill("p")
+        self.assertEqual(d.fetch("d", params, self.p, prompt=PROMPT[:-1] + [7]), "recomputed")
+
+    def test_every_fault_of_a_transfer_is_refused(self):
+        def unwritten(kv, blocks):
+            kv["layer1"][blocks[-1]] = 0
+
+        def flipped(kv, blocks):
+            kv["layer0"][blocks[1], 2, 3] ^= 1 << 30
+
+        def swapped(kv, blocks):
+            for layer in kv.values():
+                layer[[blocks[0], blocks[1]]] = layer[[blocks[1], blocks[0]]]
+
+        for number, spoil in enumerate([unwritten, flipped, swapped]):
+            with self.subTest(spoil.__name__):
+                got = self.d.fetch(f"d{number}", self.p.prefill(f"p{number}"), self.p, spoil=spoil)
+                self.assert_refused(got, "refused_content_total")
+                self.assertEqual(self.d.scheduler.blocks.holds, 0, "and its blocks are given back")
+
+    def test_blocks_that_were_given_to_somebody_else_meanwhile_are_refused(self):
+        params = self.p.prefill("p")
+        self.p.scheduler.transfers_ended({"p"})  # the lease has ended unnoticed
+        self.p.pool.free_blocks([SimpleNamespace(block_id=b) for b in params["remote_block_ids"][0]])
+        self.p.prefill("victim", [8] * 9)
+        self.assert_refused(self.d.fetch("d", params, self.p), "refused_content_total")
+
+    def test_after_its_lease_or_in_another_life_a_reference_is_worth_nothing(self):
+        params = self.p.prefill("p")
+        self.p.worker.sending_ended({"p"}, expired={"p"})
+        self.assert_refused(self.d.fetch("d1", params, self.p), "refused_lease_total")
+        params = self.p.prefill("p2")
+        self.p.close()
+        self.p = Engine(PairTest.port, serve=True)
+        self.addCleanup(self.p.close)
+        self.p.step()
+        self.assert_refused(self.d.fetch("d2", params, self.p), "refused_life_total")
+
+    def test_without_a_statement_in_time_nothing_is_read(self):
+        params = self.p.prefill("p")
+        self.p.close()
+        self.assert_refused(self.d.fetch("d", params, self.p), "refused_statement_total")
+
+    def test_a_load_that_nobody_announced_is_refused(self):
+        report, failed = self.d.worker.receiving_ended({"x"}, set())
+        self.assertEqual((report, failed), ({"x"}, {"x"}))
+        self.assertEqual(self.counts(), {"refused_unguarded_total": 1})
+
+    def test_no_reference_is_given_for_more_or_fewer_blocks_than_were_stated(self):
+        asked = request("p", params={"do_remote_decode": True})
+        blocks = self.p.take(9)
+        self.p.scheduler.prefill_begins(asked)
+        self.p.step({"p": 9}, blocks)
+        params = {"do_remote_prefill": True, "remote_block_ids": (blocks + [15],)}
+        self.p.scheduler.finished(asked, params, True)
+        self.assertNotIn(FIELD, params)
+
+
+class Blocks(unittest.TestCase):
+    def setUp(self):
+        self.evidence, self.pool = Evidence("vllm"), Pool()
+        self.guard = BlockGuard(BLOCKS, SIZE, self.evidence)
+        self.guard.watch(self.pool)
+
+    def take(self, n):
+        return [block.block_id for block in self.pool.get_new_blocks(n)]
+
+    def test_every_block_that_is_handed_out_stands_under_a_new_tag(self):
+        first = self.guard.ledger.tags(self.take(2))
+        self.pool.free_blocks([SimpleNamespace(block_id=b) for b in (0, 1)])
+        again = self.guard.ledger.tags(self.take(2))
+        self.assertGreater(min(again), max(first))
+
+    def test_a_held_block_that_vllm_frees_is_kept_aside_until_the_hold_ends(self):
+        self.take(3)
+        self.guard.hold("send", [0, 1])
+        # vLLM frees it too early (as in vllm#32255) and wants to hand it out again.
+        self.pool.free_blocks([SimpleNamespace(block_id=b) for b in (0, 2)])
+        with self.assertLogs("cofferdam_guard"):
+            self.assertEqual(self.take(2), [2, 3])
+        counts = self.evidence.take()
+        self.assertEqual(counts, {"held_blocks_reused_total": 1, "quarantined_blocks_total": 1})
+        self.guard.end_hold("send")
+        self.assertEqual(self.take(1), [0])
+
+    def test_when_only_held_blocks_are_left_nothing_is_handed_out(self):
+        self.take(BLOCKS)
+        self.guard.hold("send", [0])
+        self.pool.free_blocks([SimpleNamespace(block_id=0)])
+        with self.assertLogs("cofferdam_guard"), self.assertRaises(ValueError):
+            self.take(1)
+
+
+if __name__ == "__main__":
+    unittest.main()
