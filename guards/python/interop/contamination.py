@@ -88,7 +88,7 @@ def stale_after_reuse(pair: Pair, refused) -> None:
     refs = pair.prefill(A, "stale")
     block = refs["remote_block_ids"][0][0]
     lease = pair.lease_s if hasattr(pair, "lease_s") else 6
-    end = time.monotonic() + lease + 30
+    end = time.monotonic() + lease + 60
     reused = False
     while not reused and time.monotonic() < end:
         pair.p.forget()

@@ -5,7 +5,8 @@
 
 Run it with the Python of an environment that has vLLM, NIXL and this package. Ports 8100 (prefill)
 and 8200 (decode) for the guarded pair, 8110 and 8210 for the stock one; logs and process ids in the
-folder that COFFERDAM_RUN names (default: ./run)."""
+folder that COFFERDAM_RUN names (default: ./run). Several pairs at once need several folders, and ports
+moved by COFFERDAM_PORT_OFFSET."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ from pathlib import Path
 
 HERE = Path(__file__).resolve().parent
 RUN = Path(os.environ.get("COFFERDAM_RUN", "run"))
-PORTS = {"guarded": (8100, 8200), "stock": (8110, 8210)}
+OFFSET = int(os.environ.get("COFFERDAM_PORT_OFFSET", "0"))
+PORTS = {"guarded": (8100 + OFFSET, 8200 + OFFSET), "stock": (8110 + OFFSET, 8210 + OFFSET)}
 SECRET = "a secret for tests on one machine only"
 
 

@@ -1,0 +1,24 @@
+"""``cofferdam-guard``: the self-test, from outside, over HTTP."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="cofferdam-guard")
+    commands = parser.add_subparsers(dest="command", required=True)
+    vllm = commands.add_parser(
+        "selftest-vllm",
+        help="sends one sound and one spoilt handoff through a guarded pair and asserts both fates",
+        description="The decode instance must run with COFFERDAM_GUARD_SELFTEST=1: then one byte of "
+        "what it receives for this command's second request is flipped on arrival.",
+    )
+    vllm.add_argument("--prefill", required=True, help="http://host:port of the prefill instance")
+    vllm.add_argument("--decode", required=True, help="http://host:port of the decode instance")
+    vllm.add_argument("--model", required=True, help="the served model's name")
+    args = parser.parse_args()
+    from .vllm.selftest import run
+
+    sys.exit(0 if run(args.prefill, args.decode, args.model) else 1)
