@@ -1,0 +1,438 @@
+"""Prefill's half: leave to send, what is sent, and until when the source is kept.
+
+A request is bound to decode's ticket when bootstrap ends, before its forward pass. Each chunk is
+summed by the scheduler right after the pass that wrote it, while the pages are certainly this
+request's; the transfer worker writes the tags behind the bytes. A failed request keeps its pages as
+long as a write that reads them is queued, running, or ended without saying so.
+"""
+
+import threading
+import time
+from http import HTTPStatus
+
+import torch
+
+from . import door, faults, wire
+from . import pages as page
+from .state import Guard, Handoff, here, is_fake
+
+# Rows of tags that one worker can send in one batch; a longer chunk goes in several.
+STAGING_ROWS = 65536
+
+
+# -- leave to send ----------------------------------------------------------------------------
+
+
+def from_zmq(original, cls, msg):
+    """`TransferInfo.from_zmq`: decode's metadata message, with the guard's frame behind it."""
+    guard = here()
+    info = original(cls, msg)
+    info.cofferdam = None
+    if len(msg) > 8 and wire.is_ours(msg[-1]):
+        try:
+            info.cofferdam = wire.decode(msg[-1], info.room, guard.config.key)
+        except wire.Malformed as fault:
+            guard.record.count("refused", reason="malformed")
+            guard.record.audit("malformed", warn=True, room=info.room, detail=str(fault))
+    _note_asked(guard, info)
+    return info
+
+
+def _note_asked(guard: Guard, info) -> None:
+    with guard.lock:
+        rejected = guard.rejected.get(info.room)
+        if rejected is None and info.room not in guard.handoffs:
+            guard.asked[info.room] = (info, time.monotonic())
+    if rejected is not None:
+        guard.orphans.append((info.room, time.monotonic()))
+        door.tell_decode(guard.kv_manager, info, rejected[0])
+
+
+def finalize_bootstrap(original, self, req):
+    """`PrefillBootstrapQueue.finalize_bootstrap`: what decode reserved is what will be sent."""
+    guard = here()
+    if is_fake(req):
+        return original(self, req)
+    if not _leave(guard, self, req):
+        return False
+    done = original(self, req)
+    if done:
+        _bind(guard, self, req)
+    return done
+
+
+def handle_pending_bootstrap(original, self, req, poll):
+    """The same question for a request that was computed before decode answered."""
+    from sglang.srt.disaggregation.base import KVPoll
+
+    guard = here()
+    if poll == KVPoll.WaitingForInput and not is_fake(req):
+        if not _leave(guard, self.disagg_prefill_bootstrap_queue, req):
+            return original(self, req, KVPoll.Failed)
+    return original(self, req, poll)
+
+
+def _leave(guard: Guard, queue, req) -> bool:
+    """Whether this request may be sent. If not, it has failed on both sides when this returns."""
+    manager, room = queue.kv_manager, req.bootstrap_room
+    infos = [info for info in list(manager.transfer_infos.get(room, {}).values())]
+    refusal = None
+    for info in infos:
+        said = getattr(info, "cofferdam", None)
+        if isinstance(said, wire.Rejection):
+            guard.record.audit("rejected by decode", room=room, rid=req.rid, why=said.message)
+            _fail(guard, req, said.message, said.status)
+            return False
+        if info.is_dummy:
+            continue
+        refusal = refusal or _compare(guard, queue, req, info, said)
+    if refusal is None:
+        return True
+    message = guard.refuse(room, req.rid, *refusal)
+    for info in infos:
+        door.tell_decode(manager, info, wire.Rejection(room, 500, message))
+    _fail(guard, req, message, 500)
+    return False
+
+
+def _compare(guard: Guard, queue, req, info, said) -> tuple[str, str] | None:
+    """Reason and detail when decode's ticket is not for what prefill has."""
+    if said is None:
+        if guard.config.allow_unguarded_peer:
+            return None
+        return "peer", "decode is not guarded, or has another COFFERDAM_GUARD_KEY"
+    size = queue.scheduler.token_to_kv_pool_allocator.page_size
+    prefix = info.decode_prefix_len or 0
+    length = len(req.origin_input_ids)
+    own = -(-(length - prefix) // size)
+    if said.page_size != size:
+        return "layout", f"decode's pages hold {said.page_size} tokens, prefill's {size}"
+    if said.tag_stride != page.STRIDE:
+        return "layout", f"decode's tags have {said.tag_stride} bytes, prefill's {page.STRIDE}"
+    if said.prefix != prefix:
+        return "count", f"decode's prefix is {said.prefix} by ticket, {prefix} by message"
+    if len(info.dst_kv_indices) != said.pages:
+        return "count", f"{len(info.dst_kv_indices)} pages listed, {said.pages} by ticket"
+    if said.pages != own or said.tokens != length:
+        return (
+            "count",
+            f"decode reserved {said.pages} pages for {said.tokens} tokens, prefill has {own} for {length}",
+        )
+    if said.digest != wire.token_digest(guard.config.key, req.bootstrap_room, req.origin_input_ids):
+        return "identity", "decode's prompt is not prefill's, though as long"
+    return None
+
+
+def _fail(guard: Guard, req, message: str, status: int) -> None:
+    """Ends a request that has sent nothing; the engine's next poll finds it failed."""
+    from sglang.srt.disaggregation.base import KVPoll
+
+    sender = req.disagg_kv_sender
+    guard.decide(req.bootstrap_room, message, status)
+    sender.kv_mgr.record_failure(req.bootstrap_room, message)
+    sender.kv_mgr.update_status(req.bootstrap_room, KVPoll.Failed)
+    sender.conclude_state = KVPoll.Failed
+
+
+def _bind(guard: Guard, queue, req) -> None:
+    room = req.bootstrap_room
+    with guard.lock:
+        guard.asked.pop(room, None)
+    for info in list(queue.kv_manager.transfer_infos.get(room, {}).values()):
+        said = getattr(info, "cofferdam", None)
+        if isinstance(said, wire.Ticket):
+            tags = guard.tags(said.nonce, room, said.pages)
+            guard.handoffs[room] = Handoff(room, said, req, tags)
+            req.disagg_kv_sender.cofferdam = guard.handoffs[room]
+
+
+# -- what is sent -----------------------------------------------------------------------------
+
+
+def send(original, self, kv_indices, state_indices=None, num_kv_tokens=None, **more):
+    """`MooncakeKVSender.send`: sums the chunk's pages, then lets it go to the worker."""
+    handoff = getattr(self, "cofferdam", None)
+    if handoff is not None and len(kv_indices):
+        guard = here()
+        for event in (more.get("indices_event"), getattr(self, "_early_send_wait_event", None)):
+            if event is not None:
+                event.synchronize()
+        if handoff.sent + len(kv_indices) > handoff.ticket.pages:
+            message = guard.refuse(
+                handoff.room,
+                handoff.req.rid,
+                "count",
+                f"{handoff.sent + len(kv_indices)} pages to send, {handoff.ticket.pages} reserved",
+            )
+            for info in list(self.kv_mgr.transfer_infos.get(handoff.room, {}).values()):
+                door.tell_decode(self.kv_mgr, info, wire.Rejection(handoff.room, 500, message))
+            _fail(guard, handoff.req, message, 500)
+            return None
+        indices = page.page_tensor(kv_indices, guard.kv.device)
+        handoff.sums[self.curr_idx] = (
+            guard.kv.sums(indices)
+            if guard.config.checksum
+            else torch.zeros(len(indices), dtype=torch.int64, device=guard.kv.device)
+        )
+        handoff.sent += len(kv_indices)
+    return original(self, kv_indices, state_indices, num_kv_tokens, **more)
+
+
+def set_buf(original, self, req):
+    """`MetadataBuffers.set_buf`: the statement goes into the row's spare integers."""
+    original(self, req)
+    handoff = getattr(getattr(req, "disagg_kv_sender", None), "cofferdam", None)
+    row = self.cached_tokens[req.metadata_buffer_index]
+    if handoff is None:
+        row[wire.STATEMENT] = 0
+        return
+    ticket = handoff.ticket
+    words = wire.statement(
+        here().config.key, handoff.room, ticket.nonce, ticket.pages, len(req.origin_input_ids)
+    )
+    row[wire.STATEMENT] = torch.tensor(words, dtype=row.dtype)
+
+
+def register_buffer_to_engine(original, self):
+    """`MooncakeKVManager.register_buffer_to_engine`: the guard's memory is registered with it."""
+    from . import install
+
+    original(self)
+    install.register_memory(self)
+
+
+def send_kvcache(original, self, mooncake_session_id, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, executor, *args, **kwargs):
+    """`MooncakeKVManager.send_kvcache`, in a transfer worker: tags go behind the bytes."""
+    guard = here()
+    chunk = getattr(guard.local, "chunk", None)
+    handoff = guard.handoffs.get(chunk.room) if chunk is not None else None
+    if handoff is None:
+        return original(
+            self, mooncake_session_id, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, executor, *args, **kwargs
+        )
+    first = chunk.index_slice.start or 0
+    rows = handoff.tags.rows(first, handoff.sums[first])
+    plan = faults.plan(guard, handoff, first, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, self.kv_args)
+    batches = _tag_batches(guard, handoff, rows, dst_kv_indices)
+    guard.local.tags, guard.local.fault = next(batches), plan
+    try:
+        ret = original(
+            self, mooncake_session_id, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, executor, *args, **kwargs
+        )
+        # A transfer in several threads of its own has not taken the tags along.
+        left, guard.local.tags = guard.local.tags, None
+        if ret == 0 and left is not None:
+            ret = self._transfer_data(mooncake_session_id, left)
+        return ret if ret else _drain(self, mooncake_session_id, batches)
+    finally:
+        guard.local.tags = guard.local.fault = None
+        if plan is not None:
+            plan.after(guard, self, mooncake_session_id, rows)
+
+
+def _drain(manager, session: str, batches) -> int:
+    for blocks in batches:
+        ret = manager._transfer_data(session, blocks)
+        if ret:
+            return ret
+    return 0
+
+
+def _tag_batches(guard: Guard, handoff: Handoff, rows: torch.Tensor, dst_kv_indices):
+    """Blocks (source, destination, bytes) that write the rows, as many at once as staging holds."""
+    staging = guard.staging[threading.get_ident()]
+    room = staging.shape[0]
+    for start in range(0, rows.shape[0], room):
+        part = rows[start : start + room]
+        staging[: part.shape[0]].copy_(part)
+        base = staging.data_ptr()
+        yield [
+            (base + offset * page.STRIDE, handoff.ticket.tag_base + first * page.STRIDE, n * page.STRIDE)
+            for offset, first, n in page.runs(dst_kv_indices[start : start + room])
+        ]
+
+
+def transfer_data(original, self, mooncake_session_id, transfer_blocks):
+    """`MooncakeKVManager._transfer_data`: one batch for bytes and tags; a failure is remembered."""
+    guard = here()
+    tags, guard.local.tags = getattr(guard.local, "tags", None), None
+    blocks = transfer_blocks
+    if tags is not None:
+        fault = getattr(guard.local, "fault", None)
+        blocks = list(transfer_blocks) + tags
+        if fault is not None:
+            blocks = fault.during(blocks)
+    ret = original(self, mooncake_session_id, blocks)
+    chunk = getattr(guard.local, "chunk", None)
+    if ret != 0 and chunk is not None:
+        handoff = guard.handoffs.get(chunk.room)
+        if handoff is not None and not handoff.unsettled:
+            handoff.unsettled = True
+            guard.record.audit(
+                "unsettled", warn=True, room=chunk.room, rid=handoff.req.rid, pages=handoff.ticket.pages
+            )
+    return ret
+
+
+# -- until when the source is kept --------------------------------------------------------------
+
+
+def counting_queue(base):
+    """A transfer queue that knows which chunks are not finished: a worker that comes back for the
+    next one has finished the last."""
+
+    class CountingQueue(base):
+        cofferdam = True
+
+        def put(self, item):
+            if item is not None:
+                guard = here()
+                with guard.lock:
+                    guard.outstanding[item.room] = guard.outstanding.get(item.room, 0) + 1
+            super().put(item)
+
+        def get(self):
+            guard = here()
+            done, guard.local.chunk = getattr(guard.local, "chunk", None), None
+            if done is not None:
+                with guard.lock:
+                    left = guard.outstanding.get(done.room, 1) - 1
+                    if left > 0:
+                        guard.outstanding[done.room] = left
+                    else:
+                        guard.outstanding.pop(done.room, None)
+            _ensure_staging(guard)
+            guard.local.chunk = super().get()
+            return guard.local.chunk
+
+    return CountingQueue
+
+
+def _ensure_staging(guard: Guard) -> None:
+    """Each worker has its own rows; they are registered before the first chunk needs them."""
+    from . import install
+
+    if threading.get_ident() not in guard.staging:
+        install.register_staging(guard)
+
+
+def source_busy(guard: Guard, room: int) -> bool:
+    """Whether a write may still read this room's pages."""
+    handoff = guard.handoffs.get(room)
+    return guard.outstanding.get(room, 0) > 0 or (handoff is not None and handoff.unsettled)
+
+
+def sender_poll(original, self):
+    """`poll` of the sender: a failure is told when no write reads the pages any more, for the
+    engine frees them when it hears of it."""
+    from sglang.srt.disaggregation.base import KVPoll
+
+    status = original(self)
+    guard = here()
+    if status == KVPoll.Failed and source_busy(guard, self.bootstrap_room):
+        if not getattr(self, "cofferdam_held", False):
+            self.cofferdam_held = True
+            guard.record.count("sources_held")
+        return KVPoll.Transferring
+    return status
+
+
+def process_pending_chunked_abort(original, self):
+    """`Scheduler.process_pending_chunked_abort` frees at once; it has to wait like the others."""
+    req = self._pending_chunked_abort_req
+    sender = getattr(req, "disagg_kv_sender", None)
+    if req is not None and self.chunked_req is req and sender is not None:
+        if source_busy(here(), req.bootstrap_room):
+            sender.abort()
+            return None
+    return original(self)
+
+
+def retire_aborted_prefill_result(original, self, req):
+    """`_retire_aborted_prefill_result` (0.5.23) frees at once; with writes under way the request
+    takes the way of one that failed in flight instead."""
+    sender = req.disagg_kv_sender
+    if sender is not None and source_busy(here(), req.bootstrap_room):
+        sender.abort()
+        return False
+    return original(self, req)
+
+
+def sender_clear(original, self):
+    """`clear` of the sender. 0.5.19 forgets here whom it owes the proof that writing has ended."""
+    guard = here()
+    manager, room = self.kv_mgr, self.bootstrap_room
+    owed = manager._deferred_ack_targets.get(room)
+    original(self)
+    if guard.version == "0.5.19" and owed is not None and guard.outstanding.get(room, 0) > 0:
+        manager._deferred_ack_targets.setdefault(room, owed)
+    with guard.lock:
+        guard.asked.pop(room, None)
+    handoff = guard.handoffs.get(room)
+    if handoff is not None and not handoff.unsettled:
+        guard.handoffs.pop(room, None)
+
+
+def send_abort_ack_0_5_19(original, self, decode_ip, decode_port, room):
+    """`_send_abort_ack`: nothing is proven about a write that ended without saying so."""
+    if _unproven(room):
+        return None
+    return original(self, decode_ip, decode_port, room)
+
+
+def send_abort_ack_0_5_23(original, self, room, target):
+    """The same, as later versions call it."""
+    if _unproven(room):
+        return None
+    return original(self, room, target)
+
+
+def _unproven(room: int) -> bool:
+    handoff = here().handoffs.get(room)
+    return handoff is not None and handoff.unsettled
+
+
+def tick(original, self, *args, **kwargs):
+    """`process_disagg_prefill_inflight_queue`, once a loop: answers what is held, sweeps."""
+    guard = here()
+    held = [h for h in list(guard.handoffs.values()) if h.unsettled]
+    if held:
+        _answer_unsettled(guard, self, held)
+    for room in guard.sweep():
+        _forget_orphan(self.disagg_prefill_bootstrap_queue.kv_manager, room)
+    while guard.orphans and time.monotonic() - guard.orphans[0][1] > 2.0:
+        room = guard.orphans.popleft()[0]
+        if room not in guard.handoffs:
+            _forget_orphan(self.disagg_prefill_bootstrap_queue.kv_manager, room)
+    return original(self, *args, **kwargs)
+
+
+def _answer_unsettled(guard: Guard, scheduler, held: list[Handoff]) -> None:
+    """The client is answered; the pages stay. Too many of them and the worker stops."""
+    from sglang.srt.disaggregation import utils
+
+    count = sum(h.ticket.pages for h in held)
+    guard.record.gauge("quarantined_pages", count)
+    guard.record.gauge("quarantined_handoffs", len(held))
+    for handoff in held:
+        req = handoff.req
+        if handoff.answered or req.finished_output:
+            continue
+        handoff.answered = True
+        message = "cofferdam-guard: refused: unsettled: a write ended without saying whether it will"
+        utils.prepare_abort(req, message, status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
+        scheduler.output_streamer.stream_output([req], req.return_logprob)
+    limit = guard.config.quarantine_limit * guard.kv.pages
+    if count > limit:
+        raise RuntimeError(
+            f"cofferdam-guard: {count} pages of {guard.kv.pages} are held for writes that never "
+            f"proved their end, more than {limit:.0f}: this worker stops (COFFERDAM_GUARD_QUARANTINE_LIMIT)"
+        )
+
+
+def _forget_orphan(manager, room: int) -> None:
+    """A room for which decode asked and no request ever came, or one that was rejected before. Not
+    sooner than seconds after it asked: the thread that hears from decode may still be at it."""
+    manager.transfer_infos.pop(room, None)
+    manager.request_status.pop(room, None)
+    manager.req_to_decode_prefix_len.pop(room, None)

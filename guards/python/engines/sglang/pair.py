@@ -1,0 +1,220 @@
+"""One prefill, one decode and SGLang's own router on loopback, with the guard or without.
+
+Needs, by environment: COFFERDAM_INTEROP (a folder with `venv-sglang-VERSION`, `venv-router`,
+`models`, and `libs` for libibverbs) and COFFERDAM_KERNEL_STANDIN (a folder with a module `sgl_kernel`
+that stands in for SGLang's CPU kernels). COFFERDAM_GUARD_SOURCE, if set, is put on PYTHONPATH: the
+guard from a checkout instead of an installed wheel.
+"""
+
+import http.client
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+START_S = 600
+
+
+class Pair:
+    """A running pair. Use as a context manager: everything started is stopped, by its own id."""
+
+    def __init__(self, version, guard, *, prefill_pool, decode_pool, faults=False, model=None,
+                 port=31100, router=True, env=None, arguments=()):
+        self.version, self.guard, self.faults = version, guard, faults
+        self.pools = {"prefill": prefill_pool, "decode": decode_pool}
+        self.home = Path(os.environ["COFFERDAM_INTEROP"])
+        self.model = model or str(self.home / "models" / "tiny-llama-random")
+        self.ports = {"prefill": port, "decode": port + 100, "router": port + 300}
+        self.with_router = router
+        self.extra_env, self.arguments = dict(env or {}), list(arguments)
+        self.logs = Path(os.environ.get("COFFERDAM_ENGINE_LOGS", "/tmp/cofferdam-engines"))
+        self.processes = {}
+
+    # -- life ---------------------------------------------------------------------------------
+
+    def __enter__(self):
+        self.logs.mkdir(parents=True, exist_ok=True)
+        try:
+            for role in ("prefill", "decode"):
+                self._start_engine(role)
+            for role in ("prefill", "decode"):
+                self._wait(role, "/health")
+            if self.with_router:
+                self._start_router()
+        except BaseException:
+            self.__exit__(None, None, None)
+            raise
+        return self
+
+    def __exit__(self, *_):
+        for process in self.processes.values():
+            try:
+                os.killpg(process.pid, signal.SIGTERM)
+            except ProcessLookupError:
+                pass
+        end = time.monotonic() + 20
+        for process in self.processes.values():
+            try:
+                process.wait(max(0.1, end - time.monotonic()))
+            except subprocess.TimeoutExpired:
+                pass
+            try:
+                os.killpg(process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+
+    def _start_engine(self, role):
+        port, args = self.ports[role], [
+            "--model-path", self.model, "--device", "cpu", "--attention-backend", "torch_native",
+            "--sampling-backend", "pytorch", "--disable-cuda-graph", "--mem-fraction-static", "0.2",
+            "--host", "127.0.0.1", "--port", str(self.ports[role]), "--enable-metrics",
+            "--skip-server-warmup", "--max-running-requests", "16", "--sleep-on-idle",
+            "--max-total-tokens", str(self.pools[role]), "--disaggregation-mode", role,
+            "--disaggregation-transfer-backend", "mooncake",
+        ]
+        if role == "prefill":
+            args += ["--disaggregation-bootstrap-port", str(self._bootstrap_port())]
+        else:
+            backup = "cpu_tensor" if self.version == "0.5.19" else "none"
+            args += ["--disaggregation-decode-retraction-backup", backup]
+        env = {**os.environ, **self._engine_env(role), **self.extra_env}
+        python = self.home / f"venv-sglang-{self.version}" / "bin" / "python"
+        self._spawn(role, [str(python), "-m", "sglang.launch_server", *args, *self.arguments], env, port)
+
+    def _engine_env(self, role):
+        libs = self.home / "libs"
+        path = [os.environ["COFFERDAM_KERNEL_STANDIN"]]
+        if os.environ.get("COFFERDAM_GUARD_SOURCE"):
+            path.append(os.environ["COFFERDAM_GUARD_SOURCE"])
+        return {
+            "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
+            "MC_FORCE_TCP": "1", "MC_TCP_BIND_ADDRESS": "127.0.0.1", "SGLANG_HOST_IP": "127.0.0.1",
+            "HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+            "LD_LIBRARY_PATH": f"{libs}/usr/lib/x86_64-linux-gnu:{libs}/lib/x86_64-linux-gnu",
+            "PYTHONPATH": os.pathsep.join(path),
+            "SGLANG_PLUGINS": "cofferdam-guard" if self.guard else "none",
+            "COFFERDAM_GUARD_FAULTS": "1" if self.faults else "0",
+            "COFFERDAM_GUARD_AUDIT": str(self.logs / f"audit-{role}.jsonl"),
+        }
+
+    def _bootstrap_port(self):
+        return (self.ports["prefill"] + 7000) % 60000
+
+    def _start_router(self):
+        python = self.home / "venv-router" / "bin" / "python"
+        host = "http://127.0.0.1:"
+        command = [
+            str(python), "-m", "sglang_router.launch_router", "--pd-disaggregation",
+            "--prefill", host + str(self.ports["prefill"]), str(self._bootstrap_port()),
+            "--decode", host + str(self.ports["decode"]), "--host", "127.0.0.1",
+            "--port", str(self.ports["router"]), "--prometheus-port", str(self.ports["router"] + 90),
+            "--prometheus-host", "127.0.0.1", "--policy", "round_robin", "--log-level", "info",
+        ]
+        self._spawn("router", command, dict(os.environ), self.ports["router"])
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            status, body = self.get("router", "/readiness")
+            if status == 200 and json.loads(body).get("healthy_workers") == 2:
+                return
+            self._alive("router")
+            time.sleep(0.5)
+        raise SystemExit("the router does not see both workers")
+
+    def _spawn(self, name, command, env, port):
+        log = self.log(name).open("wb")
+        self.processes[name] = subprocess.Popen(
+            command, stdout=log, stderr=subprocess.STDOUT, env=env, start_new_session=True
+        )
+
+    def log(self, name) -> Path:
+        kind = "guard" if self.guard else "stock"
+        return self.logs / f"{self.version}-{kind}-{name}.log"
+
+    def _alive(self, name):
+        if self.processes[name].poll() is not None:
+            tail = self.log(name).read_text(errors="replace").splitlines()[-25:]
+            raise SystemExit(f"{name} ended with {self.processes[name].returncode}:\n" + "\n".join(tail))
+
+    def _wait(self, name, path):
+        end = time.monotonic() + START_S
+        while time.monotonic() < end:
+            self._alive(name)
+            if self.get(name, path)[0] == 200:
+                return
+            time.sleep(1)
+        raise SystemExit(f"{name} is not up after {START_S} s, see {self.log(name)}")
+
+    # -- talk ---------------------------------------------------------------------------------
+
+    def get(self, name, path, timeout=10):
+        """(status, body) or (0, reason)."""
+        try:
+            connection = http.client.HTTPConnection("127.0.0.1", self.ports[name], timeout=timeout)
+            connection.request("GET", path)
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace")
+        except OSError as fault:
+            return 0, str(fault)
+
+    def post(self, path, body, name="router", timeout=60):
+        """(status, answer as text, seconds); status 0: no answer within the time."""
+        began = time.monotonic()
+        connection = http.client.HTTPConnection("127.0.0.1", self.ports[name], timeout=timeout)
+        try:
+            connection.request("POST", path, json.dumps(body), {"Content-Type": "application/json"})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode(errors="replace"), time.monotonic() - began
+        except OSError as fault:
+            return 0, f"{type(fault).__name__}: {fault}", time.monotonic() - began
+        finally:
+            connection.close()
+
+    def generate(self, ids, new=8, *, rid=None, timeout=60, name="router", **more):
+        """Greedy answer to token ids: (status, output ids or error text, seconds)."""
+        body = {"input_ids": list(ids), "sampling_params":
+                {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}, **more}
+        if rid:
+            body["rid"] = rid
+        status, text, seconds = self.post("/generate", body, name, timeout)
+        if status != 200:
+            return status, text, seconds
+        answer = json.loads(text)
+        if isinstance(answer, list):
+            answer = answer[0]
+        return status, answer["output_ids"], seconds
+
+    def metric(self, name, prefix):
+        """Sum of all samples whose line begins with `prefix` (a metric name, labels may follow)."""
+        _, text = self.get(name, "/metrics")
+        total = 0.0
+        for line in text.splitlines():
+            head = line.split(" ")[0]
+            if head == prefix or head.startswith(prefix + "{") or (("{" in prefix) and head.startswith(prefix)):
+                total += float(line.rsplit(" ", 1)[1])
+        return total
+
+    def refused(self, reason):
+        """How often decode and prefill have refused for this reason."""
+        total = 0.0
+        for name in ("prefill", "decode"):
+            _, text = self.get(name, "/metrics")
+            for line in text.splitlines():
+                if line.startswith("cofferdam_guard_refused_total{") and f'reason="{reason}"' in line:
+                    total += float(line.rsplit(" ", 1)[1])
+        return total
+
+
+def check(truth, what, facts=""):
+    """Prints, and remembers whether all was so."""
+    print(f"{'ok  ' if truth else 'FAIL'} {what}{'  ' + str(facts) if facts != '' else ''}", flush=True)
+    check.failed = getattr(check, "failed", 0) + (0 if truth else 1)
+    return truth
+
+
+def finish():
+    failed = getattr(check, "failed", 0)
+    print("all as it should be" if not failed else f"{failed} FAILED")
+    sys.exit(1 if failed else 0)
