@@ -11,8 +11,9 @@ from http import HTTPStatus
 
 import torch
 
-from . import wire
+from .. import core
 from . import pages as page
+from . import wire
 from .state import Guard, Reservation, here, is_fake
 
 # How long to wait for a proof before asking prefill again.
@@ -32,20 +33,26 @@ def create_receiver(original, self, req, is_rebootstrap=False):
 
 
 def _reserve(guard: Guard, receiver, kv_indices, aux_index, prefix) -> bytes | None:
-    """Binds pages to a request; returns the frame for prefill."""
-    req = getattr(receiver, "cofferdam_req", None)
-    if req is None:
-        return None
-    room, tokens = receiver.bootstrap_room, guard.tokens(req)
+    """Binds pages to a request; returns the frame for prefill, or none if the engine gave out pages
+    that somebody may still write: then the request has failed."""
+    req = receiver.cofferdam_req
+    room, tokens, listed = receiver.bootstrap_room, guard.tokens(req), kv_indices.tolist()
     indices = page.page_tensor(kv_indices, guard.table.rows.device)
     reservation = Reservation(
         room=room,
         nonce=wire.fresh_nonce(),
         rid=req.rid,
         indices=indices,
+        pages=listed,
         tokens=len(tokens),
         metadata_index=aux_index,
     )
+    try:
+        guard.ledger.allocate(listed)
+        reservation.hold = guard.ledger.hold(writes=listed)
+    except core.GuardFault as fault:
+        _fail(receiver, guard.refuse(room, req.rid, "held", str(fault.args[-1])))
+        return None
     guard.table.clear(indices)
     receiver.cofferdam = req.cofferdam = reservation
     base, _ = guard.table.region
@@ -58,20 +65,42 @@ def _reserve(guard: Guard, receiver, kv_indices, aux_index, prefix) -> bytes | N
         page_size=guard.page_size,
         tag_base=base,
         tag_stride=page.STRIDE,
-        digest=wire.token_digest(guard.config.key, room, tokens),
+        lineage=guard.lineage(req, tokens),
     )
     return ticket.encode(guard.config.key)
 
 
+def _fail(receiver, message: str) -> None:
+    """The engine's next poll finds the request failed."""
+    from sglang.srt.disaggregation.base import KVPoll
+
+    receiver.kv_mgr.record_failure(receiver.bootstrap_room, message)
+    receiver.kv_mgr.update_status(receiver.bootstrap_room, KVPoll.Failed)
+    receiver.conclude_state = KVPoll.Failed
+
+
+def _proven(guard: Guard, reservation: Reservation | None) -> None:
+    """Prefill's writing into these pages has ended, provably."""
+    if reservation is not None and reservation.hold is not None:
+        guard.ledger.end_hold(reservation.hold)
+        reservation.hold = None
+
+
 def send_metadata_0_5_19(
-    original, self, kv_indices, aux_index=None, state_indices=None, decode_prefix_len=None, device_kv_indices=None
+    original,
+    self,
+    kv_indices,
+    aux_index=None,
+    state_indices=None,
+    decode_prefix_len=None,
+    device_kv_indices=None,
 ):
     """`MooncakeKVReceiver.send_metadata`: it builds and sends in one go, so the frame is appended
     where it is sent."""
     frame = _reserve(here(), self, kv_indices, aux_index, decode_prefix_len)
     rest = (kv_indices, aux_index, state_indices, decode_prefix_len, device_kv_indices)
     if frame is None:
-        return original(self, *rest)
+        return None
     connect = type(self)._connect_to_bootstrap_server
 
     def appending(info):
@@ -95,10 +124,14 @@ class _Appending:
         return self._sock.send_multipart([*parts, self._frame], *args, **kwargs)
 
 
-def send_metadata_0_5_23(original, self, kv_indices, aux_index=None, state_indices=None, decode_prefix_len=None, **more):
+def send_metadata_0_5_23(
+    original, self, kv_indices, aux_index=None, state_indices=None, decode_prefix_len=None, **more
+):
     """`CommonKVReceiver.send_metadata`: the message is built by the manager, see below."""
     guard = here()
     guard.frame = _reserve(guard, self, kv_indices, aux_index, decode_prefix_len)
+    if guard.frame is None:
+        return None
     try:
         return original(
             self,
@@ -134,10 +167,9 @@ def receiver_poll(original, self):
         if refusal is _NOT_YET:
             return KVPoll.Transferring
         if refusal is not None:
-            message = guard.refuse(self.bootstrap_room, reservation.rid if reservation else "", *refusal)
-            self.kv_mgr.record_failure(self.bootstrap_room, message)
-            self.kv_mgr.update_status(self.bootstrap_room, KVPoll.Failed)
-            self.conclude_state = status = KVPoll.Failed
+            rid = reservation.rid if reservation is not None else ""
+            _fail(self, guard.refuse(self.bootstrap_room, rid, *refusal))
+            status = KVPoll.Failed
     if status == KVPoll.Failed:
         _hold_for_proof(guard, self)
     return status
@@ -159,9 +191,13 @@ def _verify(guard: Guard, receiver, reservation: Reservation | None):
     if stated is None:
         if guard.config.allow_unguarded_peer and not any(words):
             reservation.verified = True
+            _proven(guard, reservation)
             guard.table.stamp(reservation.indices, torch.tensor(reservation.nonce))
             return None
-        return "peer", "prefill made no statement: it is not guarded, or has another COFFERDAM_GUARD_KEY"
+        return (
+            "peer",
+            "prefill made no statement: it is not guarded, or has another COFFERDAM_GUARD_SECRET",
+        )
     if stated.nonce != reservation.nonce:
         return "statement", "prefill's statement is about another reservation"
     if stated.pages != count or stated.tokens != reservation.tokens:
@@ -177,13 +213,14 @@ def _verify_pages(guard: Guard, reservation: Reservation):
     count = reservation.indices.shape[0]
     tags = guard.tags(reservation.nonce, reservation.room, count)
     rows = guard.table.rows.index_select(0, reservation.indices)
-    sums = guard.kv.sums(reservation.indices) if guard.config.checksum else None
+    sums = guard.kv.sums(reservation.pages) if guard.config.checksum else None
     reasons = tags.judge(rows, sums)
     worst = int(reasons.max().item()) if count else page.OK
     if worst == page.OK:
         reservation.verified = True
-        guard.record.count("handoffs")
-        guard.record.count("pages_verified", count)
+        _proven(guard, reservation)
+        guard.record.count("verified_total")
+        guard.record.count("verified_blocks_total", count)
         return None
     bad = torch.nonzero(reasons).flatten()
     first = int(bad[0])
@@ -203,14 +240,29 @@ def prepare_for_decode(original, self):
     if guard.role != "decode" or not guard.config.step_check or self.out_cache_loc is None:
         return
     if self.out_cache_loc.shape[0] != len(self.reqs):
-        raise RuntimeError("cofferdam-guard: more than one token a step: speculative decoding is not guarded")
+        raise RuntimeError(
+            "cofferdam-guard: more than one token a step: speculative decoding is not guarded"
+        )
     size = guard.page_size
     fresh = self.out_cache_loc % size == 0 if size > 1 else None
     nonces = torch.tensor([_nonce(req) for req in self.reqs], device=self.out_cache_loc.device)
     pages = self.out_cache_loc.to(torch.int64) // size
     if fresh is not None:
         pages, nonces = pages[fresh], nonces[fresh]
-    guard.table.stamp(pages, nonces)
+    # A page that is held is not stamped: the step's check then finds it and ends the sequence.
+    if _take(guard, pages.tolist()):
+        guard.table.stamp(pages, nonces)
+
+
+def _take(guard: Guard, pages: list[int]) -> bool:
+    """Whether the ledger lets these pages have a new reader."""
+    try:
+        if pages:
+            guard.ledger.allocate(pages)
+        return True
+    except core.GuardFault as fault:
+        guard.record.refusal("held", detail=str(fault.args[-1]))
+        return False
 
 
 def _nonce(req) -> int:
@@ -231,14 +283,16 @@ def _check_step(guard: Guard, scheduler, batch) -> None:
     was not written for it ends with an error, and this step's token is not released."""
     size = guard.page_size
     lengths = batch.seq_lens
-    longest = int(batch.seq_lens_cpu.max()) if batch.seq_lens_cpu is not None else int(lengths.max())
+    longest = (
+        int(batch.seq_lens_cpu.max()) if batch.seq_lens_cpu is not None else int(lengths.max())
+    )
     table = scheduler.req_to_token_pool.req_to_token[batch.req_pool_indices, :longest:size]
     owners = guard.table.owners(table.to(torch.int64) // size)
     expected = torch.tensor([_nonce(req) for req in batch.reqs], device=owners.device).unsqueeze(1)
     position = torch.arange(table.shape[1], device=owners.device).unsqueeze(0) * size
     wrong = (owners != expected) & (position < lengths.to(owners.device).unsqueeze(1))
     counts = wrong.sum(1).tolist()
-    guard.record.count("steps_checked")
+    guard.record.count("steps_checked_total")
     for req, count in zip(batch.reqs, counts):
         if count and not req.finished() and req.to_finish is None:
             _end_at_step(guard, req, count)
@@ -248,7 +302,10 @@ def _end_at_step(guard: Guard, req, count: int) -> None:
     from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
     message = guard.refuse(
-        req.bootstrap_room, req.rid, "step", f"{count} pages of the block table are not this request's"
+        req.bootstrap_room,
+        req.rid,
+        "step",
+        f"{count} pages of the block table are not this request's",
     )
     guard.verdicts.pop(req.bootstrap_room, None)
     # Nothing that this step, or one whose check failed, computes may leave.
@@ -285,7 +342,11 @@ def _pages_of(guard: Guard, pool, req) -> torch.Tensor:
 def _own(guard: Guard, req, pages: torch.Tensor) -> None:
     if getattr(req, "cofferdam", None) is None:
         room = req.bootstrap_room or 0
-        req.cofferdam = Reservation(room, wire.fresh_nonce(), req.rid, pages, 0, -1, True)
+        req.cofferdam = Reservation(
+            room, wire.fresh_nonce(), req.rid, pages, pages.tolist(), 0, -1, True
+        )
+    if not _take(guard, pages.tolist()):
+        return
     guard.table.stamp(pages, torch.tensor(req.cofferdam.nonce))
 
 
@@ -302,9 +363,11 @@ def transfer_queue_init(original, self, *args, **kwargs):
 
 def _hold_for_proof(guard: Guard, receiver) -> None:
     """A failure that decode did not start is held like one that it did: prefill may be writing."""
-    if receiver.abort_notified or receiver.init_time is None:
+    if receiver.init_time is None:
+        # Prefill was never told where to write.
+        _proven(guard, getattr(receiver, "cofferdam", None))
         return
-    if getattr(receiver, "bootstrap_infos", None) is None:
+    if receiver.abort_notified or receiver.bootstrap_infos is None:
         return
     ensure = getattr(receiver, "ensure_abort_notified", None)
     if ensure is not None:
@@ -313,6 +376,12 @@ def _hold_for_proof(guard: Guard, receiver) -> None:
     receiver.kv_mgr.register_deferred_abort_room(receiver.bootstrap_room)
     receiver._send_abort_notification()
     receiver.abort_notified = True
+
+
+def do_release(original, self, decode_req, idx):
+    """`DecodeTransferQueue._do_release`: with no deadline left, only a proof comes here."""
+    _proven(here(), getattr(decode_req.req, "cofferdam", None))
+    return original(self, decode_req, idx)
 
 
 def resolve_deferred_releases(original, self):
@@ -329,7 +398,7 @@ def resolve_deferred_releases(original, self):
             continue
         if now - decode_req.cofferdam_asked > ASK_AGAIN_S:
             decode_req.cofferdam_asked = now
-            guard.record.count("aborts_repeated")
+            guard.record.count("aborts_repeated_total")
             decode_req.kv_receiver._send_abort_notification()
         if now - since > QUARANTINE_AFTER_S:
             held += 1
@@ -346,8 +415,8 @@ def _stop_if_too_much(guard: Guard) -> None:
     limit = guard.config.quarantine_limit * guard.kv.pages
     if guard.held_pages > limit:
         raise RuntimeError(
-            f"cofferdam-guard: {guard.held_pages} pages of {guard.kv.pages} are held for writers that "
-            f"never proved their end, more than {limit:.0f}: this worker stops "
+            f"cofferdam-guard: {guard.held_pages} pages of {guard.kv.pages} are held for writers "
+            f"that never proved their end, more than {limit:.0f}: this worker stops "
             "(COFFERDAM_GUARD_QUARANTINE_LIMIT)"
         )
 

@@ -34,6 +34,13 @@ def _aborted(req):
     return None
 
 
+def _ended(req):
+    """The verdict with which a request has ended here; none if it goes on, or is to end later."""
+    from sglang.srt.managers.schedule_batch import FINISH_ABORT
+
+    return req.finished_reason if isinstance(req.finished_reason, FINISH_ABORT) else None
+
+
 def _holds_nothing(req) -> bool:
     """Only a request that has acquired nothing is the door's; the others have owners."""
     return not (
@@ -73,12 +80,16 @@ def prefill_add(original, self, req, num_kv_heads):
         _retire(self.scheduler, req)
     else:
         original(self, req, num_kv_heads)
-    reason = _aborted(req)
+    reason = _ended(req)
     if reason is None or is_fake(req) or req.bootstrap_room is None:
         return
-    guard.record.count("rejected", side="prefill")
+    guard.record.count("rejected_total")
     guard.record.audit(
-        "rejected", room=req.bootstrap_room, rid=req.rid, status=reason.status_code, why=reason.message
+        "rejected",
+        room=req.bootstrap_room,
+        rid=req.rid,
+        status=reason.status_code,
+        why=reason.message,
     )
     reject_at_prefill(self.kv_manager, _rejection(req, reason))
 
@@ -119,8 +130,7 @@ def handle_aux_data(original, self, msg):
         room = int(msg[1])
         said = wire.decode(msg[5], room, guard.config.key)
     except (ValueError, wire.Malformed) as fault:
-        guard.record.count("refused", reason="malformed")
-        guard.record.audit("malformed", warn=True, detail=str(fault))
+        guard.record.refusal("malformed", detail=str(fault))
         return None
     if isinstance(said, wire.Rejection) and room in self.request_status:
         guard.decide(room, said.message, said.status)
@@ -139,12 +149,16 @@ def decode_add(original, self, req, is_retracted=False, is_rebootstrap=False):
         _retire(self.scheduler, req)
     else:
         original(self, req, is_retracted=is_retracted, is_rebootstrap=is_rebootstrap)
-    reason = _aborted(req) if fresh else None
+    reason = _ended(req) if fresh else None
     if reason is None or is_fake(req) or req.bootstrap_room is None:
         return
-    guard.record.count("rejected", side="decode")
+    guard.record.count("rejected_total")
     guard.record.audit(
-        "rejected", room=req.bootstrap_room, rid=req.rid, status=reason.status_code, why=reason.message
+        "rejected",
+        room=req.bootstrap_room,
+        rid=req.rid,
+        status=reason.status_code,
+        why=reason.message,
     )
     _tell_prefill(self, req, _rejection(req, reason))
 
@@ -161,14 +175,18 @@ def _tell_prefill(queue, req, rejection: wire.Rejection) -> None:
         try:
             _send_rejection(queue.kv_manager, queue.transfer_backend, address, rejection, key)
         except Exception as fault:
-            logger_of().warning("cofferdam-guard: prefill could not be told of a rejection: %s", fault)
+            logger_of().warning(
+                "cofferdam-guard: prefill could not be told of a rejection: %s", fault
+            )
         finally:
             _WAITING.release()
 
     _PEERS.submit(send)
 
 
-def _send_rejection(kv_manager, backend, address: str, rejection: wire.Rejection, key: bytes) -> None:
+def _send_rejection(
+    kv_manager, backend, address: str, rejection: wire.Rejection, key: bytes
+) -> None:
     """A metadata message without pages. The room exists on this side only while it is sent."""
     from sglang.srt.disaggregation.utils import KVClassType, get_kv_class
 
@@ -205,7 +223,9 @@ def _send_rejection(kv_manager, backend, address: str, rejection: wire.Rejection
 
 def prepare_abort(original, req, error_message, status_code=None):
     """`prepare_abort`: the first reason is the one that the client is told."""
-    verdict = here().verdicts.pop(req.bootstrap_room, None) if req.bootstrap_room is not None else None
+    verdict = (
+        here().verdicts.pop(req.bootstrap_room, None) if req.bootstrap_room is not None else None
+    )
     if verdict is not None:
         error_message, status_code = verdict[0], HTTPStatus(verdict[1])
     return original(req, error_message, status_code)

@@ -1,9 +1,10 @@
 """Faults made on purpose in a transfer, for the tests and for the self-test.
 
-Only with `COFFERDAM_GUARD_FAULTS=1`, and only for a request whose `rid` begins with
-`cofferdam-fault:KIND:`. Kinds: `lost` (one page and its tag are not written), `lost-bytes` (the tag
+Only with `COFFERDAM_GUARD_FAULTS=1`, and only for a request whose `rid` begins with `cofferdam-
+fault:KIND:`. Kinds: `lost` (one page and its tag are not written), `lost-bytes` (the tag
 arrives, the page does not), `other` (a page of another request, with that request's tag), `flip`
-(one bit of one page), `late` (a finished transfer writes again and again, after its pages have other readers).
+(one bit of one page), `late` (a finished transfer writes again and again, after its pages have
+other readers).
 """
 
 import threading
@@ -13,8 +14,8 @@ from . import pages as page
 
 PREFIX = "cofferdam-fault:"
 KINDS = ("lost", "lost-bytes", "other", "flip", "late")
-LATE_FOR_S = 8.0
-LATE_EVERY_S = 0.01
+LATE_FOR_S = 25.0
+LATE_EVERY_S = 0.4
 
 # The page that was sent last for an innocent request: (source page, row of its tag).
 _last = {}
@@ -68,7 +69,9 @@ class Plan:
             manager.engine.batch_transfer_sync(session, [block[0]], [block[1]], [block[2]])
         elif self.kind == "late":
             threading.Thread(
-                target=self._late, args=(guard, manager, session, rows[self.victim].clone()), daemon=True
+                target=self._late,
+                args=(guard, manager, session, rows[self.victim].clone()),
+                daemon=True,
             ).start()
 
     def _late(self, guard, manager, session, row) -> None:
@@ -79,7 +82,11 @@ class Plan:
             for src, dst, item in zip(self.src_ptrs, self.dst_ptrs, self.items)
         ]
         blocks.append(
-            (guard.fault_row.data_ptr(), self.tag_base + self.destination * page.STRIDE, page.STRIDE)
+            (
+                guard.fault_row.data_ptr(),
+                self.tag_base + self.destination * page.STRIDE,
+                page.STRIDE,
+            )
         )
         src, dst, lengths = (list(part) for part in zip(*blocks))
         end = time.monotonic() + LATE_FOR_S
@@ -120,7 +127,7 @@ def plan(guard, handoff, first, prefill_indices, dst_ptrs, dst_indices, kv_args)
     kind = rid[len(PREFIX) :].split(":")[0]
     if kind not in KINDS or (kind == "other" and "page" not in _last):
         return None
-    guard.record.count("faults_injected", kind=kind)
+    guard.record.count("faults_injected_total", reason=kind)
     victim = len(dst_indices) // 2
     return Plan(
         kind,

@@ -126,7 +126,11 @@ def probe(hook: Hook, original: Callable | None = None) -> None:
 def probe_live(hook: Hook, holder) -> None:
     """The same through an object that is in use: its class may override what was hooked."""
     name = hook.target.rpartition(".")[2]
-    _ask(hook, f"{type(holder).__module__}:{type(holder).__qualname__}.{name}", getattr(type(holder), name))
+    _ask(
+        hook,
+        f"{type(holder).__module__}:{type(holder).__qualname__}.{name}",
+        getattr(type(holder), name),
+    )
 
 
 def _ask(hook: Hook, place: str, function: Callable) -> None:

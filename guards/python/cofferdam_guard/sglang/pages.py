@@ -9,11 +9,12 @@ The arithmetic is 64-bit and wraps. It is keyed, not cryptographic: it finds acc
 with a chance of error of 2^-63, and not somebody who may write into the process's memory anyway.
 """
 
-import ctypes
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from ..tensors import BlockSums
 
 WORDS = 8
 STRIDE = WORDS * 8
@@ -22,7 +23,6 @@ NONCE, PLACE, ROOM, SUM, SEAL = range(5)
 _LOW32 = 0xFFFFFFFF
 _C1 = -0x61C8864680B583EB  # odd constants, as signed 64-bit integers
 _C2 = -0x4B47D0C5A1BDDA1B
-_C3 = 0x2545F4914F6CDD1D
 
 # Why a page was refused, in the order in which they are told.
 OK, UNWRITTEN, FOREIGN, MISPLACED, TORN, ALTERED = range(6)
@@ -43,7 +43,7 @@ def _mix(x: torch.Tensor) -> torch.Tensor:
 class KvBytes:
     """All buffers that SGLang transfers, as rows of 64-bit words, one row a page."""
 
-    def __init__(self, kv_args, pools):
+    def __init__(self, kv_args, pools, secret):
         by_pointer = {}
         for pool in pools:
             for name in ("k_buffer", "v_buffer", "kv_buffer"):
@@ -69,33 +69,16 @@ class KvBytes:
         if any(rows.shape[0] != self.pages for rows in self.rows):
             raise Unreachable("KV buffers with different numbers of pages")
         self.device = self.rows[0].device
-        widest = max(rows.shape[1] for rows in self.rows)
-        generator = torch.Generator().manual_seed(0x5EA1)
-        weights = torch.randint(-(2**62), 2**62, (widest,), generator=generator, dtype=torch.int64)
-        self._weights = ((weights << 1) | 1).to(self.device)
+        self._sums = BlockSums(secret, self.rows)
 
-    def sums(self, pages: torch.Tensor) -> torch.Tensor:
-        """One 64-bit sum a page over all of its bytes in all buffers."""
-        total = torch.zeros(pages.shape[0], dtype=torch.int64, device=self.device)
-        run = _as_run(pages) if self.device.type == "cpu" else None
-        for rows in self.rows:
-            held = rows[run] if run is not None else rows.index_select(0, pages)
-            total = total * _C3 + (held * self._weights[: rows.shape[1]]).sum(1)
-        return _mix(total)
+    def sums(self, pages: list[int]) -> torch.Tensor:
+        """One 64-bit sum a page over all of its bytes in all buffers; waits for no device."""
+        return self._sums.of(pages)
 
     def zero(self, pages: torch.Tensor) -> None:
         """Wipes pages, for readers of pages that nobody will write."""
         for rows in self.rows:
             rows.index_fill_(0, pages, 0)
-
-
-def _as_run(pages: torch.Tensor) -> slice | None:
-    """The pages as a slice when they follow one another: no copy is made of a slice."""
-    count = pages.shape[0]
-    first = int(pages[0]) if count else 0
-    if count and int(pages[-1]) == first + count - 1 and bool((pages[1:] - pages[:-1] == 1).all()):
-        return slice(first, first + count)
-    return None
 
 
 def key_words(key: bytes) -> tuple[int, int]:
@@ -189,8 +172,3 @@ def runs(indices) -> list[tuple[int, int, int]]:
     starts = np.concatenate(([0], cuts))
     ends = np.concatenate((cuts, [len(pages)]))
     return [(int(a), int(pages[a]), int(b - a)) for a, b in zip(starts, ends)]
-
-
-def bytes_at(pointer: int, length: int) -> ctypes.Array:
-    """Host memory at an address (faults made on purpose need to alter a copy)."""
-    return (ctypes.c_ubyte * length).from_address(pointer)

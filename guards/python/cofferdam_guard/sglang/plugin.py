@@ -1,15 +1,15 @@
-"""What the entry point of group `sglang.srt.plugins` names.
+"""What runs when SGLang loads the plugin, in every process that it starts.
 
-SGLang calls `activate` in every process it starts and swallows whatever exception comes out of it
-(`except Exception`). A guard that fails open is worse than none, so every failure here becomes
-`SystemExit`, which SGLang does not catch: the process ends and the server does not start.
-
-Nothing but the standard library is imported while this module loads, because an import that fails
-*there* would be swallowed too.
+SGLang swallows whatever exception comes out of a plugin (`except Exception`). A guard that fails
+open is worse than none, so every failure here becomes `SystemExit`, which SGLang does not catch:
+the process ends and the server does not start.
 """
 
+import os
 import sys
 import traceback
+
+SUPPORTED = ("0.5.19", "0.5.23")
 
 # Processes that carry no pages. SGLang's schedulers alone transfer and attend; hooking the others
 # would only import the whole engine into them.
@@ -35,25 +35,37 @@ def _process_kind() -> str:
     return "launcher"
 
 
+def table_version() -> str:
+    """The version whose table of hooks applies here; raises for one that is not known."""
+    from importlib import metadata
+
+    from ..versions import require_version
+
+    found = metadata.version("sglang")
+    forced = os.environ.get("COFFERDAM_GUARD_FORCE") == "1"
+    if require_version("SGLang", found, SUPPORTED, forced):
+        return found
+    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
+    return SUPPORTED[0] if numbers < (0, 5, 21) else SUPPORTED[1]
+
+
 def activate() -> None:
     """Puts the guard into this process, or ends the process with the reason."""
     kind = _process_kind()
     try:
-        from . import versions
+        version = table_version()
+        from . import config
 
-        version = versions.require_supported()
+        # The launcher too: what is wrong is said before a model is loaded.
+        chosen = config.read()
         if kind == "scheduler":
             from . import install
 
-            install.into_scheduler(version)
+            install.into_scheduler(version, chosen)
     except SystemExit:
         raise
-    except BaseException as fault:  # noqa: B036 - whatever it is, the server must not start
+    except BaseException as fault:  # whatever it is, the server must not start
         traceback.print_exc()
-        _refuse(f"{type(fault).__name__}: {fault}")
-
-
-def _refuse(reason: str) -> None:
-    message = f"cofferdam-guard: refusing to start SGLang: {reason}"
-    print(message, file=sys.stderr, flush=True)
-    raise SystemExit(message)
+        message = f"cofferdam-guard: refusing to start SGLang: {type(fault).__name__}: {fault}"
+        print(message, file=sys.stderr, flush=True)
+        raise SystemExit(message) from fault

@@ -1,14 +1,13 @@
-"""Prefill's half: leave to send, what is sent, and until when the source is kept.
+"""Prefill's half: leave to send, and what is sent.
 
 A request is bound to decode's ticket when bootstrap ends, before its forward pass. Each chunk is
 summed by the scheduler right after the pass that wrote it, while the pages are certainly this
-request's; the transfer worker writes the tags behind the bytes. A failed request keeps its pages as
-long as a write that reads them is queued, running, or ended without saying so.
+request's; the transfer worker writes the tags behind the bytes. Until when the pages are kept is in
+`source`.
 """
 
 import threading
 import time
-from http import HTTPStatus
 
 import torch
 
@@ -32,8 +31,7 @@ def from_zmq(original, cls, msg):
         try:
             info.cofferdam = wire.decode(msg[-1], info.room, guard.config.key)
         except wire.Malformed as fault:
-            guard.record.count("refused", reason="malformed")
-            guard.record.audit("malformed", warn=True, room=info.room, detail=str(fault))
+            guard.record.refusal("malformed", room=info.room, detail=str(fault))
     _note_asked(guard, info)
     return info
 
@@ -100,7 +98,7 @@ def _compare(guard: Guard, queue, req, info, said) -> tuple[str, str] | None:
     if said is None:
         if guard.config.allow_unguarded_peer:
             return None
-        return "peer", "decode is not guarded, or has another COFFERDAM_GUARD_KEY"
+        return "peer", "decode is not guarded, or has another COFFERDAM_GUARD_SECRET"
     size = queue.scheduler.token_to_kv_pool_allocator.page_size
     prefix = info.decode_prefix_len or 0
     length = len(req.origin_input_ids)
@@ -116,10 +114,11 @@ def _compare(guard: Guard, queue, req, info, said) -> tuple[str, str] | None:
     if said.pages != own or said.tokens != length:
         return (
             "count",
-            f"decode reserved {said.pages} pages for {said.tokens} tokens, prefill has {own} for {length}",
+            f"decode reserved {said.pages} pages for {said.tokens} tokens, "
+            f"prefill has {own} for {length}",
         )
-    if said.digest != wire.token_digest(guard.config.key, req.bootstrap_room, req.origin_input_ids):
-        return "identity", "decode's prompt is not prefill's, though as long"
+    if said.lineage != guard.lineage(req, req.origin_input_ids):
+        return "identity", "decode's prompt, model, adapter or salt is not prefill's"
     return None
 
 
@@ -168,11 +167,10 @@ def send(original, self, kv_indices, state_indices=None, num_kv_tokens=None, **m
                 door.tell_decode(self.kv_mgr, info, wire.Rejection(handoff.room, 500, message))
             _fail(guard, handoff.req, message, 500)
             return None
-        indices = page.page_tensor(kv_indices, guard.kv.device)
         handoff.sums[self.curr_idx] = (
-            guard.kv.sums(indices)
+            guard.kv.sums(kv_indices.tolist())
             if guard.config.checksum
-            else torch.zeros(len(indices), dtype=torch.int64, device=guard.kv.device)
+            else torch.zeros(len(kv_indices), dtype=torch.int64, device=guard.kv.device)
         )
         handoff.sent += len(kv_indices)
     return original(self, kv_indices, state_indices, num_kv_tokens, **more)
@@ -201,23 +199,49 @@ def register_buffer_to_engine(original, self):
     install.register_memory(self)
 
 
-def send_kvcache(original, self, mooncake_session_id, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, executor, *args, **kwargs):
+def send_kvcache(
+    original,
+    self,
+    mooncake_session_id,
+    prefill_kv_indices,
+    dst_kv_ptrs,
+    dst_kv_indices,
+    executor,
+    *args,
+    **kwargs,
+):
     """`MooncakeKVManager.send_kvcache`, in a transfer worker: tags go behind the bytes."""
     guard = here()
     chunk = getattr(guard.local, "chunk", None)
     handoff = guard.handoffs.get(chunk.room) if chunk is not None else None
     if handoff is None:
         return original(
-            self, mooncake_session_id, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, executor, *args, **kwargs
+            self,
+            mooncake_session_id,
+            prefill_kv_indices,
+            dst_kv_ptrs,
+            dst_kv_indices,
+            executor,
+            *args,
+            **kwargs,
         )
     first = chunk.index_slice.start or 0
     rows = handoff.tags.rows(first, handoff.sums[first])
-    plan = faults.plan(guard, handoff, first, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, self.kv_args)
+    plan = faults.plan(
+        guard, handoff, first, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, self.kv_args
+    )
     batches = _tag_batches(guard, handoff, rows, dst_kv_indices)
     guard.local.tags, guard.local.fault = next(batches), plan
     try:
         ret = original(
-            self, mooncake_session_id, prefill_kv_indices, dst_kv_ptrs, dst_kv_indices, executor, *args, **kwargs
+            self,
+            mooncake_session_id,
+            prefill_kv_indices,
+            dst_kv_ptrs,
+            dst_kv_indices,
+            executor,
+            *args,
+            **kwargs,
         )
         # A transfer in several threads of its own has not taken the tags along.
         left, guard.local.tags = guard.local.tags, None
@@ -247,7 +271,11 @@ def _tag_batches(guard: Guard, handoff: Handoff, rows: torch.Tensor, dst_kv_indi
         staging[: part.shape[0]].copy_(part)
         base = staging.data_ptr()
         yield [
-            (base + offset * page.STRIDE, handoff.ticket.tag_base + first * page.STRIDE, n * page.STRIDE)
+            (
+                base + offset * page.STRIDE,
+                handoff.ticket.tag_base + first * page.STRIDE,
+                n * page.STRIDE,
+            )
             for offset, first, n in page.runs(dst_kv_indices[start : start + room])
         ]
 
@@ -269,170 +297,10 @@ def transfer_data(original, self, mooncake_session_id, transfer_blocks):
         if handoff is not None and not handoff.unsettled:
             handoff.unsettled = True
             guard.record.audit(
-                "unsettled", warn=True, room=chunk.room, rid=handoff.req.rid, pages=handoff.ticket.pages
+                "unsettled",
+                warn=True,
+                room=chunk.room,
+                rid=handoff.req.rid,
+                pages=handoff.ticket.pages,
             )
     return ret
-
-
-# -- until when the source is kept --------------------------------------------------------------
-
-
-def counting_queue(base):
-    """A transfer queue that knows which chunks are not finished: a worker that comes back for the
-    next one has finished the last."""
-
-    class CountingQueue(base):
-        cofferdam = True
-
-        def put(self, item):
-            if item is not None:
-                guard = here()
-                with guard.lock:
-                    guard.outstanding[item.room] = guard.outstanding.get(item.room, 0) + 1
-            super().put(item)
-
-        def get(self):
-            guard = here()
-            done, guard.local.chunk = getattr(guard.local, "chunk", None), None
-            if done is not None:
-                with guard.lock:
-                    left = guard.outstanding.get(done.room, 1) - 1
-                    if left > 0:
-                        guard.outstanding[done.room] = left
-                    else:
-                        guard.outstanding.pop(done.room, None)
-            _ensure_staging(guard)
-            guard.local.chunk = super().get()
-            return guard.local.chunk
-
-    return CountingQueue
-
-
-def _ensure_staging(guard: Guard) -> None:
-    """Each worker has its own rows; they are registered before the first chunk needs them."""
-    from . import install
-
-    if threading.get_ident() not in guard.staging:
-        install.register_staging(guard)
-
-
-def source_busy(guard: Guard, room: int) -> bool:
-    """Whether a write may still read this room's pages."""
-    handoff = guard.handoffs.get(room)
-    return guard.outstanding.get(room, 0) > 0 or (handoff is not None and handoff.unsettled)
-
-
-def sender_poll(original, self):
-    """`poll` of the sender: a failure is told when no write reads the pages any more, for the
-    engine frees them when it hears of it."""
-    from sglang.srt.disaggregation.base import KVPoll
-
-    status = original(self)
-    guard = here()
-    if status == KVPoll.Failed and source_busy(guard, self.bootstrap_room):
-        if not getattr(self, "cofferdam_held", False):
-            self.cofferdam_held = True
-            guard.record.count("sources_held")
-        return KVPoll.Transferring
-    return status
-
-
-def process_pending_chunked_abort(original, self):
-    """`Scheduler.process_pending_chunked_abort` frees at once; it has to wait like the others."""
-    req = self._pending_chunked_abort_req
-    sender = getattr(req, "disagg_kv_sender", None)
-    if req is not None and self.chunked_req is req and sender is not None:
-        if source_busy(here(), req.bootstrap_room):
-            sender.abort()
-            return None
-    return original(self)
-
-
-def retire_aborted_prefill_result(original, self, req):
-    """`_retire_aborted_prefill_result` (0.5.23) frees at once; with writes under way the request
-    takes the way of one that failed in flight instead."""
-    sender = req.disagg_kv_sender
-    if sender is not None and source_busy(here(), req.bootstrap_room):
-        sender.abort()
-        return False
-    return original(self, req)
-
-
-def sender_clear(original, self):
-    """`clear` of the sender. 0.5.19 forgets here whom it owes the proof that writing has ended."""
-    guard = here()
-    manager, room = self.kv_mgr, self.bootstrap_room
-    owed = manager._deferred_ack_targets.get(room)
-    original(self)
-    if guard.version == "0.5.19" and owed is not None and guard.outstanding.get(room, 0) > 0:
-        manager._deferred_ack_targets.setdefault(room, owed)
-    with guard.lock:
-        guard.asked.pop(room, None)
-    handoff = guard.handoffs.get(room)
-    if handoff is not None and not handoff.unsettled:
-        guard.handoffs.pop(room, None)
-
-
-def send_abort_ack_0_5_19(original, self, decode_ip, decode_port, room):
-    """`_send_abort_ack`: nothing is proven about a write that ended without saying so."""
-    if _unproven(room):
-        return None
-    return original(self, decode_ip, decode_port, room)
-
-
-def send_abort_ack_0_5_23(original, self, room, target):
-    """The same, as later versions call it."""
-    if _unproven(room):
-        return None
-    return original(self, room, target)
-
-
-def _unproven(room: int) -> bool:
-    handoff = here().handoffs.get(room)
-    return handoff is not None and handoff.unsettled
-
-
-def tick(original, self, *args, **kwargs):
-    """`process_disagg_prefill_inflight_queue`, once a loop: answers what is held, sweeps."""
-    guard = here()
-    held = [h for h in list(guard.handoffs.values()) if h.unsettled]
-    if held:
-        _answer_unsettled(guard, self, held)
-    for room in guard.sweep():
-        _forget_orphan(self.disagg_prefill_bootstrap_queue.kv_manager, room)
-    while guard.orphans and time.monotonic() - guard.orphans[0][1] > 2.0:
-        room = guard.orphans.popleft()[0]
-        if room not in guard.handoffs:
-            _forget_orphan(self.disagg_prefill_bootstrap_queue.kv_manager, room)
-    return original(self, *args, **kwargs)
-
-
-def _answer_unsettled(guard: Guard, scheduler, held: list[Handoff]) -> None:
-    """The client is answered; the pages stay. Too many of them and the worker stops."""
-    from sglang.srt.disaggregation import utils
-
-    count = sum(h.ticket.pages for h in held)
-    guard.record.gauge("quarantined_pages", count)
-    guard.record.gauge("quarantined_handoffs", len(held))
-    for handoff in held:
-        req = handoff.req
-        if handoff.answered or req.finished_output:
-            continue
-        handoff.answered = True
-        message = "cofferdam-guard: refused: unsettled: a write ended without saying whether it will"
-        utils.prepare_abort(req, message, status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
-        scheduler.output_streamer.stream_output([req], req.return_logprob)
-    limit = guard.config.quarantine_limit * guard.kv.pages
-    if count > limit:
-        raise RuntimeError(
-            f"cofferdam-guard: {count} pages of {guard.kv.pages} are held for writes that never "
-            f"proved their end, more than {limit:.0f}: this worker stops (COFFERDAM_GUARD_QUARANTINE_LIMIT)"
-        )
-
-
-def _forget_orphan(manager, room: int) -> None:
-    """A room for which decode asked and no request ever came, or one that was rejected before. Not
-    sooner than seconds after it asked: the thread that hears from decode may still be at it."""
-    manager.transfer_infos.pop(room, None)
-    manager.request_status.pop(room, None)
-    manager.req_to_decode_prefix_len.pop(room, None)

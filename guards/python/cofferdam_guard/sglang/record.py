@@ -1,86 +1,86 @@
 """Counters in SGLang's own Prometheus registry, and the audit log. Never prompt text.
 
+Names and lines are the package's (`..evidence`); what only this guard counts is added here.
 `prometheus_client` decides at import whether it counts over several processes, so it is imported
-here late: SGLang has set `PROMETHEUS_MULTIPROC_DIR` before a scheduler starts.
+late: SGLang has set `PROMETHEUS_MULTIPROC_DIR` before a scheduler starts.
 """
 
-import json
 import logging
-import threading
-import time
 
-logger = logging.getLogger("cofferdam_guard.sglang")
+from ..evidence import PREFIX, Evidence, prometheus_counters
 
-_COUNTERS = {
-    "rejected": ("requests rejected at the door, terminally", ("side",)),
-    "refused": ("handoffs or steps refused by a check", ("reason",)),
-    "handoffs": ("handoffs verified page by page before their first step", ()),
-    "pages_verified": ("pages whose tag and bytes were what they should be", ()),
-    "steps_checked": ("decode steps whose block tables were compared with the tags", ()),
-    "sources_held": ("times prefill's pages were kept because a write was not proven ended", ()),
-    "aborts_repeated": ("abort notices sent again because no proof of the end had come", ()),
-    "faults_injected": ("faults made on purpose", ("kind",)),
+# Which of the package's counters a reason belongs to.
+_COUNTER_OF = {
+    "peer": "refused_unguarded_total",
+    "malformed": "refused_statement_total",
+    "statement": "refused_statement_total",
+    "identity": "refused_lineage_total",
+    "count": "refused_count_total",
+    "layout": "refused_count_total",
+    "step": "refused_step_total",
+    "held": "held_blocks_reused_total",
+}
+_OWN = {
+    "rejected_total": "requests rejected at the door, terminally",
+    "steps_checked_total": "decode steps whose block tables were compared with the tags",
+    "sources_held_total": "failures told later, because a write still read the pages",
+    "aborts_repeated_total": "notices of an abort sent again, for no proof of the end had come",
+    "faults_injected_total": "faults made on purpose",
 }
 _GAUGES = {
-    "ready": ("1 while every hook is in place and was seen to work", ("guard", "engine")),
+    "ready": ("1 once every hook is in place and was seen to work", ("guard", "engine")),
     "quarantined_pages": ("pages held for writers that have not proven their end", ()),
     "quarantined_handoffs": ("handoffs whose pages are held like that", ()),
 }
 
 
 class Record:
-    """One a scheduler process. Counting and logging never raise into the engine's path."""
+    """One a scheduler process. Counting and writing never raise into the engine's path."""
 
-    def __init__(self, role: str, audit_path: str | None, metrics: bool):
+    def __init__(self, role: str, audit: str, metrics: bool):
         self.role = role
-        self.totals: dict[str, int] = {}
-        self._metrics = {}
-        self._lock = threading.Lock()
-        self._audit = open(audit_path, "a", buffering=1, encoding="utf-8") if audit_path else None
+        self._evidence = Evidence("sglang", audit, logging.getLogger("cofferdam_guard.sglang"))
+        self._counters, self._gauges = {}, {}
         if metrics:
             self._register()
 
     def _register(self) -> None:
         from prometheus_client import Counter, Gauge
 
-        for name, (text, labels) in _COUNTERS.items():
-            self._metrics[name] = Counter(
-                f"cofferdam_guard_{name}", text, ("engine_type", *labels)
-            )
-        for name, (text, labels) in _GAUGES.items():
-            self._metrics[name] = Gauge(
-                f"cofferdam_guard_{name}",
-                text,
-                ("engine_type", *labels),
-                multiprocess_mode="mostrecent",
+        labels = ["engine_type", "reason"]
+        self._counters = prometheus_counters(Counter, labels)
+        for name, text in _OWN.items():
+            self._counters[name] = Counter(PREFIX + name.removesuffix("_total"), text, labels)
+        for name, (text, more) in _GAUGES.items():
+            self._gauges[name] = Gauge(
+                PREFIX + name, text, ("engine_type", *more), multiprocess_mode="mostrecent"
             )
 
-    def count(self, name: str, n: int = 1, **labels: str) -> None:
+    def count(self, name: str, n: int = 1, reason: str = "") -> None:
         """Adds to a counter."""
-        with self._lock:
-            self.totals[name] = self.totals.get(name, 0) + n
-        metric = self._metrics.get(name)
-        if metric is not None:
-            metric.labels(engine_type=self.role, **labels).inc(n)
+        if name not in _OWN:
+            self._evidence.count(name, n)
+        counter = self._counters.get(name)
+        if counter is not None:
+            counter.labels(engine_type=self.role, reason=reason).inc(n)
+
+    def refusal(self, reason: str, **fields) -> None:
+        """A refusal: counted, written down, and loud."""
+        self.count(_COUNTER_OF.get(reason, "refused_content_total"), reason=reason)
+        self.audit("refused", warn=True, reason=reason, **fields)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Sets a gauge."""
-        metric = self._metrics.get(name)
-        if metric is not None:
-            metric.labels(engine_type=self.role, **labels).set(value)
+        gauge = self._gauges.get(name)
+        if gauge is not None:
+            gauge.labels(engine_type=self.role, **labels).set(value)
 
     def audit(self, event: str, *, warn: bool = False, **fields) -> None:
         """One line of what happened, with identities and numbers only."""
-        line = {"time": round(time.time(), 3), "role": self.role, "event": event}
-        for name, value in fields.items():
-            line[name] = value[:256] if isinstance(value, str) else value
-        text = json.dumps(line, default=str)
-        if warn:
-            logger.warning("cofferdam-guard: %s", text)
-        if self._audit is None:
-            return
+        level = logging.WARNING if warn else logging.INFO
         try:
-            with self._lock:
-                self._audit.write(text + "\n")
+            self._evidence.record(event, level, role=self.role, **fields)
         except OSError as fault:
-            logger.error("cofferdam-guard: the audit log cannot be written: %s", fault)
+            logging.getLogger("cofferdam_guard.sglang").error(
+                "cofferdam-guard: the audit log cannot be written: %s", fault
+            )

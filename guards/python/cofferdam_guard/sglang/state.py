@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from .. import core
 from . import pages as page
 from . import wire
 from .config import Config
@@ -27,9 +28,12 @@ class Reservation:
     nonce: int
     rid: str
     indices: torch.Tensor
+    pages: list[int]
     tokens: int
     metadata_index: int
     verified: bool = False
+    # The ledger's hold for prefill's writing; ended by proof only.
+    hold: int | None = None
 
 
 @dataclass
@@ -62,6 +66,10 @@ class Guard:
         self.table: page.TagTable | None = None
         self.staging: dict[int, torch.Tensor] = {}
         self.page_size = 1
+        # What both sides call the model; set when the scheduler is known.
+        self.model = ""
+        # Decode: which pages may not be given out again, whatever the engine's allocator thinks.
+        self.ledger: core.Ledger | None = None
         # Decode: the frame that the message under construction is to carry; pages held too long.
         self.frame: bytes | None = None
         self.held_pages = 0
@@ -71,7 +79,7 @@ class Guard:
         self.outstanding: dict[int, int] = {}
         # Answers that replace what the engine would say, by room.
         self.verdicts: dict[int, tuple[str, int, float]] = {}
-        # Rooms rejected at this door, and peers that have asked for rooms, for whoever comes second.
+        # Rooms rejected at this door, and peers that have asked for rooms: one of them is first.
         self.rejected: dict[int, tuple[wire.Rejection, float]] = {}
         self.asked: dict[int, tuple[Any, float]] = {}
         # Rejected rooms that were asked for all the same, to be forgotten.
@@ -92,6 +100,15 @@ class Guard:
             return req.origin_input_ids + req.output_ids
         return req.origin_input_ids
 
+    def lineage(self, req, tokens) -> bytes:
+        """Keyed digest of what this request may attend to: tokens, model, adapter, salt."""
+        return self.config.secret.lineage(
+            list(tokens),
+            self.model,
+            adapter=str(req.lora_id) if getattr(req, "lora_id", None) else None,
+            salt=str(req.extra_key) if getattr(req, "extra_key", None) else None,
+        )
+
     # -- verdicts -----------------------------------------------------------------------------
 
     def decide(self, room: int, message: str, status: int) -> None:
@@ -101,10 +118,7 @@ class Guard:
     def refuse(self, room: int, rid: str, reason: str, detail: str, **facts) -> str:
         """Counts and records a refusal; returns the message for the client."""
         message = f"cofferdam-guard: refused: {reason}: {detail}"
-        self.record.count("refused", reason=reason)
-        self.record.audit(
-            "refused", warn=True, room=room, rid=rid, reason=reason, detail=detail, **facts
-        )
+        self.record.refusal(reason, room=room, rid=rid, detail=detail, **facts)
         self.decide(room, message, 500)
         return message
 

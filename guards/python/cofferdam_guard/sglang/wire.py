@@ -1,9 +1,10 @@
 """What prefill and decode tell each other, beside what SGLang tells.
 
 * `Ticket`, decode -> prefill, one more frame behind SGLang's metadata message: what decode has
-  reserved (count of pages, count and digest of tokens), a nonce that decode has never used before,
-  and where the page tags go.
-* `Rejection`, in either direction: why a request will not be handed over, with the original status.
+  reserved (count of pages and tokens, the prompt's lineage), a nonce that decode has never used
+  before, and where the page tags go.
+* `Rejection`, in either direction: why a request will not be handed over, with the original
+  status.
 * the statement, prefill -> decode, in nine spare integers of SGLang's metadata row: how many pages
   and tokens prefill sent, under which nonce.
 
@@ -18,7 +19,7 @@ import struct
 from dataclasses import dataclass
 
 MAGIC = b"CFDG\x01"
-_TICKET = struct.Struct("<5sBQIIIIQI16s")
+_TICKET = struct.Struct("<5sBQIIIIQI32s")
 _REJECT = struct.Struct("<5sBHH")
 _MAC = 16
 _MAX_MESSAGE = 2048
@@ -36,17 +37,11 @@ class Malformed(Exception):
 
 def mac(key: bytes, *parts: bytes) -> bytes:
     """Keyed digest over parts, each preceded by its length."""
-    digest = hashlib.blake2b(key=hashlib.blake2b(key, digest_size=32).digest(), digest_size=_MAC)
+    digest = hashlib.blake2b(key=key, digest_size=_MAC)
     for part in parts:
         digest.update(len(part).to_bytes(8, "little"))
         digest.update(part)
     return digest.digest()
-
-
-def token_digest(key: bytes, room: int, tokens) -> bytes:
-    """Digest of a prompt's token ids (array of 64-bit integers) for this room."""
-    raw = tokens.tobytes() if hasattr(tokens, "tobytes") else struct.pack(f"<{len(tokens)}q", *tokens)
-    return mac(key, b"tokens", room.to_bytes(8, "little"), raw)
 
 
 def fresh_nonce() -> int:
@@ -66,7 +61,7 @@ class Ticket:
     page_size: int
     tag_base: int
     tag_stride: int
-    digest: bytes
+    lineage: bytes
 
     def encode(self, key: bytes) -> bytes:
         body = _TICKET.pack(
@@ -79,7 +74,7 @@ class Ticket:
             self.page_size,
             self.tag_base,
             self.tag_stride,
-            self.digest,
+            self.lineage,
         )
         return body + mac(key, b"ticket", self.room.to_bytes(8, "little"), body)
 
@@ -113,12 +108,15 @@ def decode(frame: bytes, room: int, key: bytes) -> "Ticket | Rejection":
     if label is None:
         raise Malformed(f"a guard's frame of unknown kind {kind}")
     if not hmac.compare_digest(given, mac(key, label, room.to_bytes(8, "little"), body)):
-        raise Malformed("a guard's frame with a wrong digest: do both sides have the same COFFERDAM_GUARD_KEY?")
+        raise Malformed(
+            "a guard's frame with a wrong digest: "
+            "do both sides have the same COFFERDAM_GUARD_SECRET?"
+        )
     if kind == KIND_TICKET:
         if len(body) != _TICKET.size:
             raise Malformed(f"a ticket of {len(body)} bytes, expected {_TICKET.size}")
-        _, _, nonce, pages, tokens, prefix, page_size, base, stride, digest = _TICKET.unpack(body)
-        return Ticket(room, nonce, pages, tokens, prefix, page_size, base, stride, digest)
+        _, _, nonce, pages, tokens, prefix, page_size, base, stride, lineage = _TICKET.unpack(body)
+        return Ticket(room, nonce, pages, tokens, prefix, page_size, base, stride, lineage)
     _, _, status, length = _REJECT.unpack_from(body)
     text = body[_REJECT.size :]
     if len(text) != length:

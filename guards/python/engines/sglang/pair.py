@@ -1,9 +1,9 @@
 """One prefill, one decode and SGLang's own router on loopback, with the guard or without.
 
 Needs, by environment: COFFERDAM_INTEROP (a folder with `venv-sglang-VERSION`, `venv-router`,
-`models`, and `libs` for libibverbs) and COFFERDAM_KERNEL_STANDIN (a folder with a module `sgl_kernel`
-that stands in for SGLang's CPU kernels). COFFERDAM_GUARD_SOURCE, if set, is put on PYTHONPATH: the
-guard from a checkout instead of an installed wheel.
+`models`, and `libs` for libibverbs) and COFFERDAM_KERNEL_STANDIN (a folder with a module
+`sgl_kernel` that stands in for SGLang's CPU kernels). COFFERDAM_GUARD_SOURCE, if set, is put on
+PYTHONPATH: the guard from a checkout instead of an installed wheel.
 """
 
 import http.client
@@ -15,14 +15,27 @@ import sys
 import time
 from pathlib import Path
 
-START_S = 600
+START_S = 1500
 
 
 class Pair:
     """A running pair. Use as a context manager: everything started is stopped, by its own id."""
 
-    def __init__(self, version, guard, *, prefill_pool, decode_pool, faults=False, model=None,
-                 port=31100, router=True, env=None, arguments=()):
+    def __init__(
+        self,
+        version,
+        guard,
+        *,
+        prefill_pool,
+        decode_pool,
+        faults=False,
+        model=None,
+        port=31100,
+        router=True,
+        env=None,
+        arguments=(),
+        attach=False,
+    ):
         self.version, self.guard, self.faults = version, guard, faults
         self.pools = {"prefill": prefill_pool, "decode": decode_pool}
         self.home = Path(os.environ["COFFERDAM_INTEROP"])
@@ -31,12 +44,16 @@ class Pair:
         self.with_router = router
         self.extra_env, self.arguments = dict(env or {}), list(arguments)
         self.logs = Path(os.environ.get("COFFERDAM_ENGINE_LOGS", "/tmp/cofferdam-engines"))
-        self.processes = {}
+        self.processes, self.attach = {}, attach
 
     # -- life ---------------------------------------------------------------------------------
 
     def __enter__(self):
         self.logs.mkdir(parents=True, exist_ok=True)
+        if self.attach:
+            ids = json.loads(self._state().read_text())
+            self.processes = {name: _Held(pid) for name, pid in ids.items()}
+            return self
         try:
             for role in ("prefill", "decode"):
                 self._start_engine(role)
@@ -44,12 +61,18 @@ class Pair:
                 self._wait(role, "/health")
             if self.with_router:
                 self._start_router()
+            self._state().write_text(json.dumps({n: p.pid for n, p in self.processes.items()}))
         except BaseException:
             self.__exit__(None, None, None)
             raise
         return self
 
+    def _state(self) -> Path:
+        return self.logs / f"{self.version}-{'guard' if self.guard else 'stock'}.json"
+
     def __exit__(self, *_):
+        if self.attach:
+            return
         for process in self.processes.values():
             try:
                 os.killpg(process.pid, signal.SIGTERM)
@@ -67,14 +90,37 @@ class Pair:
                 pass
 
     def _start_engine(self, role):
-        port, args = self.ports[role], [
-            "--model-path", self.model, "--device", "cpu", "--attention-backend", "torch_native",
-            "--sampling-backend", "pytorch", "--disable-cuda-graph", "--mem-fraction-static", "0.2",
-            "--host", "127.0.0.1", "--port", str(self.ports[role]), "--enable-metrics",
-            "--skip-server-warmup", "--max-running-requests", "16", "--sleep-on-idle",
-            "--max-total-tokens", str(self.pools[role]), "--disaggregation-mode", role,
-            "--disaggregation-transfer-backend", "mooncake",
-        ]
+        port, args = (
+            self.ports[role],
+            [
+                "--model-path",
+                self.model,
+                "--device",
+                "cpu",
+                "--attention-backend",
+                "torch_native",
+                "--sampling-backend",
+                "pytorch",
+                "--disable-cuda-graph",
+                "--mem-fraction-static",
+                "0.2",
+                "--host",
+                "127.0.0.1",
+                "--port",
+                str(self.ports[role]),
+                "--enable-metrics",
+                "--skip-server-warmup",
+                "--max-running-requests",
+                "16",
+                "--sleep-on-idle",
+                "--max-total-tokens",
+                str(self.pools[role]),
+                "--disaggregation-mode",
+                role,
+                "--disaggregation-transfer-backend",
+                "mooncake",
+            ],
+        )
         if role == "prefill":
             args += ["--disaggregation-bootstrap-port", str(self._bootstrap_port())]
         else:
@@ -82,7 +128,9 @@ class Pair:
             args += ["--disaggregation-decode-retraction-backup", backup]
         env = {**os.environ, **self._engine_env(role), **self.extra_env}
         python = self.home / f"venv-sglang-{self.version}" / "bin" / "python"
-        self._spawn(role, [str(python), "-m", "sglang.launch_server", *args, *self.arguments], env, port)
+        self._spawn(
+            role, [str(python), "-m", "sglang.launch_server", *args, *self.arguments], env, port
+        )
 
     def _engine_env(self, role):
         libs = self.home / "libs"
@@ -90,12 +138,19 @@ class Pair:
         if os.environ.get("COFFERDAM_GUARD_SOURCE"):
             path.append(os.environ["COFFERDAM_GUARD_SOURCE"])
         return {
-            "SGLANG_USE_CPU_ENGINE": "1", "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1",
-            "MC_FORCE_TCP": "1", "MC_TCP_BIND_ADDRESS": "127.0.0.1", "SGLANG_HOST_IP": "127.0.0.1",
-            "HOST_IP": "127.0.0.1", "HF_HUB_OFFLINE": "1", "TOKENIZERS_PARALLELISM": "false",
+            "SGLANG_USE_CPU_ENGINE": "1",
+            "CUDA_VISIBLE_DEVICES": "",
+            "OMP_NUM_THREADS": "1",
+            "MC_FORCE_TCP": "1",
+            "MC_TCP_BIND_ADDRESS": "127.0.0.1",
+            "SGLANG_HOST_IP": "127.0.0.1",
+            "HOST_IP": "127.0.0.1",
+            "HF_HUB_OFFLINE": "1",
+            "TOKENIZERS_PARALLELISM": "false",
             "LD_LIBRARY_PATH": f"{libs}/usr/lib/x86_64-linux-gnu:{libs}/lib/x86_64-linux-gnu",
             "PYTHONPATH": os.pathsep.join(path),
-            "SGLANG_PLUGINS": "cofferdam-guard" if self.guard else "none",
+            "SGLANG_PLUGINS": "cofferdam_guard" if self.guard else "none",
+            "COFFERDAM_GUARD_SECRET": "0123456789abcdef" * 4,
             "COFFERDAM_GUARD_FAULTS": "1" if self.faults else "0",
             "COFFERDAM_GUARD_AUDIT": str(self.logs / f"audit-{role}.jsonl"),
         }
@@ -107,11 +162,27 @@ class Pair:
         python = self.home / "venv-router" / "bin" / "python"
         host = "http://127.0.0.1:"
         command = [
-            str(python), "-m", "sglang_router.launch_router", "--pd-disaggregation",
-            "--prefill", host + str(self.ports["prefill"]), str(self._bootstrap_port()),
-            "--decode", host + str(self.ports["decode"]), "--host", "127.0.0.1",
-            "--port", str(self.ports["router"]), "--prometheus-port", str(self.ports["router"] + 90),
-            "--prometheus-host", "127.0.0.1", "--policy", "round_robin", "--log-level", "info",
+            str(python),
+            "-m",
+            "sglang_router.launch_router",
+            "--pd-disaggregation",
+            "--prefill",
+            host + str(self.ports["prefill"]),
+            str(self._bootstrap_port()),
+            "--decode",
+            host + str(self.ports["decode"]),
+            "--host",
+            "127.0.0.1",
+            "--port",
+            str(self.ports["router"]),
+            "--prometheus-port",
+            str(self.ports["router"] + 90),
+            "--prometheus-host",
+            "127.0.0.1",
+            "--policy",
+            "round_robin",
+            "--log-level",
+            "info",
         ]
         self._spawn("router", command, dict(os.environ), self.ports["router"])
         end = time.monotonic() + START_S
@@ -136,7 +207,9 @@ class Pair:
     def _alive(self, name):
         if self.processes[name].poll() is not None:
             tail = self.log(name).read_text(errors="replace").splitlines()[-25:]
-            raise SystemExit(f"{name} ended with {self.processes[name].returncode}:\n" + "\n".join(tail))
+            raise SystemExit(
+                f"{name} ended with {self.processes[name].returncode}:\n" + "\n".join(tail)
+            )
 
     def _wait(self, name, path):
         end = time.monotonic() + START_S
@@ -174,8 +247,11 @@ class Pair:
 
     def generate(self, ids, new=8, *, rid=None, timeout=60, name="router", **more):
         """Greedy answer to token ids: (status, output ids or error text, seconds)."""
-        body = {"input_ids": list(ids), "sampling_params":
-                {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}, **more}
+        body = {
+            "input_ids": list(ids),
+            "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True},
+            **more,
+        }
         if rid:
             body["rid"] = rid
         status, text, seconds = self.post("/generate", body, name, timeout)
@@ -192,24 +268,99 @@ class Pair:
         total = 0.0
         for line in text.splitlines():
             head = line.split(" ")[0]
-            if head == prefix or head.startswith(prefix + "{") or (("{" in prefix) and head.startswith(prefix)):
+            if (
+                head == prefix
+                or head.startswith(prefix + "{")
+                or (("{" in prefix) and head.startswith(prefix))
+            ):
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def refused(self, reason):
-        """How often decode and prefill have refused for this reason."""
+    def refused(self, reason=None):
+        """How often decode and prefill have refused, for this reason or for any."""
         total = 0.0
         for name in ("prefill", "decode"):
             _, text = self.get(name, "/metrics")
             for line in text.splitlines():
-                if line.startswith("cofferdam_guard_refused_total{") and f'reason="{reason}"' in line:
+                guarded = line.startswith(
+                    ("cofferdam_guard_refused_", "cofferdam_guard_held_blocks")
+                )
+                if guarded and (reason is None or f'reason="{reason}"' in line):
                     total += float(line.rsplit(" ", 1)[1])
         return total
+
+    # -- what is left ---------------------------------------------------------------------------
+
+    def _processes(self, name):
+        """Process ids of an engine's process group."""
+        group = self.processes[name].pid
+        for entry in Path("/proc").iterdir():
+            try:
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                if int(fields[2]) == group:
+                    yield int(entry.name), fields
+            except (OSError, ValueError, IndexError):
+                continue
+
+    def cpu_seconds(self):
+        """Processor time of all engine processes of this pair."""
+        ticks = sum(
+            int(f[11]) + int(f[12])
+            for role in ("prefill", "decode")
+            for _, f in self._processes(role)
+        )
+        return ticks / os.sysconf("SC_CLK_TCK")
+
+    def residue(self):
+        """Pages in use, memory and threads."""
+        used, processes = {}, {}
+        for role in ("prefill", "decode"):
+            load = json.loads(self.get(role, "/v1/loads")[1])["loads"][0]
+            used[role] = (
+                load["num_used_tokens"] + load["num_running_reqs"] + load["num_waiting_reqs"]
+            )
+            threads = rss = 0
+            for pid, fields in self._processes(role):
+                threads += int(fields[17])
+                rss += int(fields[21]) * os.sysconf("SC_PAGE_SIZE")
+            alive = self.processes[role].poll() is None
+            processes[role] = {"threads": threads, "rss_mb": rss >> 20, "alive": alive}
+        return {"used": used, "processes": processes}
+
+    def settle(self, seconds=60):
+        """`residue` once nothing is in use any more, or when the time is up. Prefill's cache of
+        finished prompts is emptied: what is left then is lost."""
+        end = time.monotonic() + seconds
+        while time.monotonic() < end:
+            self.post("/flush_cache", {}, name="prefill")
+            found = self.residue()
+            if not any(found["used"].values()):
+                break
+            time.sleep(1)
+        return found
+
+
+class _Held:
+    """A process that another run of these scripts has started."""
+
+    def __init__(self, pid):
+        self.pid = pid
+
+    def poll(self):
+        return None if Path(f"/proc/{self.pid}").exists() else 1
+
+
+def prompt(n, seed=0):
+    """Token ids that only this seed has."""
+    return [3000 + (i * 7919 + seed * 104729 + (seed * i) % 977) % 40000 for i in range(n)]
 
 
 def check(truth, what, facts=""):
     """Prints, and remembers whether all was so."""
-    print(f"{'ok  ' if truth else 'FAIL'} {what}{'  ' + str(facts) if facts != '' else ''}", flush=True)
+    print(
+        f"{'ok  ' if truth else 'FAIL'} {what}{'  ' + str(facts) if facts != '' else ''}",
+        flush=True,
+    )
     check.failed = getattr(check, "failed", 0) + (0 if truth else 1)
     return truth
 

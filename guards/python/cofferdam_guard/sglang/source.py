@@ -1,0 +1,178 @@
+"""Until when prefill keeps the pages that it sends.
+
+SGLang frees a failed request's pages at once, also while a transfer reads them: whoever gets
+them next is then sent to somebody else's decode. Here a failure is told to the scheduler when
+the last write that is queued or running has ended. A write that ended without saying whether it
+will still happen proves nothing, ever: its pages stay, prefill answers no question about it, its
+client is answered.
+"""
+
+import threading
+import time
+from http import HTTPStatus
+
+from .state import Guard, Handoff, here
+
+
+def counting_queue(base):
+    """A transfer queue that knows which chunks are not finished: a worker that comes back for the
+    next one has finished the last."""
+
+    class CountingQueue(base):
+        cofferdam = True
+
+        def put(self, item):
+            if item is not None:
+                guard = here()
+                with guard.lock:
+                    guard.outstanding[item.room] = guard.outstanding.get(item.room, 0) + 1
+            super().put(item)
+
+        def get(self):
+            guard = here()
+            done, guard.local.chunk = getattr(guard.local, "chunk", None), None
+            if done is not None:
+                with guard.lock:
+                    left = guard.outstanding.get(done.room, 1) - 1
+                    if left > 0:
+                        guard.outstanding[done.room] = left
+                    else:
+                        guard.outstanding.pop(done.room, None)
+            _ensure_staging(guard)
+            guard.local.chunk = super().get()
+            return guard.local.chunk
+
+    return CountingQueue
+
+
+def _ensure_staging(guard: Guard) -> None:
+    """Each worker has its own rows; they are registered before the first chunk needs them."""
+    from . import install
+
+    if threading.get_ident() not in guard.staging:
+        install.register_staging(guard)
+
+
+def source_busy(guard: Guard, room: int) -> bool:
+    """Whether a write may still read this room's pages."""
+    handoff = guard.handoffs.get(room)
+    return guard.outstanding.get(room, 0) > 0 or (handoff is not None and handoff.unsettled)
+
+
+def sender_poll(original, self):
+    """`poll` of the sender: a failure is told when no write reads the pages any more, for the
+    engine frees them when it hears of it."""
+    from sglang.srt.disaggregation.base import KVPoll
+
+    status = original(self)
+    guard = here()
+    if status == KVPoll.Failed and source_busy(guard, self.bootstrap_room):
+        if not getattr(self, "cofferdam_held", False):
+            self.cofferdam_held = True
+            guard.record.count("sources_held_total")
+        return KVPoll.Transferring
+    return status
+
+
+def process_pending_chunked_abort(original, self):
+    """`Scheduler.process_pending_chunked_abort` frees at once; it has to wait like the others."""
+    req = self._pending_chunked_abort_req
+    sender = getattr(req, "disagg_kv_sender", None)
+    if req is not None and self.chunked_req is req and sender is not None:
+        if source_busy(here(), req.bootstrap_room):
+            sender.abort()
+            return None
+    return original(self)
+
+
+def retire_aborted_prefill_result(original, self, req):
+    """`_retire_aborted_prefill_result` (0.5.23) frees at once; with writes under way the request
+    takes the way of one that failed in flight instead."""
+    sender = req.disagg_kv_sender
+    if sender is not None and source_busy(here(), req.bootstrap_room):
+        sender.abort()
+        return False
+    return original(self, req)
+
+
+def sender_clear(original, self):
+    """`clear` of the sender. 0.5.19 forgets here whom it owes the proof that writing has ended."""
+    guard = here()
+    manager, room = self.kv_mgr, self.bootstrap_room
+    owed = manager._deferred_ack_targets.get(room)
+    original(self)
+    if guard.version == "0.5.19" and owed is not None and guard.outstanding.get(room, 0) > 0:
+        manager._deferred_ack_targets.setdefault(room, owed)
+    with guard.lock:
+        guard.asked.pop(room, None)
+    handoff = guard.handoffs.get(room)
+    if handoff is not None and not handoff.unsettled:
+        guard.handoffs.pop(room, None)
+
+
+def send_abort_ack_0_5_19(original, self, decode_ip, decode_port, room):
+    """`_send_abort_ack`: nothing is proven about a write that ended without saying so."""
+    if _unproven(room):
+        return None
+    return original(self, decode_ip, decode_port, room)
+
+
+def send_abort_ack_0_5_23(original, self, room, target):
+    """The same, as later versions call it."""
+    if _unproven(room):
+        return None
+    return original(self, room, target)
+
+
+def _unproven(room: int) -> bool:
+    handoff = here().handoffs.get(room)
+    return handoff is not None and handoff.unsettled
+
+
+def tick(original, self, *args, **kwargs):
+    """`process_disagg_prefill_inflight_queue`, once a loop: answers what is held, sweeps."""
+    guard = here()
+    held = [h for h in list(guard.handoffs.values()) if h.unsettled]
+    if held:
+        _answer_unsettled(guard, self, held)
+    for room in guard.sweep():
+        _forget_orphan(self.disagg_prefill_bootstrap_queue.kv_manager, room)
+    while guard.orphans and time.monotonic() - guard.orphans[0][1] > 2.0:
+        room = guard.orphans.popleft()[0]
+        if room not in guard.handoffs:
+            _forget_orphan(self.disagg_prefill_bootstrap_queue.kv_manager, room)
+    return original(self, *args, **kwargs)
+
+
+def _answer_unsettled(guard: Guard, scheduler, held: list[Handoff]) -> None:
+    """The client is answered; the pages stay. Too many of them and the worker stops."""
+    from sglang.srt.disaggregation import utils
+
+    count = sum(h.ticket.pages for h in held)
+    guard.record.gauge("quarantined_pages", count)
+    guard.record.gauge("quarantined_handoffs", len(held))
+    for handoff in held:
+        req = handoff.req
+        if handoff.answered or req.finished_output:
+            continue
+        handoff.answered = True
+        message = (
+            "cofferdam-guard: refused: unsettled: a write ended without saying whether it will"
+        )
+        utils.prepare_abort(req, message, status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
+        scheduler.output_streamer.stream_output([req], req.return_logprob)
+    limit = guard.config.quarantine_limit * guard.kv.pages
+    if count > limit:
+        raise RuntimeError(
+            f"cofferdam-guard: {count} pages of {guard.kv.pages} are held for writes that never "
+            f"proved their end, more than {limit:.0f}: this worker stops "
+            "(COFFERDAM_GUARD_QUARANTINE_LIMIT)"
+        )
+
+
+def _forget_orphan(manager, room: int) -> None:
+    """A room for which decode asked and no request ever came, or one that was rejected before. Not
+    sooner than seconds after it asked: the thread that hears from decode may still be at it."""
+    manager.transfer_infos.pop(room, None)
+    manager.request_status.pop(room, None)
+    manager.req_to_decode_prefix_len.pop(room, None)

@@ -1,0 +1,86 @@
+"""Everything that is shown on real engines, for one version, with one pair guarded and one not.
+
+python run_all.py 0.5.19 [--requests 1000] [--only limits,faults,traffic,overhead]
+python run_all.py 0.5.19 --hold      starts both pairs and keeps them until it is interrupted
+python run_all.py 0.5.19 --attach    uses pairs that are held
+"""
+
+import argparse
+import threading
+import traceback
+
+import limits
+import overhead
+import traffic
+import transfer_faults
+from pair import Pair, check, finish
+
+
+def main():
+    arguments = argparse.ArgumentParser()
+    arguments.add_argument("version")
+    arguments.add_argument("--requests", type=int, default=1000)
+    arguments.add_argument("--only", default="limits,faults,traffic,overhead")
+    arguments.add_argument("--hold", action="store_true")
+    arguments.add_argument("--attach", action="store_true")
+    arguments.add_argument("--no-stock", action="store_true")
+    arguments.add_argument("--guard-port", type=int, default=31100)
+    a = arguments.parse_args()
+    only = a.only.split(",")
+    pools = {"prefill_pool": 2000, "decode_pool": 8000}
+    guarded = Pair(
+        a.version, True, faults="faults" in only, port=a.guard_port, attach=a.attach, **pools
+    )
+    stock = Pair(a.version, False, port=a.guard_port + 1000, attach=a.attach, **pools)
+    if a.no_stock or only == ["faults"]:
+        stock = None
+    with _both(guarded, stock):
+        if a.hold:
+            print("held", flush=True)
+            threading.Event().wait()
+        parts = {
+            "limits": lambda: limits.run(guarded, stock),
+            "overhead": lambda: overhead.run(guarded, stock),
+            "traffic": lambda: traffic.run(guarded, stock, a.requests),
+            "faults": lambda: transfer_faults.run(guarded),
+        }
+        for name in only:
+            print(f"-- {name}, SGLang {a.version}", flush=True)
+            try:
+                parts[name]()
+            except Exception:
+                check(False, f"{name} came to its end", traceback.format_exc())
+    finish()
+
+
+class _both:
+    """Two pairs, started side by side."""
+
+    def __init__(self, *pairs):
+        self.pairs = [pair for pair in pairs if pair is not None]
+
+    def __enter__(self):
+        faults = []
+
+        def start(pair):
+            try:
+                pair.__enter__()
+            except BaseException as fault:
+                faults.append(fault)
+
+        threads = [threading.Thread(target=start, args=(pair,)) for pair in self.pairs]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        if faults:
+            self.__exit__()
+            raise faults[0]
+
+    def __exit__(self, *_):
+        for pair in self.pairs:
+            pair.__exit__()
+
+
+if __name__ == "__main__":
+    main()

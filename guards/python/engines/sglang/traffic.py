@@ -1,0 +1,122 @@
+"""Ordinary traffic: mixed lengths, concurrency 8, clients that leave, a few over-long prompts.
+
+Answers must be those of the same engine without the guard (greedy), with no false alarm, and
+nothing may be left behind: pages, memory, threads.
+"""
+
+import http.client
+import json
+import random
+import threading
+import time
+
+from pair import check, prompt
+
+LEAVES_EVERY = 12
+OVERLONG_EVERY = 50
+
+
+def plan(count, seed=5):
+    """(number, prompt tokens, new tokens, what): the same list for every run."""
+    dice = random.Random(seed)
+    for i in range(count):
+        length = dice.choice((1, 3, 17, 64, 200, dice.randint(1, 700), dice.randint(1, 1993)))
+        what = (
+            "leaves"
+            if i % LEAVES_EVERY == 7
+            else "overlong"
+            if i % OVERLONG_EVERY == 11
+            else "asks"
+        )
+        yield i, 2100 if what == "overlong" else length, dice.randint(1, 24), what
+
+
+def drive(pair, count, concurrency=8):
+    """Sends the plan; gives number -> (status, answer)."""
+    todo, answers, lock = list(plan(count)), {}, threading.Lock()
+
+    def worker():
+        while True:
+            with lock:
+                if not todo:
+                    return
+                i, length, new, what = todo.pop(0)
+            if what == "leaves":
+                _leave_early(pair, length, i)
+                continue
+            status, text, _ = pair.generate(prompt(length, i), new, timeout=120)
+            with lock:
+                answers[i] = (what, status, text)
+
+    threads = [threading.Thread(target=worker) for _ in range(concurrency)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return answers
+
+
+def _leave_early(pair, length, i):
+    """A client that asks for a long answer and goes: at once, soon, or after the first tokens."""
+    connection = http.client.HTTPConnection("127.0.0.1", pair.ports["router"], timeout=60)
+    body = {
+        "input_ids": prompt(length, i),
+        "stream": True,
+        "sampling_params": {"max_new_tokens": 400, "temperature": 0, "ignore_eos": True},
+    }
+    try:
+        connection.request(
+            "POST", "/generate", json.dumps(body), {"Content-Type": "application/json"}
+        )
+        if i % 3 == 1:
+            time.sleep(0.05)
+        elif i % 3 == 2:
+            connection.getresponse().read(64)
+    except OSError:
+        pass
+    finally:
+        connection.close()
+
+
+def run(pair, stock, count):
+    warm = drive(pair, 60)
+    del warm
+    before, began = pair.residue(), time.monotonic()
+    answers = drive(pair, count)
+    seconds = time.monotonic() - began
+    asked = {i: a for i, a in answers.items() if a[0] == "asks"}
+    check(
+        all(a[1] == 200 for a in asked.values()) and len(asked) > count * 0.8,
+        f"{len(asked)} requests answered",
+        f"{seconds:.0f} s",
+    )
+    if stock is not None:
+        reference = drive(stock, count)
+        wrong = {i: (a, reference[i]) for i, a in asked.items() if a != reference[i]}
+        check(not wrong, f"{len(asked)} answers equal stock's", list(wrong.items())[:2])
+    rejected = [a for a in answers.values() if a[0] == "overlong"]
+    check(
+        all(a[1] == 400 and "exceeds the maximum" in str(a[2]) for a in rejected),
+        f"{len(rejected)} over-long prompts: 400",
+    )
+    check(
+        pair.refused() == 0,
+        "no false alarm",
+        f"{count} requests, {seconds:.0f} s, with clients that leave",
+    )
+    after = pair.settle()
+    check(after["used"] == {"prefill": 0, "decode": 0}, "no page is left in use", after["used"])
+    check(
+        pair.metric("decode", "cofferdam_guard_quarantined_pages") == 0, "nothing is in quarantine"
+    )
+    for role in ("prefill", "decode"):
+        b, a = before["processes"][role], after["processes"][role]
+        check(
+            a["threads"] <= b["threads"] + 1,
+            f"{role}: threads",
+            f"{b['threads']} -> {a['threads']}",
+        )
+        check(
+            a["rss_mb"] <= b["rss_mb"] + 64, f"{role}: memory", f"{b['rss_mb']} -> {a['rss_mb']} MB"
+        )
+        check(a["alive"], f"{role}: is alive")

@@ -1,0 +1,230 @@
+"""Until when pages are kept, and what a step may attend to, on stand-ins of the engine."""
+
+import sys
+import types
+import unittest
+
+try:
+    import torch
+except ImportError:  # torch comes with the engine, not with the package
+    torch = None
+
+
+class KVPoll:
+    Failed, Bootstrapping, WaitingForInput, Transferring, Success = range(5)
+
+
+class FinishAbort:
+    def __init__(self, message, status_code=None, err_type=None):
+        self.message, self.status_code = message, status_code
+
+
+class Queue:
+    """SGLang's transfer queue, without waiting."""
+
+    def __init__(self):
+        self.items = []
+
+    def put(self, item):
+        self.items.append(item)
+
+    def get(self):
+        return self.items.pop(0) if self.items else None
+
+
+def stand_in():
+    base = types.ModuleType("sglang.srt.disaggregation.base")
+    base.KVPoll = KVPoll
+    utils = types.ModuleType("sglang.srt.disaggregation.utils")
+    utils._is_fake_transfer = lambda req: False
+    batch = types.ModuleType("sglang.srt.managers.schedule_batch")
+    batch.FINISH_ABORT = FinishAbort
+    return {module.__name__: module for module in (base, utils, batch)}
+
+
+@unittest.skipUnless(torch, "torch is not installed")
+class Lifetime(unittest.TestCase):
+    def setUp(self):
+        from cofferdam_guard import core
+        from cofferdam_guard.sglang import (
+            config,
+            decode,
+            pages,
+            prefill,
+            record,
+            source,
+            state,
+            wire,
+        )
+
+        self.decode, self.prefill, self.source = decode, prefill, source
+        self.pages, self.wire = pages, wire
+        self.modules = stand_in()
+        sys.modules.update(self.modules)
+        secret = core.Secret(b"s" * 32)
+        chosen = config.Config(secret, b"k" * 64, "", 0.5, True, True, False, False, "")
+        self.guard = state.Guard(chosen, "0.5.19", "decode", record.Record("decode", "", False))
+        self.guard.table = pages.TagTable(10, "cpu")
+        self.guard.ledger = core.Ledger(10, 1)
+        self.guard.kv = types.SimpleNamespace(pages=10, device="cpu")
+        self.guard.staging = {__import__("threading").get_ident(): None}
+        state.put(self.guard)
+        self.state = state
+
+    def tearDown(self):
+        for name in self.modules:
+            sys.modules.pop(name, None)
+
+    # -- prefill ------------------------------------------------------------------------------
+
+    def chunk(self, room):
+        return types.SimpleNamespace(room=room)
+
+    def test_a_failure_is_told_when_no_write_reads_the_pages_any_more(self):
+        queue = self.source.counting_queue(Queue)()
+        sender = types.SimpleNamespace(bootstrap_room=7)
+        failed = lambda sender: KVPoll.Failed
+        queue.put(self.chunk(7))
+        queue.put(self.chunk(7))
+        for _ in range(2):  # waiting, then under way
+            self.assertEqual(self.source.sender_poll(failed, sender), KVPoll.Transferring)
+            queue.get()
+        self.assertEqual(self.source.sender_poll(failed, sender), KVPoll.Transferring)
+        queue.get()  # the worker comes back: the last one has ended
+        self.assertEqual(self.source.sender_poll(failed, sender), KVPoll.Failed)
+        self.assertEqual(self.guard.outstanding, {})
+
+    def test_another_rooms_writes_hold_nothing_up(self):
+        queue = self.source.counting_queue(Queue)()
+        queue.put(self.chunk(8))
+        sender = types.SimpleNamespace(bootstrap_room=7)
+        self.assertEqual(self.source.sender_poll(lambda s: KVPoll.Failed, sender), KVPoll.Failed)
+
+    def test_a_write_that_ended_without_saying_so_is_never_proven(self):
+        ticket = types.SimpleNamespace(pages=3)
+        handoff = self.state.Handoff(7, ticket, types.SimpleNamespace(rid="r"), None)
+        self.guard.handoffs[7] = handoff
+        self.guard.local.chunk = self.chunk(7)
+        self.assertEqual(self.prefill.transfer_data(lambda *a: -1, object(), "s", [(1, 2, 3)]), -1)
+        acks = []
+        self.source.send_abort_ack_0_5_19(lambda *a: acks.append(a), object(), "ip", 1, 7)
+        self.assertEqual(acks, [])
+        self.source.send_abort_ack_0_5_19(lambda *a: acks.append(a), object(), "ip", 1, 8)
+        self.assertEqual(len(acks), 1)
+        sender = types.SimpleNamespace(bootstrap_room=7)
+        self.assertEqual(
+            self.source.sender_poll(lambda s: KVPoll.Failed, sender), KVPoll.Transferring
+        )
+
+    # -- decode -------------------------------------------------------------------------------
+
+    def receiver(self, room, pages):
+        import numpy as np
+
+        manager = types.SimpleNamespace(
+            record_failure=lambda room, why: failures.append(why), update_status=lambda *a: None
+        )
+        failures = []
+        req = types.SimpleNamespace(
+            rid=f"r{room}", origin_input_ids=list(range(len(pages))), bootstrap_room=room
+        )
+        receiver = types.SimpleNamespace(
+            bootstrap_room=room,
+            cofferdam_req=req,
+            kv_mgr=manager,
+            failures=failures,
+            conclude_state=None,
+        )
+        receiver.frame = self.decode._reserve(
+            self.guard, receiver, np.array(pages, dtype=np.int32), 0, 0
+        )
+        return receiver
+
+    def test_pages_that_somebody_may_still_write_get_no_new_reader(self):
+        first = self.receiver(1, [2, 3, 4])
+        self.assertIsNotNone(first.frame)
+        second = self.receiver(2, [4, 5])
+        self.assertIsNone(second.frame)
+        self.assertEqual(second.conclude_state, KVPoll.Failed)
+        self.assertIn("held", second.failures[0])
+        self.decode._proven(self.guard, first.cofferdam)
+        self.assertIsNotNone(self.receiver(3, [4, 5]).frame)
+
+    def test_a_reservation_begins_without_tags(self):
+        self.guard.table.rows[3] = 99
+        self.receiver(1, [2, 3])
+        self.assertEqual(self.guard.table.rows[3].tolist(), [0] * 8)
+
+    def test_only_a_proof_ends_the_hold(self):
+        receiver = self.receiver(1, [2, 3])
+        decode_req = types.SimpleNamespace(
+            req=receiver.cofferdam_req,
+            kv_receiver=types.SimpleNamespace(_send_abort_notification=lambda: asked.append(1)),
+        )
+        asked = []
+        queue = types.SimpleNamespace(_deferred_releases=[(decode_req, 0.0, float("inf"), 0, 1)])
+        self.decode.resolve_deferred_releases(lambda q: None, queue)
+        decode_req.cofferdam_since -= 100
+        decode_req.cofferdam_asked -= 100
+        self.decode.resolve_deferred_releases(lambda q: None, queue)
+        self.assertEqual(asked, [1])
+        self.assertEqual(self.guard.held_pages, 2)
+        self.assertIsNone(self.receiver(2, [3]).frame)
+
+    def test_too_many_unproven_pages_stop_the_worker(self):
+        receiver = self.receiver(1, [1, 2, 3, 4, 5, 6])
+        decode_req = types.SimpleNamespace(
+            req=receiver.cofferdam_req, cofferdam_since=-100.0, cofferdam_asked=float("inf")
+        )
+        queue = types.SimpleNamespace(_deferred_releases=[(decode_req, 0.0, float("inf"), 0, 1)])
+        with self.assertRaisesRegex(RuntimeError, "6 pages of 10 .* this worker stops"):
+            self.decode.resolve_deferred_releases(lambda q: None, queue)
+
+    def batch(self, *reservations):
+        reqs = [
+            types.SimpleNamespace(
+                cofferdam=r.cofferdam,
+                rid=r.cofferdam.rid,
+                bootstrap_room=r.bootstrap_room,
+                output_ids=[5, 6],
+                finished=lambda: False,
+                to_finish=None,
+                finished_len=None,
+            )
+            for r in reservations
+        ]
+        table = torch.zeros((4, 4), dtype=torch.int32)
+        for i, r in enumerate(reservations):
+            table[i, : len(r.cofferdam.pages)] = r.cofferdam.indices
+            self.guard.table.stamp(r.cofferdam.indices, torch.tensor(r.cofferdam.nonce))
+        lengths = torch.tensor([len(r.cofferdam.pages) for r in reservations])
+        scheduler = types.SimpleNamespace(
+            req_to_token_pool=types.SimpleNamespace(req_to_token=table)
+        )
+        batch = types.SimpleNamespace(
+            reqs=reqs,
+            seq_lens=lengths,
+            seq_lens_cpu=lengths,
+            req_pool_indices=torch.arange(len(reqs)),
+        )
+        return scheduler, batch
+
+    def test_a_late_write_ends_its_reader_at_the_next_step_and_nobody_else(self):
+        scheduler, batch = self.batch(self.receiver(1, [2, 3, 4]), self.receiver(2, [5, 6]))
+        self.decode._check_step(self.guard, scheduler, batch)
+        self.assertEqual([req.to_finish for req in batch.reqs], [None, None])
+        self.guard.table.rows[6, self.pages.NONCE] = 12345
+        self.decode._check_step(self.guard, scheduler, batch)
+        self.assertIsNone(batch.reqs[0].to_finish)
+        self.assertIn("step", batch.reqs[1].to_finish.message)
+        self.assertEqual(batch.reqs[1].finished_len, 2)
+
+    def test_what_lies_behind_a_sequence_is_not_looked_at(self):
+        scheduler, batch = self.batch(self.receiver(1, [2, 3, 4]), self.receiver(2, [5]))
+        scheduler.req_to_token_pool.req_to_token[1, 1:] = 9
+        self.decode._check_step(self.guard, scheduler, batch)
+        self.assertIsNone(batch.reqs[1].to_finish)
+
+
+if __name__ == "__main__":
+    unittest.main()
