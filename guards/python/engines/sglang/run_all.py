@@ -8,6 +8,7 @@ python run_all.py 0.5.19 --attach    uses pairs that are held
 import argparse
 import threading
 import traceback
+from pathlib import Path
 
 import limits
 import overhead
@@ -25,6 +26,14 @@ def main():
     arguments.add_argument("--attach", action="store_true")
     arguments.add_argument("--no-stock", action="store_true")
     arguments.add_argument("--guard-port", type=int, default=31100)
+    arguments.add_argument(
+        "--only-stock", action="store_true", help="traffic to the pair without guard"
+    )
+    arguments.add_argument(
+        "--kept",
+        type=Path,
+        help="answers to traffic: written if it is not there, else compared with",
+    )
     a = arguments.parse_args()
     only = a.only.split(",")
     pools = {"prefill_pool": 2000, "decode_pool": 8000}
@@ -34,6 +43,8 @@ def main():
     stock = Pair(a.version, False, port=a.guard_port + 1000, attach=a.attach, **pools)
     if a.no_stock or only == ["faults"]:
         stock = None
+    if a.only_stock:
+        guarded = None
     with _both(guarded, stock):
         if a.hold:
             print("held", flush=True)
@@ -41,7 +52,9 @@ def main():
         parts = {
             "limits": lambda: limits.run(guarded, stock),
             "overhead": lambda: overhead.run(guarded, stock),
-            "traffic": lambda: traffic.run(guarded, stock, a.requests),
+            "traffic": lambda: traffic.run(
+                guarded or stock, stock if guarded else None, a.requests, a.kept
+            ),
             "faults": lambda: transfer_faults.run(guarded),
         }
         for name in only:

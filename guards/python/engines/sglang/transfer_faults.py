@@ -17,19 +17,26 @@ KINDS = {
 }
 
 
+# A router tries a refused request five times; on a loaded machine that takes its time.
+SLOW_S = 240
+
+
 def rid(kind):
     return f"cofferdam-fault:{kind}:{uuid.uuid4().hex}"
 
 
 def run(pair):
-    known = {seed: pair.generate(prompt(260 + seed, seed), 24)[1] for seed in range(20, 24)}
+    known = {
+        seed: pair.generate(prompt(260 + seed, seed), 24, timeout=SLOW_S)[1]
+        for seed in range(20, 24)
+    }
     check(
         all(isinstance(ids, list) and len(ids) == 24 for ids in known.values()),
         "neighbours answer alone",
     )
     for kind, reasons in KINDS.items():
         _one(pair, kind, reasons, known)
-    _late(pair, known)
+    _late(pair)
 
 
 def _one(pair, kind, reasons, known):
@@ -37,12 +44,12 @@ def _one(pair, kind, reasons, known):
     found = {}
 
     def neighbour(seed):
-        found[seed] = pair.generate(prompt(260 + seed, seed), 24)
+        found[seed] = pair.generate(prompt(260 + seed, seed), 24, timeout=SLOW_S)
 
     threads = [threading.Thread(target=neighbour, args=(seed,)) for seed in known]
     for thread in threads[:2]:
         thread.start()
-    status, text, seconds = pair.generate(prompt(300, 77), 8, rid=rid(kind))
+    status, text, seconds = pair.generate(prompt(300, 77), 8, rid=rid(kind), timeout=SLOW_S)
     for thread in threads[2:]:
         thread.start()
     for thread in threads:
@@ -54,7 +61,7 @@ def _one(pair, kind, reasons, known):
     )
     right = all(found[seed][:2] == (200, ids) for seed, ids in known.items())
     check(right, f"{kind}: four neighbours' answers are right", "" if right else found)
-    status, ids, _ = pair.generate(prompt(300, 77), 8)
+    status, ids, _ = pair.generate(prompt(300, 77), 8, timeout=SLOW_S)
     check(
         status == 200 and len(ids) == 8,
         f"{kind}: the same prompt without the fault is answered",
@@ -62,34 +69,44 @@ def _one(pair, kind, reasons, known):
     )
 
 
-def _late(pair, known):
-    """A finished transfer writes its page again and again, while others own it."""
-    alone = {seed: pair.generate(prompt(1800, seed), 200, timeout=120)[1] for seed in (31, 32, 33)}
-    status, ids, _ = pair.generate(prompt(300, 78), 4, rid=rid("late"))
+def _late(pair):
+    """A finished transfer writes a page and its old tag again and again, while others own it. A
+    router that tries again after a refusal gives the client the right answer all the same."""
+    seeds = (31, 32, 33, 34)
+    # Before and after, so many pages are asked for that the allocator comes round to all of them.
+    alone = _together(pair, seeds)
+    check(all(a[0] == 200 for a in alone.values()), "late: readers alone are answered")
+    status, ids, _ = pair.generate(prompt(1900, 78), 4, rid=rid("late"), timeout=SLOW_S)
     check(status == 200, "late: the request itself is answered", ids)
-    before, found, lock = pair.refused(), [], threading.Lock()
-
-    def other(seed):
-        answer = pair.generate(prompt(1800, seed), 200, timeout=120)
-        with lock:
-            found.append((seed, answer[0], answer[1]))
-
-    for _ in range(5):
-        threads = [threading.Thread(target=other, args=(seed,)) for seed in alone]
-        for thread in threads:
-            thread.start()
-        for thread in threads:
-            thread.join()
-        if pair.refused("step") and pair.refused("foreign"):
-            break
-    refused = [text for _, status, text in found if status != 200]
-    wrong = [seed for seed, status, ids in found if status == 200 and ids != alone[seed]]
+    before, given, refused = pair.refused(), 0, []
+    for _ in range(4):
+        for seed, (status, said) in _together(pair, seeds).items():
+            if status == 200:
+                given += 1
+                check.wrong = getattr(check, "wrong", 0) + (said != alone[seed][1])
+            else:
+                refused.append(said)
+    check(pair.refused() > before, "late: readers of the page are refused")
     check(
-        pair.refused() > before and refused,
-        "late: readers of the reused page are refused",
-        f"{len(refused)} of {len(found)}; {str(refused[:1])[:150]}",
+        all("cofferdam-guard: refused" in text for text in refused),
+        "late: and told why",
+        refused[:1],
     )
-    check(all("cofferdam-guard: refused" in str(text) for text in refused), "late: and told why")
-    check(not wrong, "late: every answer that was given is right", wrong)
+    check(given and not check.wrong, f"late: {given} answers that were given are right")
     reasons = {r: pair.refused(r) for r in ("step", "foreign", "altered", "torn")}
-    print("     late: reasons", reasons, flush=True)
+    print("     refused so far by reason:", reasons, flush=True)
+
+
+def _together(pair, seeds):
+    """(status, answer) of long prompts sent at once."""
+    found = {}
+
+    def one(seed):
+        found[seed] = pair.generate(prompt(1800, seed), 16, timeout=SLOW_S)[:2]
+
+    threads = [threading.Thread(target=one, args=(seed,)) for seed in seeds]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
