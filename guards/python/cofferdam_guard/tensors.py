@@ -55,9 +55,7 @@ class TagTable:
         to = np.asarray(list(tags), dtype=np.int64)
         to[to == 0] = -1
         if is_torch(self.tags):
-            torch, device = _torch(), self.tags.device
-            at = torch.from_numpy(at).to(device, non_blocking=True)
-            to = torch.from_numpy(to).to(device, non_blocking=True)
+            at, to = _to_device(at, self.tags.device), _to_device(to, self.tags.device)
         self.tags[at] = to
 
     def stale(self, block_table: Any, expected: Any, used: Any) -> Any:
@@ -143,13 +141,12 @@ class BlockSums:
 
     def in_tensors(self, blocks: Sequence[int]) -> Any:
         """The same by tensor operations, on whatever device the layers are."""
+        at = np.asarray(list(blocks), dtype=np.int64)
         if is_torch(self.coefficients):
-            torch = _torch()
-            at = torch.as_tensor(list(blocks), dtype=torch.int64, device=self.coefficients.device)
-            total = torch.zeros(len(blocks), dtype=torch.int64, device=self.coefficients.device)
+            at = _to_device(at, self.coefficients.device)
+            total = _torch().zeros_like(at)
         else:
-            at = np.asarray(list(blocks), dtype=np.int64)
-            total = np.zeros(len(at), dtype=np.int64)
+            total = np.zeros_like(at)
         for number, layer in enumerate(self.layers):
             size = _block_bytes(layer)
             step = max(1, _PIECE_BYTES // (2 * size + 1))
@@ -164,6 +161,15 @@ def as_numbers(sums: Any) -> list[int]:
     """Unsigned 64-bit numbers of checksums. Waits for the device: call it where the step's output
     is read anyway."""
     return [int(value) & 0xFFFFFFFFFFFFFFFF for value in sums.tolist()]
+
+
+def _to_device(numbers: np.ndarray, device: Any) -> Any:
+    """From pinned memory where the device has streams: a copy from pageable memory would wait for
+    everything that the device has been given before."""
+    tensor = _torch().from_numpy(numbers)
+    if device.type != "cpu":
+        tensor = tensor.pin_memory()
+    return tensor.to(device, non_blocking=True)
 
 
 def _block_bytes(layer: Any) -> int:

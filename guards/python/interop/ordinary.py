@@ -1,10 +1,11 @@
 """Ordinary traffic: many requests of mixed lengths, eight at a time, some of them given up half-way.
 
-    python ordinary.py --pair guarded --requests 1000 --save guarded.json
+    python ordinary.py --pair guarded --requests 1000 --save guarded.json --alone
     python ordinary.py --pair stock --requests 1000 --save stock.json --against guarded.json
 
-Asserts that no answer differs from the other pair's (greedy), that the guard refused nothing and
-verified what was answered, and that afterwards no block is in use and no thread was left behind."""
+Asserts that no answer (greedy) differs from the other pair's, or from what the decode instance answers
+by itself (--alone: no handoff, no guard), that the guard refused nothing and verified what was
+answered, and that afterwards no block is in use and no thread was left behind."""
 
 from __future__ import annotations
 
@@ -57,6 +58,11 @@ def one(pair: Pair, kind: str, number: int) -> tuple[int, str | None]:
     return number, answer if status == 200 else f"HTTP {status}: {answer}"
 
 
+def alone(pair: Pair, number: int) -> str:
+    tokens = random.Random(-number).randrange(1, 20)
+    return pair.d.complete(prompt_of(number), f"alone{number}", tokens)[1]["choices"][0]["text"]
+
+
 def usage(kind: str) -> dict[str, tuple[int, int]]:
     """(threads, resident MiB) of every process of the pair."""
     found = {}
@@ -94,6 +100,7 @@ def main() -> None:
     parser.add_argument("--first", type=int, default=0)
     parser.add_argument("--save", required=True)
     parser.add_argument("--against")
+    parser.add_argument("--alone", action="store_true")
     args = parser.parse_args()
     pair, verdict = Pair(*PORTS[args.pair]), Verdict()
     numbers = range(args.first, args.first + args.requests)
@@ -124,6 +131,10 @@ def main() -> None:
         verdict.row("alarms", alarms, not alarms)
         verified = moved.get("verified_total", 0)
         verdict.row("verified", moved, verified >= len(answered))
+    if args.alone:
+        pair.d.forget()
+        differ = [n for n, text in answers.items() if text not in (None, alone(pair, n))]
+        verdict.row("answers that differ from those without a handoff", differ[:5], not differ)
     if args.against:
         other = json.loads(Path(args.against).read_text())
         both = [n for n in answers if answers[n] is not None and other.get(str(n)) is not None]

@@ -1,6 +1,7 @@
 """A vLLM prefill/decode pair on this machine's CPU, stock or guarded, for the scripts beside it.
 
     python vllm_pair.py start guarded --model DIR [--policy recompute] [--faulty] [--blocks 300]
+    python vllm_pair.py start guarded --only decode ...    # another one for the same prefill
     python vllm_pair.py stop
 
 Run it with the Python of an environment that has vLLM, NIXL and this package. Ports 8100 (prefill)
@@ -49,7 +50,7 @@ def start(kind: str, part: str, args: argparse.Namespace) -> subprocess.Popen:
     faulty = args.faulty and part == "decode"
     command = [sys.executable, "-m", "vllm.entrypoints.openai.api_server", "--model", args.model]
     command += ["--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port)]
-    command += ["--dtype", "bfloat16", "--block-size", "32", "--enforce-eager"]
+    command += ["--dtype", args.dtype, "--block-size", "32", "--enforce-eager"]
     command += ["--max-model-len", str(args.max_len), "--num-gpu-blocks-override", str(args.blocks)]
     command += ["--kv-transfer-config", transfer_config(kind, args.policy, faulty, args.lease)]
     env = os.environ | {
@@ -97,8 +98,10 @@ def main() -> None:
     parser.add_argument("what", choices=["start", "stop"])
     parser.add_argument("kind", nargs="?", choices=list(PORTS), default="guarded")
     parser.add_argument("--model")
+    parser.add_argument("--dtype", default="bfloat16")
     parser.add_argument("--policy", default="fail", choices=["fail", "recompute"])
     parser.add_argument("--faulty", action="store_true")
+    parser.add_argument("--only", choices=["prefill", "decode"])
     parser.add_argument("--blocks", type=int, default=300)
     parser.add_argument("--max-len", type=int, default=4096)
     parser.add_argument("--lease", type=int, default=30)
@@ -107,9 +110,11 @@ def main() -> None:
     RUN.mkdir(exist_ok=True)
     if args.what == "stop":
         return stop()
-    parts = {part: start(args.kind, part, args) for part in ("prefill", "decode")}
+    wanted = [args.only] if args.only else ["prefill", "decode"]
+    parts = {part: start(args.kind, part, args) for part in wanted}
     end = time.monotonic() + args.wait
-    for part, port in zip(parts, PORTS[args.kind], strict=True):
+    for part in parts:
+        port = PORTS[args.kind][("prefill", "decode").index(part)]
         while not is_up(port):
             if parts[part].poll() is not None or time.monotonic() > end:
                 sys.exit(f"{args.kind} {part} did not come up: see {RUN}/{args.kind}-{part}.log")

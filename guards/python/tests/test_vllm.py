@@ -48,6 +48,7 @@ def request(name, prompt=PROMPT, salt=None, params=None):
         mm_features=[],
         cache_salt=salt,
         kv_transfer_params=params,
+        abort_immediately=False,
     )
 
 
@@ -182,6 +183,26 @@ class PairTest(unittest.TestCase):
         bare = {name: value for name, value in params.items() if name != FIELD}
         self.assert_refused(self.d.fetch("d2", bare, self.p), "refused_unguarded_total")
         self.assertIsNone(bare["remote_block_ids"], "the stock connector must not act on it")
+
+    def test_a_note_that_frees_blocks_needs_a_genuine_reference_that_was_not_refused_here(self):
+        told = []
+
+        def note(params):
+            asked = request(f"x{len(told)}", [0], None, dict(params))
+            told.append(asked)
+            asked.abort_immediately = True
+            verdict = self.d.scheduler.judge(asked)
+            self.assertEqual(verdict.refused, asked.kv_transfer_params["remote_block_ids"] is None)
+            return not verdict.refused
+
+        params = self.p.prefill("p")
+        self.assertFalse(note(params | {"remote_request_id": "somebody else's"}))
+        self.assertTrue(note(params))
+        self.assertFalse(note(params), "told once")
+        params = self.p.prefill("p2")
+        self.assertEqual(self.d.fetch("d", dict(params), self.p, prompt=[1]), "failed")
+        self.assertFalse(note(params), "its rightful reader may still come")
+        self.assertEqual(self.counts(), {"refused_lineage_total": 1}, "counted once, not twice")
 
     def test_with_policy_recompute_nothing_refused_at_the_door_is_fetched(self):
         d = Engine(PairTest.port, policy="recompute")

@@ -42,6 +42,7 @@ class SchedulerGuard:
         self.epoch = os.urandom(16)
         self._serial = 0
         self._seen = Seen(SEEN_MAX)
+        self._judged = Seen(SEEN_MAX)
         self._verdicts: dict[str, Verdict] = {}
         self._prefilling: dict[str, Any] = {}
         self._stated: dict[str, Stated] = {}
@@ -56,7 +57,10 @@ class SchedulerGuard:
         params = request.kv_transfer_params
         if not params or not _names_blocks(params):
             return None
-        verdict = self._judge(request, params)
+        if request.abort_immediately:
+            verdict = Verdict(refused=not self._may_free(params))
+        else:
+            verdict = self._judge(request, params)
         self._verdicts[request.request_id] = verdict
         if verdict.refused:
             # Nothing of the stock connector may act on these parameters: not even the note that
@@ -74,6 +78,7 @@ class SchedulerGuard:
             return self._refuse(request, "refused_lineage_total", "prompt_embeds")
         try:
             reference = self.settings.secret.open_reference(text)
+            self._judged.first_use(reference)
             tokens = len(request.prompt_token_ids)
             reference.admits(lineage, tokens, bound_parameters(params))
         except GuardFault as fault:
@@ -81,6 +86,17 @@ class SchedulerGuard:
         if not self._seen.first_use(reference):
             return self._refuse(request, "refused_reuse_total", "used_here")
         return Verdict(False, text, lineage)
+
+    def _may_free(self, params: dict[str, Any]) -> bool:
+        """vLLM's note, without the prompt, that a request was turned away: whether the producer may
+        be told to free its blocks. Only for references that are genuine and that nobody has shown
+        here before: what was refused here may still be somebody else's."""
+        try:
+            reference = self.settings.secret.open_reference(str(params.get(FIELD)))
+            reference.admits(reference.lineage, reference.tokens, bound_parameters(params))
+        except GuardFault:
+            return False
+        return self._judged.first_use(reference)
 
     def _refuse(self, request: Any, counter: str, reason: str) -> Verdict:
         self.evidence.refuse(

@@ -11,8 +11,9 @@ from vllm.distributed.kv_transfer.kv_connector.v1.nixl.stats import (
 )
 from vllm.v1.metrics.utils import create_metric_per_engine
 
+from .. import __version__
 from ..core import Counters
-from ..evidence import Evidence, prometheus_counters
+from ..evidence import PREFIX, Evidence, prometheus_counters
 
 NAMES = [name for name, _ in Counters.names()]
 
@@ -57,6 +58,16 @@ class GuardedPromMetrics(NixlPromMetrics):
             name: create_metric_per_engine(counter, self.per_engine_labelvalues)
             for name, counter in counters.items()
         }
+        # By this a fleet's operator, or `cofferdam gate`, sees which instances are guarded.
+        policy = vllm_config.kv_transfer_config.kv_load_failure_policy
+        info = self._gauge_cls(
+            name=PREFIX + "info",
+            documentation="1 where the guard is on, with its version and policy",
+            labelnames=[*labelnames, "version", "policy"],
+            multiprocess_mode="mostrecent",
+        )
+        for labels in self.per_engine_labelvalues.values():
+            info.labels(*labels, __version__, policy).set(1)
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         super().observe(transfer_stats_data, engine_idx)
