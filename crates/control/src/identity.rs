@@ -19,6 +19,8 @@ pub struct Identity {
 
 struct Inner {
     role: Role,
+    /// Where it was read from, for errors.
+    dir: PathBuf,
     chain: Vec<CertificateDer<'static>>,
     key: PrivateKeyDer<'static>,
     roots: Arc<RootCertStore>,
@@ -82,6 +84,7 @@ impl Identity {
         }
         let inner = Inner {
             role,
+            dir: dir.to_owned(),
             chain,
             key,
             roots: Arc::new(roots),
@@ -100,6 +103,38 @@ impl Identity {
     /// The role that this process proves to its peers.
     pub fn role(&self) -> Role {
         self.inner.role
+    }
+
+    /// TLS for dialling data ports of listeners of one of `allowed`: the same certificates and the
+    /// same checks as for control connections, under a protocol name of its own. Names of hosts
+    /// are not looked at.
+    ///
+    /// # Errors
+    /// This process's certificates cannot be used.
+    pub fn data_dialler(&self, allowed: &[Role]) -> Result<Arc<ClientConfig>, IdentityError> {
+        let config = self.client_config(allowed);
+        let mut config = config.map_err(|fault| self.unusable(&fault))?;
+        config.alpn_protocols = vec![trust::DATA_ALPN.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    /// TLS for a data port that accepts diallers of one of `allowed`; see [`Self::data_dialler`].
+    ///
+    /// # Errors
+    /// This process's certificates cannot be used.
+    pub fn data_listener(&self, allowed: &[Role]) -> Result<Arc<ServerConfig>, IdentityError> {
+        let config = self.server_config(allowed);
+        let mut config = config.map_err(|fault| self.unusable(&fault))?;
+        config.alpn_protocols = vec![trust::DATA_ALPN.to_vec()];
+        Ok(Arc::new(config))
+    }
+
+    fn unusable(&self, fault: &HandshakeFault) -> IdentityError {
+        IdentityError::Unusable {
+            role: self.inner.role,
+            dir: self.inner.dir.clone(),
+            reason: fault.to_string(),
+        }
     }
 
     /// The dialling side: accepts a listener of one of `allowed`.

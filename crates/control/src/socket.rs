@@ -4,11 +4,19 @@ use std::fs::{DirBuilder, File, OpenOptions, Permissions, TryLockError};
 use std::io;
 use std::os::unix::fs::{DirBuilderExt, FileTypeExt, MetadataExt, OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
+use rustix::net::sockopt;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 
 use crate::Addr;
+
+/// A host whose kernel has not answered for so long is taken for lost.
+const SILENCE: Duration = Duration::from_secs(10);
+const PROBE_AFTER: Duration = Duration::from_secs(5);
+const PROBE_EVERY: Duration = Duration::from_secs(2);
+const PROBES: u32 = 3;
 
 /// A byte stream of either kind.
 pub(crate) trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
@@ -25,6 +33,13 @@ pub(crate) async fn connect(addr: &Addr) -> io::Result<Socket> {
 
 fn tcp(stream: TcpStream) -> io::Result<Socket> {
     stream.set_nodelay(true)?; // control messages are small and somebody waits for each
+    // A cable that is pulled says nothing: without probes both sides would wait for ever for a
+    // host that cannot be reached. A process that is merely stopped has a kernel that answers.
+    sockopt::set_socket_keepalive(&stream, true)?;
+    sockopt::set_tcp_keepidle(&stream, PROBE_AFTER)?;
+    sockopt::set_tcp_keepintvl(&stream, PROBE_EVERY)?;
+    sockopt::set_tcp_keepcnt(&stream, PROBES)?;
+    sockopt::set_tcp_user_timeout(&stream, SILENCE.as_millis() as u32)?;
     Ok(Box::new(stream))
 }
 

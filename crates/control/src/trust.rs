@@ -24,6 +24,8 @@ use crate::role::list;
 pub(crate) const VERSIONS: &[&SupportedProtocolVersion] = &[&rustls::version::TLS13];
 /// Agreed on in the handshake, so that another TLS service is not taken for one of ours.
 pub(crate) const ALPN: &[u8] = b"cofferdam-control/1";
+/// The same for data connections: neither port takes a connection that was meant for the other.
+pub(crate) const DATA_ALPN: &[u8] = b"cofferdam-data/1";
 
 /// The one cryptography provider: no process-wide default is needed or set.
 pub(crate) fn provider() -> Arc<CryptoProvider> {

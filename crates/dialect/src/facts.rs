@@ -85,4 +85,7 @@ counters! {
     cached_tokens,
     /// Grants that were dropped instead of given back; each costs its page.
     dropped_grants,
+    /// Times that somebody was turned away from landing arenas: strangers, stale lives, wrong or
+    /// used secrets.
+    attaches_refused,
 }

@@ -1,4 +1,4 @@
-//! How bytes reach a landing arena: one pair of traits, one conformance suite, shared memory.
+//! How bytes reach a landing arena: one pair of traits, one conformance suite, shared memory, TCP.
 //!
 //! A [`Receiver`] (decode) opens one arena for one life of one writer and says where it is
 //! ([`Landing`]); the writer's [`Sender`] (prefill) attaches to it and submits batches of writes;
@@ -29,15 +29,26 @@
 pub mod conformance;
 pub mod memory;
 pub mod shm;
+pub mod tcp;
 
+mod any;
 mod arena;
+mod arena_memory;
+mod arenas;
+mod claim;
+mod layout;
 #[allow(unsafe_code)] // the maps: each block carries its proof
 mod map;
+mod mover;
 mod receiver;
 mod sender;
 
+pub use any::AnySender;
 pub use arena::{ArenaId, BadLanding, Landing, OutOfRange, Run, Shape};
-pub use receiver::{CopyError, Evidence, FenceError, Fenced, OpenError, Reader, Receiver};
+pub use arenas::Limits;
+pub use receiver::{
+    CopyError, Evidence, FenceError, Fenced, OpenError, Reader, Receiver, Refusals,
+};
 pub use sender::{
     AttachError, Completion, Ending, Endpoint, OnCompletion, Refusal, Sender, Source,
     SourcesReleased, SubmissionId, SubmitError, Write,

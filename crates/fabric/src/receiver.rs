@@ -43,6 +43,42 @@ pub trait Receiver: Send {
 
     /// Open arenas, oldest id first.
     fn arenas(&self) -> Vec<ArenaId>;
+
+    /// Who was turned away so far, by reason.
+    fn refusals(&self) -> Refusals;
+}
+
+/// How often somebody who asked for an arena was turned away, since the receiver was made.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct Refusals {
+    /// The arena is one of another life of this receiver (D-24).
+    pub stale_receiver: u64,
+    /// The arena is not open.
+    pub not_open: u64,
+    /// The arena is another writer's, or of another life of this one.
+    pub other_life: u64,
+    /// The secret was wrong.
+    pub wrong_token: u64,
+    /// The landing had been used.
+    pub used: u64,
+    /// Connected and made no claim: no certificate of this cluster, another protocol, silence.
+    pub strangers: u64,
+}
+
+impl Refusals {
+    /// All of them.
+    pub fn total(&self) -> u64 {
+        let Self {
+            stale_receiver,
+            not_open,
+            other_life,
+            wrong_token,
+            used,
+            strangers,
+        } = *self;
+        stale_receiver + not_open + other_life + wrong_token + used + strangers
+    }
 }
 
 /// Copies out of one arena.
@@ -74,7 +110,8 @@ pub struct Fenced {
 #[non_exhaustive]
 pub enum Evidence {
     /// The kernel attests that no writable mapping of the arena exists any more, in any process,
-    /// and will allow none.
+    /// and will allow none. Where this side applies the writes itself that includes its own map,
+    /// which ends with the task that applies.
     NoWriterMaps,
     /// A writer, stopped or alive, or a child of it still maps the arena. The fence rests on this
     /// side never reading it again; its memory stays taken until they are gone.

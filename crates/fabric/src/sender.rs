@@ -110,7 +110,7 @@ pub enum AttachError {
     /// The bytes are not a landing of this fabric.
     #[error(transparent)]
     Landing(#[from] BadLanding),
-    /// The receiver refuses: the arena is fenced, belongs to another life, or the landing was used.
+    /// The receiver refuses.
     #[error("the receiver refused the landing: {0}")]
     Refused(Refusal),
     /// The receiver gave something that is not the arena it described.
@@ -128,6 +128,9 @@ pub enum Refusal {
     /// Not open: it never was, or it has been fenced.
     #[error("no such arena is open")]
     NotOpen,
+    /// The receiver has another life than the one whose arena this is.
+    #[error("the arena belongs to an earlier life of the receiver")]
+    StaleReceiver,
     /// The arena is for another life of a writer.
     #[error("the arena belongs to another life")]
     OtherLife,

@@ -2,7 +2,7 @@
 
 use cofferdam_fabric::conformance::{self, Fabric};
 use cofferdam_fabric::shm::{Limits, ShmReceiver, ShmSender};
-use cofferdam_fabric::{Receiver, Sender};
+use cofferdam_fabric::{Ending, Receiver, Sender};
 use pages::{FenceMint, WriterLife};
 
 struct SharedMemory;
@@ -17,6 +17,10 @@ impl Fabric for SharedMemory {
 
     fn sender(&self, life: WriterLife) -> Box<dyn Sender> {
         Box::new(ShmSender::new(life))
+    }
+
+    fn ending_after_a_fence(&self) -> Ending {
+        Ending::Landed
     }
 }
 

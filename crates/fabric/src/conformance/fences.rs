@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
-use crate::{CopyError, Ending, FenceError, SubmissionId, Write};
+use crate::{CopyError, FenceError, SubmissionId, Write};
 
 pub(crate) const CASES: &[Case] = &[
     (
@@ -88,7 +88,7 @@ fn late_writes_after_a_fence_are_never_seen(fabric: &dyn Fabric) {
     let mut next = world.attached(life(2));
     next.land(1, &[(0, 10), (1, 11), (2, 12)]);
     gate.open();
-    p.expect(1, Ending::Landed); // as far as the writer can tell
+    p.expect(1, fabric.ending_after_a_fence());
     for slot in 0..SHAPE.slots {
         let mut dst = vec![9; SHAPE.slot_words];
         let copied = p.reader.copy_out(slot, &[WHOLE], &mut dst);

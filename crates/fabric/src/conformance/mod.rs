@@ -18,10 +18,11 @@ mod source;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::Command;
 
 use pages::{FenceMint, WriterLife};
 
-use crate::{Receiver, Sender};
+use crate::{Ending, Receiver, Sender};
 
 /// An implementation under test.
 pub trait Fabric {
@@ -30,6 +31,14 @@ pub trait Fabric {
 
     /// A sender that shows itself as `life`, in this process or the writer's.
     fn sender(&self, life: WriterLife) -> Box<dyn Sender>;
+
+    /// How a submission ends whose arena was fenced while its writes were under way. A one-sided
+    /// writer carries them out and cannot tell that nobody will look; where the receiver applies
+    /// the writes, nobody acknowledges them.
+    fn ending_after_a_fence(&self) -> Ending;
+
+    /// What the process of a writer is told beside what the suite tells it.
+    fn prepare(&self, _writer: &mut Command) {}
 }
 
 /// One case: its name and what it does. It fails by panicking.
@@ -65,21 +74,30 @@ pub fn suite(fabric: &dyn Fabric, filter: &str) -> Vec<&'static str> {
 /// The whole of a conformance test binary: the suite, or the writer's process of one of its cases.
 /// Understands `--list` and one filter, as the standard harness does; ends with code 101 on failure.
 pub fn main(fabric: &dyn Fabric) {
+    if !run(fabric) {
+        std::process::exit(101);
+    }
+}
+
+/// [`main`] for a binary that has something to clear away behind it; whether all cases passed.
+pub fn run(fabric: &dyn Fabric) -> bool {
     if peer::is_writer() {
-        return peer::run_writer(fabric);
+        peer::run_writer(fabric);
+        return true;
     }
     let arguments: Vec<String> = std::env::args().skip(1).collect();
     if arguments.iter().any(|argument| argument == "--list") {
         cases()
             .iter()
             .for_each(|(name, _)| println!("{name}: test"));
-        return;
+        return true;
     }
     let filter = arguments.iter().find(|argument| !argument.starts_with('-'));
     let failed = suite(fabric, filter.map_or("", String::as_str));
-    if !failed.is_empty() {
+    if failed.is_empty() {
+        println!("\ntest result: ok");
+    } else {
         println!("\ntest result: FAILED: {}", failed.join(", "));
-        std::process::exit(101);
     }
-    println!("\ntest result: ok");
+    failed.is_empty()
 }

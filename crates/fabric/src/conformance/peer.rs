@@ -31,8 +31,10 @@ pub(crate) struct Peer {
 
 impl Peer {
     /// Starts this binary again as the writer with life `n`.
-    pub(crate) fn start(n: u128) -> Self {
-        let mut child = Command::new(std::env::current_exe().unwrap())
+    pub(crate) fn start(fabric: &dyn Fabric, n: u128) -> Self {
+        let mut command = Command::new(std::env::current_exe().unwrap());
+        fabric.prepare(&mut command);
+        let mut child = command
             .env(ROLE, n.to_string())
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())

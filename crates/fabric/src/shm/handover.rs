@@ -5,92 +5,33 @@
 //! number of them is served at one time, so that a stuck writer holds up neither the others nor
 //! the receiver's own thread.
 
-use std::collections::BTreeMap;
 use std::io::{self, IoSlice, IoSliceMut, Read};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
-use pages::{Epoch, WriterLife};
+use pages::WriterLife;
 use rustix::net::{
     RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
     SendAncillaryMessage, SendFlags, Shutdown,
 };
 
-use crate::arena::ArenaId;
-use crate::sender::{AttachError, Refusal};
-use crate::shm::landing::{ShmLanding, Token, take};
+use crate::claim::{Claim, GRANTED, Magic, Offers, code, refusal};
+use crate::sender::AttachError;
+use crate::shm::landing::ShmLanding;
 
 /// Time for one side to say its part.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Sockets served at one time.
 const SERVED_MAX: usize = 16;
 
-const CLAIM_BYTES: usize = 8 + 16 + 8 + 32 + 16 + 2;
-const CLAIM_MAGIC: &[u8; 8] = b"cfd-fd?\x01";
-
-/// What a writer says to get a descriptor.
-struct Claim {
-    arena: ArenaId,
-    token: Token,
-    writer: WriterLife,
-}
-
-impl Claim {
-    fn encode(&self) -> Vec<u8> {
-        let mut bytes = CLAIM_MAGIC.to_vec();
-        bytes.extend(self.arena.owner.bits().to_le_bytes());
-        bytes.extend(self.arena.n.to_le_bytes());
-        bytes.extend(self.token);
-        bytes.extend(self.writer.epoch.bits().to_le_bytes());
-        bytes.extend(self.writer.rank.to_le_bytes());
-        bytes
-    }
-
-    fn decode(bytes: &[u8; CLAIM_BYTES]) -> Option<Self> {
-        let mut rest = &bytes[..];
-        if take::<8>(&mut rest).ok()? != *CLAIM_MAGIC {
-            return None;
-        }
-        let owner = Epoch::new(u128::from_le_bytes(take(&mut rest).ok()?));
-        let n = u64::from_le_bytes(take(&mut rest).ok()?);
-        let token = take(&mut rest).ok()?;
-        let epoch = Epoch::new(u128::from_le_bytes(take(&mut rest).ok()?));
-        let rank = u16::from_le_bytes(take(&mut rest).ok()?);
-        Some(Self {
-            arena: ArenaId { owner, n },
-            token,
-            writer: WriterLife { epoch, rank },
-        })
-    }
-}
-
-const GRANTED: u8 = 0;
-
-fn code(refusal: Refusal) -> u8 {
-    match refusal {
-        Refusal::NotOpen => 1,
-        Refusal::OtherLife => 2,
-        Refusal::WrongToken => 3,
-        Refusal::Used => 4,
-    }
-}
-
-fn refusal(code: u8) -> Option<Refusal> {
-    [
-        Refusal::NotOpen,
-        Refusal::OtherLife,
-        Refusal::WrongToken,
-        Refusal::Used,
-    ]
-    .into_iter()
-    .find(|&known| self::code(known) == code)
-}
+/// Begins every claim of this fabric.
+const MAGIC: &Magic = b"cfd-fd?\x02";
 
 /// The writer's side: shows the token and returns the arena's descriptor.
 pub(crate) fn claim(landing: &ShmLanding, writer: WriterLife) -> Result<OwnedFd, AttachError> {
@@ -102,7 +43,7 @@ pub(crate) fn claim(landing: &ShmLanding, writer: WriterLife) -> Result<OwnedFd,
         token: landing.token,
         writer,
     };
-    io::Write::write_all(&mut &stream, &claim.encode())?;
+    io::Write::write_all(&mut &stream, &claim.encode(MAGIC))?;
 
     let mut answer = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
@@ -129,68 +70,6 @@ pub(crate) fn claim(landing: &ShmLanding, writer: WriterLife) -> Result<OwnedFd,
     descriptor.ok_or_else(|| AttachError::Mismatch("granted without a descriptor".to_owned()))
 }
 
-/// An arena whose descriptor may be claimed once.
-struct Offer {
-    writer: WriterLife,
-    token: Token,
-    /// Taken by the claim; a second one finds nothing.
-    descriptor: Option<Arc<OwnedFd>>,
-}
-
-/// The arenas that may be claimed, shared by the receiver and its desk.
-#[derive(Clone, Default)]
-pub(crate) struct Offers(Arc<Mutex<BTreeMap<ArenaId, Offer>>>);
-
-impl Offers {
-    pub(crate) fn put(
-        &self,
-        arena: ArenaId,
-        writer: WriterLife,
-        token: Token,
-        descriptor: Arc<OwnedFd>,
-    ) {
-        self.lock().insert(
-            arena,
-            Offer {
-                writer,
-                token,
-                descriptor: Some(descriptor),
-            },
-        );
-    }
-
-    /// From here on the arena cannot be claimed.
-    pub(crate) fn withdraw(&self, arena: ArenaId) {
-        self.lock().remove(&arena);
-    }
-
-    fn redeem(&self, claim: &Claim) -> Result<Arc<OwnedFd>, Refusal> {
-        let mut offers = self.lock();
-        let offer = offers.get_mut(&claim.arena).ok_or(Refusal::NotOpen)?;
-        if !equal(&offer.token, &claim.token) {
-            return Err(Refusal::WrongToken);
-        }
-        // A landing that strayed to another life stays good for the one it is for.
-        if offer.writer != claim.writer {
-            return Err(Refusal::OtherLife);
-        }
-        offer.descriptor.take().ok_or(Refusal::Used)
-    }
-
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<ArenaId, Offer>> {
-        // No code that can panic runs under this lock.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
-/// Compares without telling by its duration where the first difference is.
-fn equal(a: &Token, b: &Token) -> bool {
-    a.iter()
-        .zip(b)
-        .fold(0, |difference, (a, b)| difference | (a ^ b))
-        == 0
-}
-
 /// The thread that hands descriptors over.
 pub(crate) struct Desk {
     listener: UnixListener,
@@ -199,7 +78,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Listens at `path`, which must not exist and whose directory must be private.
-    pub(crate) fn open(path: &Path, offers: Offers) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, offers: Offers<Arc<OwnedFd>>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let own = listener.try_clone()?;
         let thread = std::thread::Builder::new().name("fabric-handover".to_owned());
@@ -221,7 +100,7 @@ impl Drop for Desk {
     }
 }
 
-fn serve(listener: &UnixListener, offers: &Offers) {
+fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
     let served = Arc::new(AtomicUsize::new(0));
     loop {
         let stream = match listener.accept() {
@@ -235,12 +114,16 @@ fn serve(listener: &UnixListener, offers: &Offers) {
         };
         let place = Place::take(&served);
         let offers = offers.clone();
-        let Some(place) = place else { continue }; // the writer sees its socket close
+        let Some(place) = place else {
+            offers.count_stranger();
+            continue; // the writer sees its socket close
+        };
         let served = std::thread::Builder::new()
             .name("fabric-claim".to_owned())
             .spawn(move || {
                 let _place = place;
                 if let Err(error) = answer(&stream, &offers) {
+                    offers.count_stranger();
                     tracing::warn!(%error, "a writer did not get its arena's descriptor");
                 }
             });
@@ -266,20 +149,17 @@ impl Drop for Place {
     }
 }
 
-fn answer(stream: &UnixStream, offers: &Offers) -> io::Result<()> {
+fn answer(stream: &UnixStream, offers: &Offers<Arc<OwnedFd>>) -> io::Result<()> {
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
-    let mut bytes = [0; CLAIM_BYTES];
+    let mut bytes = [0; Claim::BYTES];
     (&*stream).read_exact(&mut bytes)?;
-    let Some(claim) = Claim::decode(&bytes) else {
+    let Some(claim) = Claim::decode(&bytes, MAGIC) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a claim"));
     };
     match offers.redeem(&claim) {
         Ok(descriptor) => send(stream, GRANTED, Some(&descriptor)),
-        Err(refusal) => {
-            tracing::warn!(arena = %claim.arena, writer = ?claim.writer, %refusal, "claim refused");
-            send(stream, code(refusal), None)
-        }
+        Err(refusal) => send(stream, code(refusal), None),
     }
 }
 

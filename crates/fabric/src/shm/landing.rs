@@ -7,12 +7,10 @@ use std::path::PathBuf;
 use pages::Epoch;
 
 use crate::arena::{ArenaId, BadLanding, Landing, Shape};
+use crate::claim::{Token, take};
 
 /// Names fabric and version: another fabric's landing does not parse.
 const MAGIC: &[u8; 8] = b"cfd-shm\x01";
-
-/// The secret that an attach must show, drawn by the receiver for one arena.
-pub(crate) type Token = [u8; 32];
 
 /// What a landing says.
 #[derive(Clone, PartialEq, Eq)]
@@ -62,14 +60,6 @@ impl ShmLanding {
             socket,
         })
     }
-}
-
-pub(crate) fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], BadLanding> {
-    let (first, others) = rest
-        .split_first_chunk()
-        .ok_or(BadLanding::Malformed("it ends too early"))?;
-    *rest = others;
-    Ok(*first)
 }
 
 #[cfg(test)]

@@ -9,12 +9,12 @@
 
 mod handover;
 mod landing;
-mod layout;
-mod mover;
 mod receiver;
 mod sender;
 #[cfg(test)]
 mod tests;
+mod writes;
 
-pub use receiver::{Limits, ShmReceiver};
+pub use crate::arenas::Limits;
+pub use receiver::ShmReceiver;
 pub use sender::ShmSender;

@@ -5,15 +5,14 @@ use std::os::fd::{AsFd, OwnedFd};
 use pages::WriterLife;
 use rustix::fs::SealFlags;
 
-use crate::arena::{ArenaId, BadLanding, Landing, check_runs};
+use crate::arena::{BadLanding, Landing};
+use crate::layout::Layout;
 use crate::map::WriteMap;
-use crate::sender::{
-    AttachError, Endpoint, OnCompletion, Sender, SourcesReleased, SubmissionId, SubmitError, Write,
-};
+use crate::mover::{MovedEndpoint, Mover};
+use crate::sender::{AttachError, Endpoint, OnCompletion, Sender};
 use crate::shm::handover;
 use crate::shm::landing::ShmLanding;
-use crate::shm::layout::Layout;
-use crate::shm::mover::Mover;
+use crate::shm::writes;
 
 /// Attaches to arenas as one life of one writer.
 #[derive(Clone, Debug)]
@@ -41,13 +40,18 @@ impl Sender for ShmSender {
         check(&descriptor, &layout)?;
         let map = WriteMap::new(descriptor.as_fd(), layout.len())?;
         drop(descriptor); // the map is all that is needed, and its end must be the end
-        let mover = Mover::start(landing.arena, map, layout, on_completion)?;
-        Ok(Box::new(ShmEndpoint {
-            arena: landing.arena,
-            layout,
-            last: None,
+        let wake = Box::new(|| {}); // this mover waits for its queue alone
+        let mover = Mover::start(
+            landing.arena,
+            on_completion,
+            wake,
+            move |jobs, stop, teller| writes::carry_out(&map, layout, &jobs, &stop, teller),
+        )?;
+        Ok(Box::new(MovedEndpoint::new(
+            landing.arena,
+            landing.shape,
             mover,
-        }))
+        )))
     }
 }
 
@@ -65,38 +69,4 @@ pub(crate) fn check(descriptor: &OwnedFd, layout: &Layout) -> Result<(), AttachE
         return mismatch(format!("its size is not sealed ({seals:?})"));
     }
     Ok(())
-}
-
-struct ShmEndpoint {
-    arena: ArenaId,
-    layout: Layout,
-    last: Option<SubmissionId>,
-    mover: Mover,
-}
-
-impl Endpoint for ShmEndpoint {
-    fn arena(&self) -> ArenaId {
-        self.arena
-    }
-
-    fn submit(&mut self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError> {
-        if let Some(last) = self.last.filter(|&last| id <= last) {
-            return Err(SubmitError::Reused { got: id, last });
-        }
-        for write in &writes {
-            self.layout.shape.check(write.slot, &write.runs)?;
-            check_runs(&write.runs, (*write.source).as_ref().len())?;
-        }
-        self.mover.submit(id, writes)?;
-        self.last = Some(id);
-        Ok(())
-    }
-
-    fn destroy(self: Box<Self>) -> SourcesReleased {
-        let unsettled = self.mover.join();
-        SourcesReleased {
-            arena: self.arena,
-            unsettled,
-        }
-    }
 }

@@ -14,8 +14,8 @@ use rustix::process::{Pid, WaitOptions};
 
 use super::handover::claim;
 use super::landing::ShmLanding;
-use super::layout::Layout;
 use super::{Limits, ShmReceiver, ShmSender, sender};
+use crate::layout::Layout;
 use crate::map::WriteMap;
 use crate::map::tests::fork;
 use crate::{

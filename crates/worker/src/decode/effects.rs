@@ -6,7 +6,7 @@ use super::engine::{Engine, Told};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
-use fabric::{Receiver, Shape};
+use fabric::Shape;
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output};
 use handoff::{ArenaId, Decisions, DecodeToGateway, Finish, GatewayToDecode, HandoffId, Spec};
 use pages::WriterLife;

@@ -7,8 +7,8 @@ use crate::driver::{self, Desk};
 use crate::facts::pages_of;
 use crate::start::{EngineConfig, Foundation};
 use control::Role;
-use dialect::Facts;
-use fabric::shm::ShmReceiver;
+use dialect::{Counters, Facts};
+use fabric::Receiver;
 use handoff::decode::{Config, Decode, Event, Lane, Timer};
 use handoff::{ArenaId, Conn, Decisions, codec};
 use model::sampling::Sampler;
@@ -26,7 +26,7 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) kv: KvMemory,
     pub(super) scratch: Scratch,
     pub(super) sampler: Sampler,
-    pub(super) receiver: ShmReceiver,
+    pub(super) receiver: Box<dyn Receiver>,
     pub(super) copier: Copier,
     /// What is sampled, by sequence; exactly those that may run.
     pub(super) voices: BTreeMap<Lane, Voice>,
@@ -48,7 +48,7 @@ impl<J: Decisions> Engine<J> {
         config: &EngineConfig,
         machine: Config,
         desk: Desk<Copied, Timer>,
-        receiver: ShmReceiver,
+        receiver: Box<dyn Receiver>,
         inbox: driver::Inbox<Copied>,
     ) -> Result<Self, WorkerError> {
         let Foundation {
@@ -169,7 +169,10 @@ impl<J: Decisions> driver::Engine for Engine<J> {
             draining: self.desk.draining(),
             peers: self.machine.peers(),
             pages: pages_of(self.machine.counts()),
-            counters: self.desk.counters,
+            counters: Counters {
+                attaches_refused: self.receiver.refusals().total(),
+                ..self.desk.counters
+            },
         }
     }
 }

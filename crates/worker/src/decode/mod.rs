@@ -10,11 +10,15 @@ use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use control::{Addr, Identity, Role};
 use engine::Engine;
-use fabric::shm::{Limits, ShmReceiver};
+use fabric::shm::ShmReceiver;
+use fabric::tcp::{Listen, TcpReceiver};
+use fabric::{Limits, Receiver};
 use handoff::Decisions;
 use handoff::decode::Config;
 use model::KvLayout;
-use pages::Sound;
+use pages::{FenceMint, Sound};
+use std::io;
+use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 use trace::{Header, Writer};
@@ -40,8 +44,11 @@ pub struct DecodeConfig {
     /// Its certificates (`cofferdam certs new`).
     pub certs: PathBuf,
     /// Where the fabric makes its private directory; the system's directory for temporary files
-    /// if not given.
+    /// if not given. Not for landing arenas over TCP.
     pub fabric_dir: Option<PathBuf>,
+    /// Where prefill workers of other hosts reach landing arenas; without it arenas are shared
+    /// memory, which only those of this host reach.
+    pub data: Option<DataPort>,
     /// Where a trace of the machine is written.
     pub trace: Option<PathBuf>,
     /// How long it waits for prefill workers.
@@ -62,6 +69,7 @@ impl DecodeConfig {
             listen,
             certs: certs.into(),
             fabric_dir: None,
+            data: None,
             trace: None,
             deadlines: Deadlines::default(),
             drain_for: Duration::from_secs(20),
@@ -69,6 +77,16 @@ impl DecodeConfig {
             stop: Stop::default(),
         }
     }
+}
+
+/// The data port of a decode worker.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DataPort {
+    /// What it binds; port 0 asks the system for a free one.
+    pub listen: SocketAddr,
+    /// What prefill workers are told, where that is not what was bound; its port 0 stands for the
+    /// port that was.
+    pub advertised: Option<SocketAddr>,
 }
 
 /// Runs a decode worker on the calling thread until it has drained. `ready` is called once, when
@@ -115,14 +133,7 @@ pub fn run_by(
     let limits = Limits {
         bytes_max: ARENAS_MAX * arena_bytes(foundation.kv.layout(), pages),
     };
-    let parent = config.fabric_dir.clone().unwrap_or_else(std::env::temp_dir);
-    let receiver = ShmReceiver::new(&parent, foundation.mint.lend(), limits).map_err(|source| {
-        WorkerError::System {
-            what: "cannot make the fabric",
-            source,
-        }
-    })?;
-
+    let receiver = receiver(&config, &identity, foundation.mint.lend(), limits)?;
     let (net, inputs) = Net::new()?;
     let desk = Desk::new(inputs, trace, config.drain_for);
     let waiting = foundation.ready("decode", String::new());
@@ -144,6 +155,29 @@ pub fn run_by(
     let ended = driver::run(&mut engine);
     crate::say_end("decode", &ended);
     ended
+}
+
+fn receiver(
+    config: &DecodeConfig,
+    identity: &Identity,
+    mint: FenceMint,
+    limits: Limits,
+) -> Result<Box<dyn Receiver>, WorkerError> {
+    let system = |what| move |source: io::Error| WorkerError::System { what, source };
+    let Some(DataPort { listen, advertised }) = config.data else {
+        let parent = config.fabric_dir.clone().unwrap_or_else(std::env::temp_dir);
+        let made = ShmReceiver::new(&parent, mint, limits);
+        return Ok(Box::new(made.map_err(system("cannot make the fabric"))?));
+    };
+    let listen = Listen {
+        at: listen,
+        advertised,
+        tls: identity.data_listener(&[Role::Prefill])?,
+    };
+    let made = TcpReceiver::new(listen, mint, limits);
+    let made = made.map_err(system("cannot open the data port"))?;
+    tracing::info!(at = %made.addr(), "landing arenas are reached over TCP");
+    Ok(Box::new(made))
 }
 
 /// What transfers of one prefill life need, and no more than the pool could be granted for.

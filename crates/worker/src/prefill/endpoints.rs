@@ -3,13 +3,11 @@
 //! nobody can write it.
 
 use crate::driver::Inbox;
-use fabric::shm::ShmSender;
 use fabric::{
     AttachError, Ending, Endpoint, Landing, Run, Sender, Source, SubmissionId, SubmitError, Write,
 };
 use handoff::ArenaId;
 use model::{KvLayout, PageBuf};
-use pages::{Epoch, WriterLife};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -35,7 +33,7 @@ enum State {
 
 /// See the module's documentation.
 pub(super) struct Endpoints {
-    sender: ShmSender,
+    sender: Arc<dyn Sender>,
     /// For each number of filled slots, the words that leave the worker (H-17).
     runs: Vec<Arc<[Run]>>,
     open: BTreeMap<ArenaId, State>,
@@ -52,10 +50,10 @@ impl AsRef<[u16]> for Lent {
 }
 
 impl Endpoints {
-    pub(super) fn new(layout: KvLayout, epoch: Epoch, inbox: Inbox<Moved>) -> Self {
+    pub(super) fn new(layout: KvLayout, sender: Arc<dyn Sender>, inbox: Inbox<Moved>) -> Self {
         let runs = |filled| crate::runs_of(&layout, filled).into();
         Self {
-            sender: ShmSender::new(WriterLife { epoch, rank: 0 }),
+            sender,
             runs: (0..=layout.page_size as usize).map(runs).collect(),
             open: BTreeMap::new(),
             inbox,

@@ -8,6 +8,7 @@ use crate::facts::pages_of;
 use crate::start::{EngineConfig, Foundation};
 use control::Role;
 use dialect::Facts;
+use fabric::Sender;
 use handoff::prefill::{Config, Event, Prefill, Timer};
 use handoff::{Conn, Decisions, OfferId, Spec, codec};
 use model::sampling::Sampler;
@@ -58,6 +59,7 @@ impl<J: Decisions> Engine<J> {
         config: &EngineConfig,
         machine: Config,
         desk: Desk<Moved, Timer>,
+        sender: Arc<dyn Sender>,
         inbox: Inbox<Moved>,
     ) -> Self {
         let Foundation {
@@ -75,7 +77,7 @@ impl<J: Decisions> Engine<J> {
             desk,
             model,
             tokenizer,
-            endpoints: Endpoints::new(*kv.layout(), epoch, inbox),
+            endpoints: Endpoints::new(*kv.layout(), sender, inbox),
             kv,
             scratch: Scratch::default(),
             sampler: Sampler::default(),

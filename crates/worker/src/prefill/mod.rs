@@ -10,10 +10,14 @@ use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use control::{Addr, Identity, Role};
 use engine::Engine;
+use fabric::shm::ShmSender;
+use fabric::tcp::{self, TcpSender};
+use fabric::{AnySender, Sender};
 use handoff::Decisions;
 use handoff::prefill::Config;
-use pages::Sound;
+use pages::{Epoch, Sound, WriterLife};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 use trace::{Header, Writer};
 
@@ -101,7 +105,15 @@ pub fn run_by(
     let (net, inputs) = Net::new()?;
     let desk = Desk::new(inputs, trace, config.drain_for);
     let waiting = foundation.ready("prefill", String::new());
-    let mut engine = Engine::new(foundation, &config.engine, machine, desk, net.inbox());
+    let sender = sender(&identity, foundation.hello.epoch)?;
+    let mut engine = Engine::new(
+        foundation,
+        &config.engine,
+        machine,
+        desk,
+        sender,
+        net.inbox(),
+    );
     let addr = net.listen(&config.listen, &identity, &[Role::Gateway])?;
     for decode in &config.decode {
         net.keep_dialled(decode.clone(), identity.clone(), Role::Decode);
@@ -114,4 +126,14 @@ pub fn run_by(
     let ended = driver::run(&mut engine);
     crate::say_end("prefill", &ended);
     ended
+}
+
+/// Reaches arenas on this host and on others, as the landing of each says.
+fn sender(identity: &Identity, epoch: Epoch) -> Result<Arc<dyn Sender>, WorkerError> {
+    let life = WriterLife { epoch, rank: 0 };
+    let tls = identity.data_dialler(&[Role::Decode])?;
+    Ok(Arc::new(AnySender {
+        shm: ShmSender::new(life),
+        tcp: TcpSender::new(life, tls, tcp::Deadlines::default()),
+    }))
 }
