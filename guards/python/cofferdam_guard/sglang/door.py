@@ -21,6 +21,8 @@ from .state import here, is_fake, logger_of
 
 _CHANNEL = b"cofferdam"
 _PEERS = ThreadPoolExecutor(max_workers=1, thread_name_prefix="cofferdam-door")
+# How many rejections are remembered for a peer that has not asked yet; the oldest go first.
+MOST_REJECTED = 65536
 _WAITING = threading.BoundedSemaphore(256)
 
 
@@ -98,6 +100,8 @@ def reject_at_prefill(kv_manager, rejection: wire.Rejection) -> None:
     """Tells decode if it has asked already; whoever asks later is told then."""
     guard = here()
     with guard.lock:
+        while len(guard.rejected) >= MOST_REJECTED:
+            guard.rejected.pop(next(iter(guard.rejected)))
         guard.rejected[rejection.room] = (rejection, time.monotonic())
         asked = guard.asked.pop(rejection.room, None)
     if asked is not None:

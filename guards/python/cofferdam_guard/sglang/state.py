@@ -49,6 +49,7 @@ class Handoff:
     sent: int = 0
     unsettled: bool = False
     answered: bool = False
+    since: float = field(default_factory=time.monotonic)
 
 
 class Guard:
@@ -137,6 +138,11 @@ class Guard:
             for room, (_, at) in list(self.rejected.items()):
                 if now - at > older_than:
                     del self.rejected[room]
+            # The engine drops some requests without clearing their sender.
+            for room, handoff in list(self.handoffs.items()):
+                done = not handoff.unsettled and room not in self.outstanding
+                if done and now - handoff.since > older_than:
+                    del self.handoffs[room]
             orphans = [room for room, (_, at) in self.asked.items() if now - at > older_than]
             for room in orphans:
                 del self.asked[room]
