@@ -111,8 +111,10 @@ class WorkerGuard:
             wait_s = self._lease_ms / 1000 + self.settings.wait_s
             self._client.submit(name, reference, self.rank, wait_s)
         if handover.void:
+            void = set(handover.void)
+            self._serials = {n: serial for n, serial in self._serials.items() if serial not in void}
             with self._lock:
-                for serial in handover.void:
+                for serial in void:
                     self._producer.revoke(serial)
 
     def after_forward(self) -> None:
