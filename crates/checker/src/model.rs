@@ -21,6 +21,11 @@ pub trait Model: Sync {
     /// Everything that may happen next, always in the same order.
     fn acts(&self, state: &mut Self::State, out: &mut Vec<Self::Act>);
 
+    /// What the passing of time brings about where nothing but time can bring anything about: any
+    /// deadline. Explorers do not ask, there a deadline is a fault; a run that goes on for thousands
+    /// of steps has to let time pass. Empty as long as anything else may happen without a fault.
+    fn overdue(&self, _: &mut Self::State, _: &mut Vec<Self::Act>) {}
+
     /// Whether it is a fault: progress (H-11) may not count on it.
     fn is_fault(&self, act: &Self::Act) -> bool;
 

@@ -1,7 +1,8 @@
 //! Beyond every bound: long random runs through worlds that are too large to be explored.
 //!
 //! A seed decides a run, and nothing else does. First anything may happen, faults as often as the
-//! world has them left; then no fault happens any more, and rest must come (H-11). A run that breaks
+//! world has them left; then no fault happens any more, and rest must come (H-11). Time passes: a
+//! deadline, any one, when nothing else can happen ([`Model::overdue`]); that is no fault. A run that breaks
 //! a clause is made short before it is shown: parts of it are left out as long as the same clause
 //! breaks.
 
@@ -10,12 +11,15 @@ use crate::model::{Model, Notes, Violation};
 use crate::scenario::{Faults, Setup};
 use std::collections::BTreeMap;
 
-/// As many requests as a world can tell apart.
-const REQUESTS: usize = 16;
+/// Dozens; a world can tell 52 apart.
+const REQUESTS: usize = 48;
+/// So much longer than in the world that is explored are prompts and answers, and so much larger
+/// are the pools.
+const LONGER: u32 = 3;
 
-/// A world of the same kind that is far too large to be explored: sixteen requests that may come at
-/// any moment, two workers of each kind at least, every fault of the world (or, if it has none,
-/// every kind of it) a dozen times.
+/// A world of the same kind that is far too large to be explored: forty-eight requests that may
+/// come at any moment, three workers of each kind at least, every fault of the world (and of the
+/// commonest kinds some in any case) a dozen times.
 pub fn large(setup: &Setup) -> Setup {
     let asked = setup.prompts.iter().cycle().take(REQUESTS).enumerate();
     let prompts = asked.map(|(at, prompt)| {
@@ -25,6 +29,8 @@ pub fn large(setup: &Setup) -> Setup {
         if let Some(token) = prompt.tokens.get_mut(last) {
             *token += at as u32 / 4;
         }
+        prompt.tokens = prompt.tokens.repeat(LONGER as usize);
+        prompt.max_new *= LONGER;
         prompt
     });
     let often = |n: u8| n.saturating_mul(12);
@@ -51,10 +57,11 @@ pub fn large(setup: &Setup) -> Setup {
     Setup {
         prompts: prompts.collect(),
         at_once: false,
-        prefills: setup.prefills.max(2),
-        decodes: setup.decodes.max(2),
-        prefill_pages: setup.prefill_pages * 3,
-        decode_pages: setup.decode_pages * 3,
+        prefills: setup.prefills.max(3),
+        decodes: setup.decodes.max(3),
+        prefill_pages: setup.prefill_pages * LONGER,
+        decode_pages: setup.decode_pages * LONGER,
+        context: setup.context * LONGER,
         arena_slots: setup.arena_slots * 2,
         retries: u8::MAX,
         redials: u8::MAX,
@@ -179,6 +186,7 @@ impl<M: Model> Walk<'_, M> {
     fn step(&mut self, faults: bool) -> bool {
         self.possible.clear();
         self.model.acts(&mut self.state, &mut self.possible);
+        self.model.overdue(&mut self.state, &mut self.possible);
         let model = self.model;
         let (bad, good): (Vec<_>, Vec<_>) =
             self.possible.drain(..).partition(|act| model.is_fault(act));
@@ -222,6 +230,7 @@ fn breaks<M: Model>(
     for act in acts {
         possible.clear();
         model.acts(&mut state, &mut possible);
+        model.overdue(&mut state, &mut possible);
         if !possible.contains(act) {
             continue;
         }
@@ -250,6 +259,7 @@ fn never_rests<M: Model>(model: &M, mut state: M::State, patience: usize) -> boo
         }
         possible.clear();
         model.acts(&mut state, &mut possible);
+        model.overdue(&mut state, &mut possible);
         possible.retain(|act| !model.is_fault(act));
         if possible.is_empty() {
             return true;
@@ -314,8 +324,11 @@ impl Dice {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::scenario::{Prompt, Setup};
+    use crate::search::{Limits, explore};
     use crate::timeline;
     use crate::toy::{Act, Toy};
+    use crate::world::{self, World};
 
     fn toy() -> Toy {
         Toy {
@@ -336,6 +349,43 @@ mod tests {
         assert_ne!(runs[0].digest, runs[2].digest);
         assert!(runs[0].violation.is_none());
         assert!(runs[0].seen["broken"] > 3 && runs[0].seen["taken"] > 30);
+    }
+
+    /// H-11: a life of decode that was cut off while it lives, and has a successor, can be ended by
+    /// nothing but deadlines. An explorer takes those for faults, and says that without them there is
+    /// no rest; a run lets time pass, but only where nothing else can happen.
+    #[test]
+    fn time_passes_where_nothing_else_can_happen() {
+        let faults = Faults {
+            breaks: 1,
+            decode_spawns: 1,
+            ..Faults::default()
+        };
+        let world = World::new(Setup {
+            prompts: vec![Prompt::new(&[1], 1)],
+            prefill_pages: 1,
+            decode_pages: 1,
+            faults,
+            ..Setup::default()
+        });
+        let found = explore(&world, &Limits::default(), &mut |_| {}).violation;
+        let found = found.expect("only a deadline helps");
+        assert_eq!(found.violation.clause, "H-11");
+        let (mut state, _) = world.initial();
+        let mut late = Vec::new();
+        for act in found.acts.iter().chain(&found.then) {
+            let mut possible = Vec::new();
+            world.acts(&mut state, &mut possible);
+            assert!(possible.contains(act));
+            world.overdue(&mut state, &mut late);
+            assert!(late.is_empty(), "{act} can happen, and time passes");
+            world.apply(&mut state, act, &mut Notes::default());
+        }
+        assert!(!world.at_rest(&mut state));
+        world.overdue(&mut state, &mut late);
+        assert!(!late.is_empty() && late.iter().all(|act| !world.is_fault(act)));
+        assert!(late.iter().all(|act| matches!(act, world::Act::Overdue(_))));
+        assert!(!never_rests(&world, state, 1_000));
     }
 
     /// H-11: without faults, rest comes, and where it cannot come that is said.

@@ -63,6 +63,7 @@ pub fn replay<M: Model>(model: &M, acts: &[M::Act]) -> Result<Timeline, Impossib
         }
         let mut possible = Vec::new();
         model.acts(&mut state, &mut possible);
+        model.overdue(&mut state, &mut possible);
         if !possible.contains(act) {
             return Err(Impossible {
                 step: at + 1,

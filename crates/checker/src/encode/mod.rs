@@ -33,12 +33,12 @@
 //! Everything else is written as it is, self-delimiting and without field names, so that the bytes
 //! determine the world up to such an `f`.
 
-mod fragment;
 mod names;
+mod part;
 mod serializer;
 mod symmetry;
 
-pub use fragment::Fragment;
+pub use part::{Part, apart};
 
 use names::{Class, Rules};
 use serde::Serialize;
@@ -49,6 +49,8 @@ use std::ops::Range;
 pub struct Written {
     bytes: Vec<u8>,
     cuts: Vec<u32>,
+    /// If it was written in parts: what belongs before each section, which is its ranks.
+    parts: Vec<Part>,
 }
 
 /// Writes canonical bytes.
@@ -57,7 +59,10 @@ pub struct Canonical {
     written: Written,
     /// Whether pages of one pool are interchangeable ([`symmetry`]).
     symmetric: bool,
+    /// Whether worlds are written in parts.
+    parted: bool,
     raw: Raw,
+    census: part::Census,
 }
 
 /// What a value was written to before its identifiers have their ranks.
@@ -75,6 +80,8 @@ pub(crate) struct Raw {
     keys: Vec<u64>,
     /// Whether what memory holds is left out where no reading of it can be right.
     symmetric: bool,
+    /// Where a part is written for itself: how many parts inside it were left out.
+    apart: Option<usize>,
 }
 
 /// An identifier that is not written yet, or a place.
@@ -106,6 +113,9 @@ impl Canonical {
     /// # Panics
     /// If the value cannot be written (an identifier outside of the machine that it belongs to).
     pub fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
+        if self.parted {
+            return self.parts([Part::new(value)]);
+        }
         self.raw.clear();
         self.raw.symmetric = self.symmetric;
         if let Err(error) = value.serialize(&mut self.raw) {
@@ -124,9 +134,44 @@ impl Canonical {
         }
     }
 
+    /// In parts, for whoever has to write many worlds that share most of them: equal for the same
+    /// worlds as whole ones are. There are no bytes of such a world, only [`Self::written`].
+    pub fn parted() -> Self {
+        Self {
+            parted: true,
+            ..Self::default()
+        }
+    }
+
+    /// Whether worlds are to be written in parts.
+    pub fn is_parted(&self) -> bool {
+        self.parted
+    }
+
+    /// Writes a world that consists of these parts, always in the same order.
+    ///
+    /// # Panics
+    /// If there are more parts in it than these.
+    pub fn parts(&mut self, parts: impl IntoIterator<Item = Part>) {
+        self.clear();
+        let Self {
+            written, census, ..
+        } = self;
+        written.parts.extend(parts);
+        census.take(&written.parts);
+        let inside: usize = written.parts.iter().map(Part::inside).sum();
+        assert_eq!(written.parts.len(), inside + 1, "a part was forgotten");
+        for part in &written.parts {
+            census.write_ranks(part, &mut written.bytes);
+            written.cuts.push(written.bytes.len() as u32);
+        }
+    }
+
     /// Appends bytes that are canonical already, as a section that probably recurs.
     pub fn push(&mut self, bytes: &[u8]) {
-        let Written { bytes: all, cuts } = &mut self.written;
+        let Written {
+            bytes: all, cuts, ..
+        } = &mut self.written;
         all.extend_from_slice(bytes);
         cuts.push(all.len() as u32);
     }
@@ -135,6 +180,7 @@ impl Canonical {
     pub fn clear(&mut self) {
         self.written.bytes.clear();
         self.written.cuts.clear();
+        self.written.parts.clear();
     }
 
     /// What was written.
@@ -144,14 +190,23 @@ impl Canonical {
 
     /// The bytes that were written: equal for equal worlds.
     pub fn bytes(&self) -> &[u8] {
-        &self.written.bytes
+        self.written.bytes()
     }
 }
 
 impl Written {
     /// The bytes: equal for equal worlds.
+    ///
+    /// # Panics
+    /// If it was written in parts.
     pub fn bytes(&self) -> &[u8] {
+        assert!(self.parts.is_empty(), "a world in parts has no bytes");
         &self.bytes
+    }
+
+    /// The part before this section, if it was written in parts.
+    pub(crate) fn part(&self, section: usize) -> Option<&Part> {
+        self.parts.get(section)
     }
 
     /// The same bytes in sections. Where they are cut depends on nothing but the bytes.
@@ -174,6 +229,7 @@ impl Raw {
         self.epochs.clear();
         self.depth = 0;
         self.last_cut = 0;
+        self.apart = None;
         self.rules.clear();
     }
 
@@ -224,7 +280,7 @@ impl Raw {
     fn maybe_cut(&mut self) {
         const DEEPEST: u32 = 5;
         const SHORTEST: usize = 10;
-        if self.depth > DEEPEST {
+        if self.depth > DEEPEST || self.apart.is_some() {
             return;
         }
         let written = self.bytes.len() + self.marks.len();
@@ -420,19 +476,50 @@ mod tests {
         );
     }
 
-    /// What is written beforehand is the same as what is written in its place, apart from cuts.
+    /// Two worlds are the same in parts exactly if they are the same whole.
     #[test]
-    fn a_fragment_is_written_like_the_part_itself() {
-        let part = |n: u64, epoch: u128| (handoff(epoch, n), vec![handoff(9, n + 1)], "text");
-        for (n, epoch) in [(1, 9), (5, 3), (7, 12)] {
-            let whole = (part(n, epoch), handoff(7, 2), part(3, 7));
-            let fragment = Fragment::new(&part(n, epoch));
-            let other = Fragment::new(&part(3, 7));
-            let pieced = (fragment, handoff(7, 2), other);
-            assert_eq!(bytes(&whole), bytes(&pieced));
+    fn parts_tell_the_same_worlds_apart() {
+        use crate::search::store::{Scratch, Store};
+        use std::collections::BTreeMap;
+
+        type Ids = (HandoffId, Vec<HandoffId>);
+        #[derive(Serialize)]
+        struct World(Apart, HandoffId, Apart);
+        struct Apart(Ids);
+        impl Serialize for Apart {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                apart(&self.0, to)
+            }
         }
-        let life = life([(5, 1, 10), (0, 0, 20), (7, 2, 30), (0, 0, 40)], &[0, 2]);
-        assert_eq!(symmetric(&Fragment::new(&life)), symmetric(&life));
+        let ids = |n: u64| (handoff(u128::from(n % 2), n / 2), vec![handoff(2, n / 3)]);
+        let (mut store, mut scratch) = (Store::default(), Scratch::default());
+        let (mut known, mut parted) = (BTreeMap::new(), Canonical::parted());
+        for n in 0..512 {
+            let world = World(Apart(ids(n % 8)), handoff(1, n / 64), Apart(ids(n / 8 % 8)));
+            let parts = [
+                Part::new(&world),
+                Part::new(&world.0.0),
+                Part::new(&world.2.0),
+            ];
+            parted.parts(parts);
+            let (number, _) = store.insert(parted.written(), &mut scratch);
+            assert_eq!(store.find(parted.written(), &mut scratch), Some(number));
+            assert_eq!(*known.entry(bytes(&world)).or_insert(number), number);
+        }
+        assert_eq!(known.len(), store.len());
+        assert!((50..512).contains(&known.len()), "{}", known.len());
+    }
+
+    #[test]
+    #[should_panic(expected = "forgotten")]
+    fn a_part_that_is_forgotten_is_noticed() {
+        struct Apart;
+        impl Serialize for Apart {
+            fn serialize<S: serde::Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
+                apart(&1, to)
+            }
+        }
+        Canonical::parted().parts([Part::new(&(1, Apart))]);
     }
 
     #[test]

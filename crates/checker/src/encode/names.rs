@@ -3,7 +3,7 @@
 //! A new identifier of the machines needs a line here; one that is missing costs only reduction
 //! (it is written as it is), never soundness, as long as no other type holds the same numbers.
 
-use super::fragment;
+use super::part;
 use super::symmetry::Rows;
 
 /// Identifiers that are compared with each other.
@@ -33,6 +33,11 @@ pub(crate) enum Class {
 
 impl Class {
     pub const COUNT: usize = Self::Cell as usize + 1;
+
+    /// Whether it names a page: which one is which is not forgotten.
+    pub fn is_page(self) -> bool {
+        matches!(self, Self::PrefillPage | Self::DecodePage)
+    }
 }
 
 /// In whose state we are: the same type names different things in P and in D.
@@ -53,8 +58,8 @@ pub(crate) enum Rule {
     Id(Class),
     /// It is not written.
     Left,
-    /// It is written already.
-    Fragment,
+    /// A part of the world, which is perhaps written for itself.
+    Part,
     /// What memory holds in one place.
     Cell,
     /// A machine, or a part of one, without these fields.
@@ -72,7 +77,6 @@ pub(crate) struct Rules {
     scopes: Vec<Scope>,
     expected: Option<Class>,
     rows: Option<Rows>,
-    fragment: bool,
     known: Known,
 }
 
@@ -107,16 +111,6 @@ impl Rules {
         self.scopes.clear();
         self.expected = None;
         self.rows = None;
-        self.fragment = false;
-    }
-
-    /// The next bytes are a fragment.
-    pub fn expect_fragment(&mut self) {
-        self.fragment = true;
-    }
-
-    pub fn take_fragment(&mut self) -> bool {
-        std::mem::take(&mut self.fragment)
     }
 
     /// The next list is written row by row.
@@ -183,7 +177,7 @@ fn plain(name: &'static str, scope: Scope) -> Rule {
         "Prefill" => Rule::In(Scope::Prefill, &["config"]),
         "Decode" => Rule::In(Scope::Decode, &["config"]),
         "Gateway" => Rule::In(Scope::World, &["config"]),
-        fragment::NAME => Rule::Fragment,
+        part::NAME => Rule::Part,
         "Cell" => Rule::Cell,
         // Larger than all that were minted from them, and minted from is all that they are.
         "LastId" | "LastAttempt" | "LastTag" | "LastOp" | "Counter" => Rule::Left,

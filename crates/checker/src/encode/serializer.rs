@@ -34,6 +34,16 @@ impl Raw {
         Ok(())
     }
 
+    /// The place of an epoch among those that occur.
+    fn epoch(&mut self, epoch: u128) -> u64 {
+        let known = self.epochs.iter().position(|known| *known == epoch);
+        let at = known.unwrap_or(self.epochs.len());
+        if known.is_none() {
+            self.epochs.push(epoch);
+        }
+        at as u64
+    }
+
     fn epoch_number(&mut self, number: u128) -> Done {
         let at = self.epoch(number);
         self.mark(Class::Epoch, at);
@@ -41,6 +51,9 @@ impl Raw {
     }
 
     fn mark(&mut self, class: Class, number: u64) {
+        if self.apart.is_some() && class.is_page() {
+            return put_varint(&mut self.bytes, number);
+        }
         self.marks.push(Mark::new(self.bytes.len(), class, number));
     }
 
@@ -56,7 +69,9 @@ impl Raw {
 
     fn open_named(&mut self, name: &'static str) -> Compound<'_> {
         let rule = self.rules.enter(name);
-        if let Rule::Life(_, pages) = rule {
+        if let Rule::Life(_, pages) = rule
+            && self.apart.is_none()
+        {
             self.begin_life(pages);
         }
         self.depth += 1;
@@ -71,7 +86,7 @@ impl Raw {
     /// A sequence, set or map: rows if that is what was announced.
     fn open_list(&mut self, len: Option<usize>) -> Result<Compound<'_>, Unencodable> {
         let len = len.ok_or_else(|| Unencodable("a sequence of unknown length".into()))?;
-        let rows = self.rules.take_rows();
+        let rows = self.rules.take_rows().filter(|_| self.apart.is_none());
         match rows {
             Some(rows) => self.begin_rows(rows),
             None => put_varint(&mut self.bytes, len as u64),
@@ -189,10 +204,6 @@ impl<'a> ser::Serializer for &'a mut Raw {
         self.serialize_bytes(value.as_bytes())
     }
     fn serialize_bytes(self, value: &[u8]) -> Done {
-        if self.rules.take_fragment() {
-            self.insert(value);
-            return Ok(());
-        }
         put_varint(&mut self.bytes, value.len() as u64);
         self.bytes.extend_from_slice(value);
         Ok(())
@@ -222,9 +233,14 @@ impl<'a> ser::Serializer for &'a mut Raw {
         let rule = self.rules.enter(name);
         match rule {
             Rule::Id(class) => self.rules.expect(class),
-            Rule::Fragment => self.rules.expect_fragment(),
             Rule::Cell if self.symmetric => self.rules.expect(Class::Cell),
             Rule::Left => return Ok(()),
+            Rule::Part => {
+                if let Some(inside) = &mut self.apart {
+                    *inside += 1;
+                    return Ok(());
+                }
+            }
             _ => {}
         }
         value.serialize(&mut *self)?;

@@ -535,7 +535,7 @@ fn stale(bound: Bound) -> Setup {
         prefill_spawns: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, tiny(), one(), one()), faults)
+    with(by(bound, tiny(), one(), tiny()), faults)
 }
 
 fn failed_pass(bound: Bound) -> Setup {

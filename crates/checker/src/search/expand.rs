@@ -1,11 +1,13 @@
 //! Everything that may happen in a block of worlds, by several threads.
 
-use super::{Nodes, Tally, rebuild};
+use super::{Limits, Nodes, Tally, rebuild};
 use crate::encode::{Canonical, Written};
 use crate::model::{Clauses, Model, Notes, Violation};
 use crate::search::store::{Scratch, Store};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::sync::{Arc, Mutex, RwLock};
+use std::thread::{Scope, ScopedJoinHandle};
 
 /// A world that is to be expanded; `None` where there was no memory to keep it alive.
 pub(super) struct Seed<S> {
@@ -34,95 +36,125 @@ pub(super) struct New<M: Model> {
     pub done: bool,
 }
 
-/// What the threads read.
-pub(super) struct Pool<'a, M: Model> {
-    pub model: &'a M,
-    pub store: &'a Store,
-    pub nodes: &'a Nodes,
-    pub symmetry: bool,
+/// Everything that is known. Threads read it while they expand a block, one writes it in between.
+#[derive(Default)]
+pub(super) struct Known {
+    pub store: Store,
+    pub nodes: Nodes,
 }
 
-impl<M: Model> Pool<'_, M> {
-    fn canonical(&self) -> Canonical {
-        if self.symmetry {
-            Canonical::symmetric()
-        } else {
-            Canonical::default()
-        }
-    }
+/// Threads that stay for the whole search, as their memory does: worlds are made and dropped by
+/// the million.
+pub(super) struct Crew<'scope, 'a, M: Model> {
+    hand: Hand<'a, M>,
+    known: Arc<RwLock<Known>>,
+    others: Vec<Other<'scope, M>>,
 }
 
-type Chunk<S> = Mutex<Vec<Seed<S>>>;
+struct Other<'scope, M: Model> {
+    jobs: Sender<Arc<Job<M>>>,
+    done: Receiver<(Vec<Done<M>>, Tally)>,
+    thread: ScopedJoinHandle<'scope, ()>,
+}
+
+/// A block, in chunks that whoever is free takes.
+struct Job<M: Model> {
+    chunks: Vec<Mutex<Chunk<M>>>,
+    next: AtomicUsize,
+}
+
+struct Chunk<M: Model> {
+    seeds: Vec<Seed<M::State>>,
+    /// Worlds that turned out to be known. To drop one costs as much as to make it.
+    dropped: Vec<Box<M::State>>,
+}
+
 /// A chunk's place in the block, and what became of it.
 type Done<M> = (usize, Vec<Expanded<M>>);
 
-impl<M: Model> Pool<'_, M> {
+/// Worlds that a thread takes at a time.
+const CHUNK: usize = 8;
+
+impl<'scope, 'a: 'scope, M: Model> Crew<'scope, 'a, M> {
+    pub fn new(
+        scope: &'scope Scope<'scope, '_>,
+        model: &'a M,
+        limits: &Limits,
+        known: &Arc<RwLock<Known>>,
+    ) -> Self {
+        let others = (1..limits.threads).map(|_| {
+            let (jobs, to_do) = channel::<Arc<Job<M>>>();
+            let (report, done) = channel();
+            let (mut hand, known) = (Hand::new(model, limits), known.clone());
+            let thread = scope.spawn(move || {
+                for job in to_do {
+                    if report.send(hand.work(&job, &known)).is_err() {
+                        return; // the search has ended
+                    }
+                }
+            });
+            Other { jobs, done, thread }
+        });
+        Self {
+            hand: Hand::new(model, limits),
+            known: known.clone(),
+            others: others.collect(),
+        }
+    }
+}
+
+impl<M: Model> Crew<'_, '_, M> {
     /// In the order of the block, whoever did it.
     pub fn expand(
-        &self,
+        &mut self,
         block: Vec<Seed<M::State>>,
-        threads: usize,
-        chunk: usize,
-    ) -> (Vec<Expanded<M>>, Vec<Tally>) {
-        let mut seeds = block.into_iter().peekable();
-        let mut chunks: Vec<Chunk<M::State>> = Vec::new();
-        while seeds.peek().is_some() {
-            chunks.push(Mutex::new(seeds.by_ref().take(chunk).collect()));
+        dropped: Vec<Box<M::State>>,
+        tally: &mut Tally,
+    ) -> Vec<Expanded<M>> {
+        let job = Arc::new(Job::new(block, dropped));
+        // A few worlds are not worth waking anybody.
+        let wake = job.chunks.len() > 2;
+        let woken = self.others.len() * usize::from(wake);
+        for other in &self.others[..woken] {
+            // One that has panicked hears nothing any more, and is joined below.
+            let _ = other.jobs.send(job.clone());
         }
-        if chunks.len() <= 2 || threads <= 1 {
-            let next = AtomicUsize::new(0);
-            let (done, tally) = self.work(&chunks, &next);
-            return (
-                done.into_iter().flat_map(|(_, done)| done).collect(),
-                vec![tally],
-            );
-        }
-        let next = AtomicUsize::new(0);
-        let (mut done, mut tallies) = (Vec::new(), Vec::new());
-        std::thread::scope(|scope| {
-            let workers: Vec<_> = (0..threads)
-                .map(|_| scope.spawn(|| self.work(&chunks, &next)))
-                .collect();
-            for worker in workers {
-                match worker.join() {
-                    Ok((chunks, tally)) => {
-                        done.extend(chunks);
-                        tallies.push(tally);
-                    }
-                    Err(panic) => std::panic::resume_unwind(panic),
-                }
-            }
-        });
-        done.sort_by_key(|(at, _)| *at);
-        (
-            done.into_iter().flat_map(|(_, done)| done).collect(),
-            tallies,
-        )
-    }
-
-    /// One thread: chunk after chunk until none is left.
-    fn work(&self, chunks: &[Chunk<M::State>], next: &AtomicUsize) -> (Vec<Done<M>>, Tally) {
-        let mut hand = Hand::new(self);
-        let mut done = Vec::new();
-        loop {
-            let at = next.fetch_add(1, Ordering::Relaxed);
-            let Some(chunk) = chunks.get(at) else {
-                return (done, hand.tally);
+        let (mut done, own) = self.hand.work(&job, &self.known);
+        tally.add(own);
+        for at in 0..woken {
+            let Ok((chunks, theirs)) = self.others[at].done.recv() else {
+                let panicked = self.others.swap_remove(at).thread.join();
+                std::panic::resume_unwind(panicked.expect_err("it left before its work was done"));
             };
-            let mut seeds = std::mem::take(&mut *chunk.lock().expect("no thread panicked"));
-            rebuild::missing(self.model, self.nodes, &mut seeds);
-            let expanded = seeds.into_iter().filter_map(|seed| {
-                let state = seed.state?;
-                Some(hand.expand(seed.number, state))
-            });
-            done.push((at, expanded.collect()));
+            done.extend(chunks);
+            tally.add(theirs);
+        }
+        done.sort_by_key(|(at, _)| *at);
+        done.into_iter().flat_map(|(_, done)| done).collect()
+    }
+}
+
+impl<M: Model> Job<M> {
+    fn new(block: Vec<Seed<M::State>>, mut dropped: Vec<Box<M::State>>) -> Self {
+        let number = block.len().div_ceil(CHUNK).max(1);
+        let share = dropped.len().div_ceil(number);
+        let mut seeds = block.into_iter();
+        let chunks = (0..number).map(|_| {
+            Mutex::new(Chunk {
+                seeds: seeds.by_ref().take(CHUNK).collect(),
+                dropped: dropped.split_off(dropped.len().saturating_sub(share)),
+            })
+        });
+        Self {
+            chunks: chunks.collect(),
+            next: AtomicUsize::new(0),
         }
     }
 }
 
 /// One thread's space.
 struct Hand<'a, M: Model> {
-    pool: &'a Pool<'a, M>,
+    model: &'a M,
     acts: Vec<M::Act>,
     canonical: Canonical,
     scratch: Scratch,
@@ -131,19 +163,40 @@ struct Hand<'a, M: Model> {
 }
 
 impl<'a, M: Model> Hand<'a, M> {
-    fn new(pool: &'a Pool<'a, M>) -> Self {
+    fn new(model: &'a M, limits: &Limits) -> Self {
         Self {
-            pool,
+            model,
             acts: Vec::new(),
-            canonical: pool.canonical(),
+            canonical: limits.canonical(),
             scratch: Scratch::default(),
             notes: Notes::default(),
             tally: Tally::default(),
         }
     }
 
-    fn expand(&mut self, from: u32, state: Box<M::State>) -> Expanded<M> {
-        let model = self.pool.model;
+    /// Chunk after chunk until none is left.
+    fn work(&mut self, job: &Job<M>, known: &RwLock<Known>) -> (Vec<Done<M>>, Tally) {
+        let known = known.read().expect("no thread panicked");
+        let mut done = Vec::new();
+        loop {
+            let at = job.next.fetch_add(1, Ordering::Relaxed);
+            let Some(chunk) = job.chunks.get(at) else {
+                return (done, std::mem::take(&mut self.tally));
+            };
+            let mut chunk = chunk.lock().expect("no thread panicked");
+            chunk.dropped.clear();
+            let mut seeds = std::mem::take(&mut chunk.seeds);
+            rebuild::missing(self.model, &known.nodes, &mut seeds);
+            let expanded = seeds.into_iter().filter_map(|seed| {
+                let state = seed.state?;
+                Some(self.expand(seed.number, state, &known.store))
+            });
+            done.push((at, expanded.collect()));
+        }
+    }
+
+    fn expand(&mut self, from: u32, state: Box<M::State>, store: &Store) -> Expanded<M> {
+        let model = self.model;
         let mut state = Some(state);
         let mut children = Vec::new();
         self.acts.clear();
@@ -160,7 +213,7 @@ impl<'a, M: Model> Hand<'a, M> {
                 state => state.take(),
             };
             let Some(after) = after else { break };
-            let child = self.let_happen(act, after);
+            let child = self.let_happen(act, after, store);
             let ends = matches!(child, Child::Violates(_));
             children.push((model.is_fault(act), child));
             if ends {
@@ -171,8 +224,8 @@ impl<'a, M: Model> Hand<'a, M> {
         Expanded { from, children }
     }
 
-    fn let_happen(&mut self, act: &M::Act, mut after: Box<M::State>) -> Child<M> {
-        let model = self.pool.model;
+    fn let_happen(&mut self, act: &M::Act, mut after: Box<M::State>, store: &Store) -> Child<M> {
+        let model = self.model;
         self.notes.clear();
         model.apply(&mut after, act, &mut self.notes);
         self.tally.step(&self.notes);
@@ -181,11 +234,7 @@ impl<'a, M: Model> Hand<'a, M> {
         }
         self.canonical.clear();
         model.encode(&after, &mut self.canonical);
-        match self
-            .pool
-            .store
-            .find(self.canonical.written(), &mut self.scratch)
-        {
+        match store.find(self.canonical.written(), &mut self.scratch) {
             Some(known) => Child::Known(known),
             None => {
                 let done = model.at_rest(&mut after) || model.out_of_bounds(&mut after);

@@ -19,16 +19,14 @@ pub mod store;
 
 pub use report::{Counterexample, Limits, Progress, Report, Stop, Tally};
 
-use crate::encode::Canonical;
 use crate::model::Model;
-use expand::{Child, Expanded, Seed};
+use expand::{Child, Crew, Expanded, Known, Seed};
+use std::sync::{Arc, PoisonError, RwLock, RwLockWriteGuard};
 use std::time::Instant;
-use store::{Scratch, Store};
+use store::Scratch;
 
 /// Worlds whose successors are in memory at once.
-const BLOCK: usize = 2048;
-/// Worlds that a thread takes at a time.
-const CHUNK: usize = 32;
+const BLOCK: usize = 512;
 
 /// The way to every world, and what is onward from it.
 #[derive(Default)]
@@ -85,9 +83,10 @@ struct Search<'a, M: Model> {
     model: &'a M,
     limits: &'a Limits,
     began: Instant,
-    store: Store,
+    known: Arc<RwLock<Known>>,
     scratch: Scratch,
-    nodes: Nodes,
+    /// Worlds that were known, and are to be dropped by whoever has time.
+    dropped: Vec<Box<M::State>>,
     next: Vec<Seed<M::State>>,
     depth: usize,
     tally: Tally,
@@ -101,9 +100,9 @@ impl<'a, M: Model> Search<'a, M> {
             model,
             limits,
             began: Instant::now(),
-            store: Store::default(),
+            known: Arc::default(),
             scratch: Scratch::default(),
-            nodes: Nodes::default(),
+            dropped: Vec::new(),
             next: Vec::new(),
             depth: 0,
             tally: Tally::default(),
@@ -113,16 +112,13 @@ impl<'a, M: Model> Search<'a, M> {
         let (mut first, notes) = model.initial();
         search.tally.step(&notes);
         search.tally.state(notes.checked);
-        let mut canonical = Canonical::default();
-        if limits.symmetry {
-            canonical = Canonical::symmetric();
-        }
+        let mut canonical = limits.canonical();
         model.encode(&first, &mut canonical);
-        search
-            .store
-            .insert(canonical.written(), &mut search.scratch);
+        let mut known = write(&search.known);
+        known.store.insert(canonical.written(), &mut search.scratch);
         let done = model.at_rest(&mut first) || model.out_of_bounds(&mut first);
-        search.nodes.add(0, 0, done);
+        known.nodes.add(0, 0, done);
+        drop(known);
         search.next.push(Seed {
             number: 0,
             state: Some(Box::new(first)),
@@ -131,16 +127,24 @@ impl<'a, M: Model> Search<'a, M> {
         search
     }
 
-    /// All layers.
     fn run(&mut self, watch: &mut dyn FnMut(&Progress)) -> Stop {
         if self.violation.is_some() {
             return Stop::Violation;
         }
+        std::thread::scope(|scope| {
+            let crew = Crew::new(scope, self.model, self.limits, &self.known);
+            self.layers(crew, watch)
+        })
+    }
+
+    /// All of them.
+    fn layers(&mut self, mut crew: Crew<M>, watch: &mut dyn FnMut(&Progress)) -> Stop {
         while !self.next.is_empty() {
             let mut layer = std::mem::take(&mut self.next).into_iter().peekable();
             while layer.peek().is_some() {
                 let block: Vec<Seed<M::State>> = layer.by_ref().take(BLOCK).collect();
-                let children = self.expand(block);
+                let dropped = std::mem::take(&mut self.dropped);
+                let children = crew.expand(block, dropped, &mut self.tally);
                 if let Some(stop) = self.merge(children) {
                     return stop;
                 }
@@ -153,27 +157,17 @@ impl<'a, M: Model> Search<'a, M> {
         Stop::Complete
     }
 
-    fn expand(&mut self, block: Vec<Seed<M::State>>) -> Vec<Expanded<M>> {
-        let pool = expand::Pool {
-            model: self.model,
-            store: &self.store,
-            nodes: &self.nodes,
-            symmetry: self.limits.symmetry,
-        };
-        let (expanded, tallies) = pool.expand(block, self.limits.threads, CHUNK);
-        tallies.into_iter().for_each(|tally| self.tally.add(tally));
-        expanded
-    }
-
     /// Adds what is new, in order.
     fn merge(&mut self, block: Vec<Expanded<M>>) -> Option<Stop> {
+        let known = self.known.clone();
+        let Known { store, nodes } = &mut *write(&known);
         for Expanded { from, children } in block {
-            let onward = self.nodes.onward.len();
+            let onward = nodes.onward.len();
             for (ordinal, (is_fault, child)) in children.into_iter().enumerate() {
                 let to = match child {
                     Child::Known(to) => to,
                     Child::Violates(violation) => {
-                        let acts = self.acts_to(from, Some(ordinal as u16));
+                        let acts = self.acts_to(nodes, from, Some(ordinal as u16));
                         let then = Vec::new();
                         self.violation = Some(Counterexample {
                             violation,
@@ -183,25 +177,27 @@ impl<'a, M: Model> Search<'a, M> {
                         return Some(Stop::Violation);
                     }
                     Child::New(new) => {
-                        let (to, is_new) = self.store.insert(&new.written, &mut self.scratch);
+                        let (to, is_new) = store.insert(&new.written, &mut self.scratch);
+                        let mut state = Some(new.state);
                         if is_new {
                             self.tally.state(new.checked);
-                            self.nodes.add(from, ordinal as u16, new.done);
-                            let state = self.keeps.then_some(new.state);
+                            nodes.add(from, ordinal as u16, new.done);
+                            let state = state.take_if(|_| self.keeps);
                             self.next.push(Seed { number: to, state });
                         }
+                        self.dropped.extend(state);
                         to
                     }
                 };
                 if !is_fault {
-                    self.nodes.onward.push(to);
+                    nodes.onward.push(to);
                 }
-                if self.store.len() > self.limits.states {
+                if store.len() > self.limits.states {
                     return Some(Stop::States);
                 }
             }
-            let fan = self.nodes.onward.len() - onward;
-            self.nodes.fans.push(fan as u16);
+            let fan = nodes.onward.len() - onward;
+            nodes.fans.push(fan as u16);
         }
         None
     }
@@ -209,10 +205,14 @@ impl<'a, M: Model> Search<'a, M> {
     /// Says how it goes, and whether it may go on.
     fn look_up(&mut self, left: usize, watch: &mut dyn FnMut(&Progress)) -> Option<Stop> {
         let elapsed = self.began.elapsed();
-        let resident = report::resident().unwrap_or(self.memory() as u64);
+        let (states, memory) = {
+            let known = write(&self.known);
+            (known.store.len(), known.memory())
+        };
+        let resident = report::resident().unwrap_or(memory as u64);
         self.keeps = resident < self.limits.keep;
         watch(&Progress {
-            states: self.store.len(),
+            states,
             steps: self.tally.steps,
             depth: self.depth,
             queue: left + self.next.len(),
@@ -228,36 +228,31 @@ impl<'a, M: Model> Search<'a, M> {
         }
     }
 
-    fn memory(&self) -> usize {
-        self.store.memory() + self.nodes.memory()
-    }
-
     /// The acts that lead to a world, and one of those that are possible there.
-    fn acts_to(&self, world: u32, then: Option<u16>) -> Vec<M::Act> {
-        let path = self
-            .nodes
-            .path(world)
-            .into_iter()
-            .map(|(_, ordinal)| ordinal);
+    fn acts_to(&self, nodes: &Nodes, world: u32, then: Option<u16>) -> Vec<M::Act> {
+        let path = nodes.path(world).into_iter().map(|(_, ordinal)| ordinal);
         rebuild::acts(self.model, path.chain(then))
     }
 
     fn finish(mut self, stop: Stop) -> Report<M::Act> {
         self.next.clear();
+        self.dropped.clear();
         let mut stop = stop;
+        let known = self.known.clone();
+        let known = &*write(&known);
         if stop == Stop::Complete
-            && let Some(at) = rest::unreachable_from(&self.nodes)
+            && let Some(at) = rest::unreachable_from(&known.nodes)
         {
-            let acts = self.acts_to(at, None);
+            let acts = self.acts_to(&known.nodes, at, None);
             self.violation = Some(rest::counterexample(self.model, acts));
             stop = Stop::Violation;
         }
-        let memory = self.memory();
+        let states = known.store.len();
         Report {
-            states: self.store.len(),
+            states,
             depth: self.depth,
-            rests: self.nodes.done.iter().filter(|done| **done).count(),
-            bytes_per_state: memory as f64 / self.store.len() as f64,
+            rests: known.nodes.done.iter().filter(|done| **done).count(),
+            bytes_per_state: known.memory() as f64 / states as f64,
             resident: report::resident(),
             elapsed: self.began.elapsed(),
             tally: self.tally,
@@ -265,6 +260,17 @@ impl<'a, M: Model> Search<'a, M> {
             stop,
         }
     }
+}
+
+impl Known {
+    fn memory(&self) -> usize {
+        self.store.memory() + self.nodes.memory()
+    }
+}
+
+/// Nobody reads between two blocks.
+fn write(known: &RwLock<Known>) -> RwLockWriteGuard<'_, Known> {
+    known.write().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

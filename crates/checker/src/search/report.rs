@@ -1,5 +1,6 @@
 //! What a search may take, and what it says at the end.
 
+use crate::encode::Canonical;
 use crate::model::{CLAUSES, Clauses, Notes, Violation};
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -21,6 +22,17 @@ pub struct Limits {
     pub symmetry: bool,
     /// Threads. They change nothing in the result.
     pub threads: usize,
+}
+
+impl Limits {
+    /// How worlds are written in a search like this.
+    pub(super) fn canonical(&self) -> Canonical {
+        if self.symmetry {
+            Canonical::symmetric()
+        } else {
+            Canonical::parted()
+        }
+    }
 }
 
 impl Default for Limits {

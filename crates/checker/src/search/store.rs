@@ -6,7 +6,8 @@
 //! in full; a hash only says where to look. So nothing rests on hashes being different, and a world
 //! costs what is new in it: a few dozen bytes.
 
-use crate::encode::Written;
+use crate::encode::{Part, Written};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 /// Marks a section where a pair's number could stand.
 const LEAF: u32 = 1 << 31;
@@ -14,8 +15,9 @@ const LEAF: u32 = 1 << 31;
 const NONE: u32 = u32::MAX;
 
 /// Worlds, numbered in the order in which they were added.
-#[derive(Default)]
 pub struct Store {
+    /// Which store it is: parts remember where one keeps them.
+    id: u32,
     sections: Sections,
     pairs: Pairs,
     worlds: Pairs,
@@ -24,6 +26,18 @@ pub struct Store {
 /// Space to put a tree together in.
 #[derive(Default)]
 pub struct Scratch(Vec<u32>);
+
+impl Default for Store {
+    fn default() -> Self {
+        static NEXT: AtomicU32 = AtomicU32::new(0);
+        Self {
+            id: NEXT.fetch_add(1, Ordering::Relaxed),
+            sections: Sections::default(),
+            pairs: Pairs::default(),
+            worlds: Pairs::default(),
+        }
+    }
+}
 
 impl Store {
     /// How many worlds it holds.
@@ -45,8 +59,11 @@ impl Store {
     pub fn find(&self, world: &Written, scratch: &mut Scratch) -> Option<u32> {
         let row = &mut scratch.0;
         row.clear();
-        for section in world.sections() {
-            row.push(self.sections.find(section)? | LEAF);
+        for (at, section) in world.sections().enumerate() {
+            row.push(match world.part(at) {
+                None => self.sections.find(section)? | LEAF,
+                Some(part) => self.find_part(part, section)?,
+            });
         }
         while row.len() > 2 {
             let mut to = 0;
@@ -66,8 +83,11 @@ impl Store {
     pub fn insert(&mut self, world: &Written, scratch: &mut Scratch) -> (u32, bool) {
         let row = &mut scratch.0;
         row.clear();
-        for section in world.sections() {
-            row.push(self.sections.insert(section) | LEAF);
+        for (at, section) in world.sections().enumerate() {
+            row.push(match world.part(at) {
+                None => self.sections.insert(section) | LEAF,
+                Some(part) => self.insert_part(part, section),
+            });
         }
         while row.len() > 2 {
             let mut to = 0;
@@ -81,6 +101,36 @@ impl Store {
             row.truncate(to);
         }
         self.worlds.insert(root(row))
+    }
+
+    fn find_part(&self, part: &Part, ranks: &[u8]) -> Option<u32> {
+        if let Some(known) = part.ranked_at(self.id, ranks) {
+            return Some(known);
+        }
+        let skeleton = match part.skeleton_at(self.id) {
+            Some(known) => known,
+            None => self.sections.find(part.skeleton())?,
+        };
+        part.keep_skeleton_at(self.id, skeleton);
+        let ranked = [skeleton | LEAF, self.sections.find(ranks)? | LEAF];
+        let at = self.pairs.find(ranked)?;
+        part.keep_ranked_at(self.id, ranks, at);
+        Some(at)
+    }
+
+    fn insert_part(&mut self, part: &Part, ranks: &[u8]) -> u32 {
+        if let Some(known) = part.ranked_at(self.id, ranks) {
+            return known;
+        }
+        let skeleton = match part.skeleton_at(self.id) {
+            Some(known) => known,
+            None => self.sections.insert(part.skeleton()),
+        };
+        part.keep_skeleton_at(self.id, skeleton);
+        let ranked = [skeleton | LEAF, self.sections.insert(ranks) | LEAF];
+        let (at, _) = self.pairs.insert(ranked);
+        part.keep_ranked_at(self.id, ranks, at);
+        at
     }
 
     /// The bytes of a world.

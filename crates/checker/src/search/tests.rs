@@ -1,4 +1,5 @@
 use super::*;
+use crate::encode::Canonical;
 use crate::toy::{Act, Toy};
 use std::collections::BTreeMap;
 use std::time::Duration;

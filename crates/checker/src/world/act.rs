@@ -44,8 +44,21 @@ pub enum Act {
     GiveUpPrefill(usize, decode::Timer),
     /// P gives up a decode life that has ended, or that cannot be dialled any more.
     GiveUpDecode(usize, prefill::Timer),
+    /// Nothing else can happen, and a deadline passes.
+    Overdue(Deadline),
     /// Something goes wrong.
     Fault(Fault),
+}
+
+/// Something that was to happen until now, and whose.
+#[derive(Clone, Copy, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Deadline {
+    /// P's.
+    Prefill(usize, prefill::Timer),
+    /// D's.
+    Decode(usize, decode::Timer),
+    /// The gateway's.
+    Gateway(gateway::Timer),
 }
 
 /// An end of a connection.
@@ -121,6 +134,30 @@ impl<J: Decisions> State<J> {
         let begin = out.len();
         self.faults(setup, out);
         debug_assert!(out[begin..].iter().all(|act| matches!(act, Act::Fault(_))));
+    }
+
+    /// Deadlines, if nothing happens until they pass: no message arrives, no write lands, nothing is
+    /// computed, nobody can be dialled. (Asking a busy D again is waiting, too.)
+    pub fn overdue(&self, setup: &Setup, out: &mut Vec<Act>) {
+        let mut possible = Vec::new();
+        self.acts(setup, &mut possible);
+        if !possible
+            .iter()
+            .all(|act| matches!(act, Act::Fault(_) | Act::Retry(..)))
+        {
+            return;
+        }
+        for (p, life) in self.prefills.iter().enumerate() {
+            let timers = life.timers.iter().filter(|_| life.machine.is_some());
+            let timers = timers.filter(|timer| !matches!(timer, prefill::Timer::Retry(_)));
+            out.extend(timers.map(|timer| Act::Overdue(Deadline::Prefill(p, *timer))));
+        }
+        for (d, life) in self.decodes.iter().enumerate() {
+            let timers = life.timers.iter().filter(|_| life.machine.is_some());
+            out.extend(timers.map(|timer| Act::Overdue(Deadline::Decode(d, *timer))));
+        }
+        let timers = self.gateway_timers.iter();
+        out.extend(timers.map(|timer| Act::Overdue(Deadline::Gateway(*timer))));
     }
 
     fn acts_of_links(&self, out: &mut Vec<Act>) {
@@ -243,7 +280,18 @@ impl fmt::Display for Act {
             Self::Retry(p, _) => write!(f, "P{p} asks again after Busy"),
             Self::GiveUpPrefill(d, _) => write!(f, "D{d} gives up a prefill life that has ended"),
             Self::GiveUpDecode(p, _) => write!(f, "P{p} gives up a decode life that is gone"),
+            Self::Overdue(deadline) => write!(f, "nothing else can happen, and {deadline}"),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),
+        }
+    }
+}
+
+impl fmt::Display for Deadline {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Prefill(p, timer) => write!(f, "a deadline passes at P{p}: {timer:?}"),
+            Self::Decode(d, timer) => write!(f, "a deadline passes at D{d}: {timer:?}"),
+            Self::Gateway(timer) => write!(f, "a deadline passes at the gateway: {timer:?}"),
         }
     }
 }
@@ -273,11 +321,9 @@ impl fmt::Display for Fault {
             ),
             Self::Break(conn, End::Caller) => write!(f, "the caller loses connection {}", conn.0),
             Self::Break(conn, End::Callee) => write!(f, "the callee loses connection {}", conn.0),
-            Self::PrefillDeadline(p, timer) => write!(f, "a deadline passes at P{p}: {timer:?}"),
-            Self::DecodeDeadline(d, timer) => write!(f, "a deadline passes at D{d}: {timer:?}"),
-            Self::GatewayDeadline(timer) => {
-                write!(f, "a deadline passes at the gateway: {timer:?}")
-            }
+            Self::PrefillDeadline(p, timer) => Deadline::Prefill(*p, *timer).fmt(f),
+            Self::DecodeDeadline(d, timer) => Deadline::Decode(*d, *timer).fmt(f),
+            Self::GatewayDeadline(timer) => Deadline::Gateway(*timer).fmt(f),
             Self::KillPrefill(p) => write!(f, "the process of P{p} ends"),
             Self::KillDecode(d) => write!(f, "the process of D{d} ends"),
             Self::SpawnPrefill(worker) => write!(f, "a new life of prefill worker {worker} begins"),

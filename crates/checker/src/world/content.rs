@@ -8,17 +8,20 @@ use std::fmt;
 pub const PAGE_SIZE: u16 = 2;
 /// Ranks of a prefill worker, at most.
 pub const MAX_RANKS: usize = 2;
+/// Prompts in a world, at most: a letter each.
+pub const MAX_PROMPTS: usize = 52;
 
 /// The KV of one token at one position, in one token slot of a page. It depends on the domain and
 /// on all tokens up to there, so two prompts that begin alike in one domain have the same cells.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize)]
-pub struct Cell(u16);
+pub struct Cell(u32);
 
-const GENERATED: u16 = 0x1000;
-const RESIDUE: u16 = 0x4000;
-const CORRUPT: u16 = 0x8000;
+// So far apart that no two pages that a world can hold have the same checksum, see there.
+const GENERATED: u32 = 1 << 28;
+const RESIDUE: u32 = 1 << 29;
+const CORRUPT: u32 = 1 << 30;
 /// Positions of a prompt, at most.
-const POSITIONS: u16 = 64;
+const POSITIONS: u32 = 64;
 
 impl Cell {
     /// Never written, or zeroed.
@@ -27,19 +30,19 @@ impl Cell {
     /// The token at `position` of a prompt; `prompt` is the first one of this world that has the
     /// same domain and the same tokens up to there.
     pub fn prompt(prompt: usize, position: usize) -> Self {
-        Self(1 + prompt as u16 * POSITIONS + position as u16)
+        Self(1 + prompt as u32 * POSITIONS + position as u32)
     }
 
     /// The `n`-th token that was generated behind a prompt.
     pub fn generated(prompt: usize, choice: u16, n: u32) -> Self {
-        Self(GENERATED | (prompt as u16) << 8 | choice << 6 | n as u16)
+        Self(GENERATED | (prompt as u32) << 8 | u32::from(choice) << 6 | n)
     }
 
     /// What is left behind when a page is given back. Whose it was is kept and what it was is not:
     /// no reading of it can ever be right, so worlds that differ in it have the same future.
     pub fn as_residue(self) -> Self {
         match self.whose() {
-            Some(prompt) => Self(RESIDUE | prompt as u16),
+            Some(prompt) => Self(RESIDUE | prompt as u32),
             None => self,
         }
     }
@@ -90,7 +93,8 @@ impl fmt::Display for Cell {
 
 /// Prompts are called by letters in timelines.
 pub fn letter(prompt: usize) -> char {
-    (b'A' + prompt as u8) as char
+    let mut letters = ('A'..='Z').chain('a'..='z');
+    letters.nth(prompt).unwrap_or('?')
 }
 
 /// One page's token slots.
@@ -105,7 +109,7 @@ pub fn show(cells: &[Cell]) -> String {
 /// What the filling thread computes over the filled slots, and the copying thread over its copy.
 pub fn checksum(cells: &[Cell]) -> u32 {
     cells.iter().fold(1, |sum: u32, cell| {
-        sum.wrapping_mul(65_599).wrapping_add(u32::from(cell.0))
+        sum.wrapping_mul(65_599).wrapping_add(cell.0)
     })
 }
 

@@ -5,7 +5,7 @@ use super::act::End;
 use super::content::{Cell, PAGE_SIZE};
 use super::links::find;
 use super::said::short;
-use super::shared::Shared;
+use super::shared::{Kept, Shared};
 use super::state::{Arena, CopyInFlight, DecodeLife, Page, Run, State};
 use crate::model::Notes;
 use crate::{properties, situations};
@@ -16,7 +16,6 @@ use handoff::{
 };
 use pages::{Epoch, PageId, State as PageState};
 use std::collections::BTreeMap;
-use std::sync::Arc;
 
 impl<J: Decisions> DecodeLife<J> {
     pub(super) fn new(worker: u8, epoch: Epoch, machine: Decode<J>) -> Self {
@@ -46,7 +45,7 @@ impl<J: Decisions> World<J> {
         event: Event,
         notes: &mut Notes,
     ) {
-        let Some(life) = state.decodes.get_mut(d).map(Arc::make_mut) else {
+        let Some(life) = state.decodes.get_mut(d).map(Kept::change) else {
             return;
         };
         let Some(machine) = &mut life.machine else {
@@ -118,7 +117,7 @@ impl<J: Decisions> World<J> {
         next: &mut Vec<Event>,
         notes: &mut Notes,
     ) {
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         match effect {
             Effect::ToGateway(conn, message) => {
                 self.said_to_gateway(state, d, conn, message, notes)
@@ -231,7 +230,7 @@ impl<J: Decisions> World<J> {
         notes: &mut Notes,
     ) {
         notes.tell(|| format!("  D{d} to the gateway: {}", short(&message)));
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         match &message {
             DecodeToGateway::Ended {
                 attempt,
@@ -274,7 +273,7 @@ impl<J: Decisions> World<J> {
         first: &[u8],
         notes: &mut Notes,
     ) {
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         let prompt = properties::of_start(self, life, spec, first, notes);
         let generated = vec![1; usize::from(spec.choices)];
         life.running.insert(handoff, Run { prompt, generated });
@@ -303,7 +302,7 @@ impl<J: Decisions> World<J> {
             let over = |of: &HandoffId| !known(of.n) && !life.starts.contains(of);
             let over: Vec<_> = life.running.keys().copied().filter(over).collect();
             if !stale.is_empty() || !over.is_empty() {
-                let life = Arc::make_mut(life);
+                let life = life.change();
                 life.memory.extend(stale);
                 life.running.retain(|handoff, _| !over.contains(handoff));
             }

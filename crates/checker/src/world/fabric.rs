@@ -2,13 +2,13 @@
 
 use super::World;
 use super::content::{PAGE_SIZE, checksum, show};
+use super::shared::Kept;
 use super::state::{CopyInFlight, DecodeLife, FlightState, State};
 use crate::model::Notes;
 use crate::scenario::Mode;
 use crate::{properties, situations};
 use handoff::{ArenaId, Decisions, SubmissionId, decode, prefill};
 use pages::{PageId, State as PageState};
-use std::sync::Arc;
 
 impl<J: Decisions> World<J> {
     /// A write lands: the bytes are those of its source now.
@@ -43,11 +43,11 @@ impl<J: Decisions> World<J> {
         if flight.state != FlightState::Flying {
             late(state, &flight, notes);
         }
-        let through = |life: &Arc<DecodeLife<J>>| life.arenas.contains_key(&flight.arena);
+        let through = |life: &Kept<DecodeLife<J>>| life.arenas.contains_key(&flight.arena);
         let Some(life) = state.decodes.iter_mut().find(|life| through(life)) else {
             return; // the endpoint is fenced, or its process is gone: nobody will see it
         };
-        let life = Arc::make_mut(life);
+        let life = life.change();
         match self.setup.mode {
             Mode::Landing => {
                 let arena = life.arenas.get_mut(&flight.arena);
@@ -85,7 +85,7 @@ impl<J: Decisions> World<J> {
         ok: bool,
         notes: &mut Notes,
     ) {
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         let of = life.unreported.remove(&submission);
         notes.tell(|| {
             let how = if ok { "complete" } else { "failed" };
@@ -115,7 +115,7 @@ impl<J: Decisions> World<J> {
     /// gives another run in which the copy ended earlier. Pages of a batch are compared one by one,
     /// so a batch that was torn between two pages is two runs as well.
     pub(super) fn copied(&self, state: &mut State<J>, d: usize, at: usize, notes: &mut Notes) {
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         let copy = life.copies.remove(at);
         let checksums = match copy.arena {
             Some(arena) => copy_out(life, d, &copy, arena, notes),
@@ -135,7 +135,7 @@ impl<J: Decisions> World<J> {
     /// D's fence is done: it will never look at that memory again.
     pub(super) fn fenced(&self, state: &mut State<J>, d: usize, arena: ArenaId, notes: &mut Notes) {
         notes.saw(situations::FENCED);
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         life.fences.retain(|other| *other != arena);
         let (gone, machine) = (life.arenas.remove(&arena), life.machine.as_mut());
         if let (Some(gone), Some(machine)) = (gone, machine) {
@@ -155,7 +155,7 @@ impl<J: Decisions> World<J> {
         arena: ArenaId,
         notes: &mut Notes,
     ) {
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         life.detaching.retain(|other| *other != arena);
         let writer = life.epoch;
         let of = |flight: &super::Flight| flight.writer == writer && flight.arena == arena;

@@ -1,15 +1,15 @@
 //! What may go wrong: when it may, and what it does.
 
 use super::World;
-use super::act::{Act, End, Fault};
+use super::act::{Act, Deadline, End, Fault};
 use super::links::find;
+use super::shared::Kept;
 use super::state::{FlightState, Lost, Pair, State};
 use crate::model::Notes;
 use crate::scenario::Setup;
 use crate::situations;
 use handoff::{Closing, Conn, Decisions, PrefillToDecode, RequestId, decode, gateway, prefill};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 impl<J: Decisions> State<J> {
     pub(super) fn faults(&self, setup: &Setup, out: &mut Vec<Act>) {
@@ -223,19 +223,16 @@ impl<J: Decisions> World<J> {
     fn fault_of_a_process(&self, state: &mut State<J>, fault: &Fault, notes: &mut Notes) {
         match *fault {
             Fault::PrefillDeadline(p, timer) => {
-                deadline(state, notes);
-                Arc::make_mut(&mut state.prefills[p]).timers.remove(&timer);
-                self.tell_prefill(state, p, prefill::Event::Fired(timer), notes);
+                state.left.deadlines -= 1;
+                self.passes(state, Deadline::Prefill(p, timer), notes);
             }
             Fault::DecodeDeadline(d, timer) => {
-                deadline(state, notes);
-                Arc::make_mut(&mut state.decodes[d]).timers.remove(&timer);
-                self.tell_decode(state, d, decode::Event::Fired(timer), notes);
+                state.left.deadlines -= 1;
+                self.passes(state, Deadline::Decode(d, timer), notes);
             }
             Fault::GatewayDeadline(timer) => {
-                deadline(state, notes);
-                state.gateway_timers.remove(&timer);
-                self.tell_gateway(state, gateway::Event::Fired(timer), notes);
+                state.left.deadlines -= 1;
+                self.passes(state, Deadline::Gateway(timer), notes);
             }
             Fault::KillPrefill(p) => self.kill_prefill(state, p, notes),
             Fault::KillDecode(d) => self.kill_decode(state, d, notes),
@@ -260,7 +257,7 @@ impl<J: Decisions> World<J> {
             Fault::ChunkFailed(p) => {
                 state.left.failed_computes -= 1;
                 notes.saw(situations::COMPUTE_FAILED);
-                let life = Arc::make_mut(&mut state.prefills[p]);
+                let life = state.prefills[p].change();
                 if let Some(chunk) = life.chunk.take() {
                     let offer = chunk.offer;
                     self.tell_prefill(state, p, prefill::Event::ChunkFailed { offer }, notes);
@@ -269,13 +266,13 @@ impl<J: Decisions> World<J> {
             Fault::StepFailed(d) => {
                 state.left.failed_computes -= 1;
                 notes.saw(situations::COMPUTE_FAILED);
-                Arc::make_mut(&mut state.decodes[d]).step = None;
+                state.decodes[d].change().step = None;
                 self.tell_decode(state, d, decode::Event::StepFailed, notes);
             }
             Fault::CopyFailed(d, at) => {
                 state.left.failed_computes -= 1;
                 notes.saw(situations::COPY_FAILED);
-                let copy = Arc::make_mut(&mut state.decodes[d]).copies.remove(at);
+                let copy = state.decodes[d].change().copies.remove(at);
                 let (handoff, rank, batch) = (copy.handoff, copy.rank, copy.batch);
                 let checksums = None;
                 let event = decode::Event::Copied {
@@ -300,12 +297,31 @@ impl<J: Decisions> World<J> {
         }
     }
 
+    /// A deadline passes.
+    pub(super) fn passes(&self, state: &mut State<J>, deadline: Deadline, notes: &mut Notes) {
+        notes.saw(situations::DEADLINE);
+        match deadline {
+            Deadline::Prefill(p, timer) => {
+                state.prefills[p].change().timers.remove(&timer);
+                self.tell_prefill(state, p, prefill::Event::Fired(timer), notes);
+            }
+            Deadline::Decode(d, timer) => {
+                state.decodes[d].change().timers.remove(&timer);
+                self.tell_decode(state, d, decode::Event::Fired(timer), notes);
+            }
+            Deadline::Gateway(timer) => {
+                state.gateway_timers.remove(&timer);
+                self.tell_gateway(state, gateway::Event::Fired(timer), notes);
+            }
+        }
+    }
+
     /// The process ends. What it had submitted is with its fabric and may still land, or never;
     /// its memory is read until then.
     fn kill_prefill(&self, state: &mut State<J>, p: usize, notes: &mut Notes) {
         state.left.prefill_kills -= 1;
         notes.saw(situations::KILLED);
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         life.machine = None;
         life.chunk = None;
         life.unreported.clear();
@@ -341,7 +357,7 @@ impl<J: Decisions> World<J> {
     fn kill_decode(&self, state: &mut State<J>, d: usize, notes: &mut Notes) {
         state.left.decode_kills -= 1;
         notes.saw(situations::KILLED);
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         life.machine = None;
         life.memory.clear();
         life.arenas.clear();
@@ -381,9 +397,9 @@ impl<J: Decisions> World<J> {
     fn stale(&self, state: &mut State<J>, at: usize, conn: Conn, notes: &mut Notes) {
         state.left.stale -= 1;
         notes.saw(situations::STALE);
-        let lost = Arc::make_mut(&mut state.lost).remove(at);
+        let lost = state.lost.change().remove(at);
         if state.left.stale == 0 {
-            state.lost = Arc::default();
+            state.lost = Kept::default();
         }
         let link = state.handing.iter().find(|link| link.conn == conn);
         let Some((p, d)) = link.map(|link| (link.caller, link.callee)) else {
@@ -403,11 +419,6 @@ impl<J: Decisions> World<J> {
         let (epoch, n) = (super::GATEWAY, client as u64 + 1);
         RequestId { epoch, n }
     }
-}
-
-fn deadline<J: Decisions>(state: &mut State<J>, notes: &mut Notes) {
-    state.left.deadlines -= 1;
-    notes.saw(situations::DEADLINE);
 }
 
 fn spawned(old: bool, notes: &mut Notes) {

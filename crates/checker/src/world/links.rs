@@ -3,21 +3,21 @@
 
 use super::World;
 use super::act::End;
+use super::shared::Kept;
 use super::state::{Link, Lost, Pair, State};
 use crate::model::Notes;
 use crate::situations;
 use handoff::{Conn, Decisions, decode, gateway, prefill};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 /// Lost messages that are remembered, to arrive where they should not.
 const REMEMBERED: usize = 3;
 
 impl<F, B> Link<F, B> {
-    fn new(conn: Conn, caller: usize, callee: usize) -> Arc<Self> {
+    fn new(conn: Conn, caller: usize, callee: usize) -> Kept<Self> {
         let (caller_up, callee_up) = (true, true);
         let (forth, back) = (VecDeque::new(), VecDeque::new());
-        Arc::new(Self {
+        Kept::new(Self {
             conn,
             caller,
             callee,
@@ -45,11 +45,11 @@ impl<F, B> Link<F, B> {
 
 /// The link of that number, this world's own from now on.
 pub(super) fn find<F: Clone, B: Clone>(
-    links: &mut [Arc<Link<F, B>>],
+    links: &mut [Kept<Link<F, B>>],
     conn: Conn,
 ) -> Option<&mut Link<F, B>> {
     let link = links.iter_mut().find(|link| link.conn == conn)?;
-    Some(Arc::make_mut(link))
+    Some(link.change())
 }
 
 impl<J: Decisions> State<J> {
@@ -282,7 +282,7 @@ impl<J: Decisions> World<J> {
         if state.left.stale == 0 || lost.is_empty() {
             return;
         }
-        let known = Arc::make_mut(&mut state.lost);
+        let known = state.lost.change();
         known.extend(lost);
         let old = known.len().saturating_sub(REMEMBERED);
         known.drain(..old);

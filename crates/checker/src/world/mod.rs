@@ -18,9 +18,9 @@ mod shared;
 mod state;
 mod steps;
 
-pub use act::{Act, End, Fault};
-pub use content::{Cell, Cells, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
-pub use shared::{Fork, Shared};
+pub use act::{Act, Deadline, End, Fault};
+pub use content::{Cell, Cells, MAX_PROMPTS, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
+pub use shared::{Fork, Kept, Shared};
 pub use state::{
     Arena, Chunk, Client, CopyInFlight, Counter, DecodeLife, Flight, FlightState, Link, Lost, Page,
     Pair, PrefillLife, Reading, Run, Slice, State,
@@ -35,7 +35,6 @@ use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
 use handoff::{Decisions, Hello, Role, Spec};
 use pages::{Config, Domain, Epoch, Pool, Sound};
-use std::sync::Arc;
 
 /// The gateway's life. Lives of prefill count from 2^8, those of decode from 2^16.
 pub const GATEWAY: Epoch = Epoch::new(1);
@@ -67,7 +66,7 @@ impl<J: Decisions> World<J> {
     /// # Panics
     /// If the setup is larger than a world can be.
     pub fn with_decisions(setup: Setup, decisions: J) -> Self {
-        assert!(setup.prompts.len() <= 16 && usize::from(setup.ranks) <= MAX_RANKS);
+        assert!(setup.prompts.len() <= MAX_PROMPTS && usize::from(setup.ranks) <= MAX_RANKS);
         let first = |prompt: &Prompt, position: usize| {
             let alike = |other: &Prompt| {
                 other.domain == prompt.domain
@@ -170,7 +169,7 @@ impl<J: Decisions> World<J> {
         state.undialled.extend(decodes);
         state
             .prefills
-            .push(Arc::new(PrefillLife::new(worker, epoch, machine)));
+            .push(Kept::new(PrefillLife::new(worker, epoch, machine)));
     }
 
     fn spawn_decode(&self, state: &mut State<J>, worker: u8) {
@@ -206,7 +205,7 @@ impl<J: Decisions> World<J> {
         state.undialled.extend(prefills);
         state
             .decodes
-            .push(Arc::new(DecodeLife::new(worker, epoch, machine)));
+            .push(Kept::new(DecodeLife::new(worker, epoch, machine)));
     }
 
     fn empty(&self) -> State<J> {
@@ -223,7 +222,7 @@ impl<J: Decisions> World<J> {
             telling: Vec::new(),
             flights: Vec::new(),
             clients: self.setup.prompts.iter().map(Client::new).collect(),
-            lost: Arc::default(),
+            lost: Kept::default(),
             left: self.setup.faults,
             retries: self.setup.retries,
             redials: self.setup.redials,
@@ -271,6 +270,10 @@ impl<J: Decisions> Model for World<J> {
         state.acts(&self.setup, out);
     }
 
+    fn overdue(&self, state: &mut State<J>, out: &mut Vec<Act>) {
+        state.overdue(&self.setup, out);
+    }
+
     fn is_fault(&self, act: &Act) -> bool {
         matches!(act, Act::Fault(_))
     }
@@ -293,15 +296,16 @@ impl<J: Decisions> Model for World<J> {
             Act::StepEnd(d) => self.step_end(state, *d, notes),
             Act::Retry(p, timer) => self.retry(state, *p, *timer, notes),
             Act::GiveUpPrefill(d, timer) => {
-                Arc::make_mut(&mut state.decodes[*d]).timers.remove(timer);
+                state.decodes[*d].change().timers.remove(timer);
                 let event = handoff::decode::Event::Fired(*timer);
                 self.tell_decode(state, *d, event, notes);
             }
             Act::GiveUpDecode(p, timer) => {
-                Arc::make_mut(&mut state.prefills[*p]).timers.remove(timer);
+                state.prefills[*p].change().timers.remove(timer);
                 let event = handoff::prefill::Event::Fired(*timer);
                 self.tell_prefill(state, *p, event, notes);
             }
+            Act::Overdue(deadline) => self.passes(state, *deadline, notes),
             Act::Fault(fault) => self.fault(state, fault, notes),
         }
         self.settle_gateway(state, notes);
@@ -329,12 +333,16 @@ impl<J: Decisions> Model for World<J> {
     fn out_of_bounds(&self, state: &mut State<J>) -> bool {
         let retry =
             |timer: &handoff::prefill::Timer| matches!(timer, handoff::prefill::Timer::Retry(_));
-        let busy = |life: &Arc<PrefillLife<J>>| life.timers.iter().any(retry);
+        let busy = |life: &Kept<PrefillLife<J>>| life.timers.iter().any(retry);
         state.retries == 0 && state.prefills.iter().any(busy) || state.waits_for_a_dial()
     }
 
     fn encode(&self, state: &State<J>, out: &mut Canonical) {
-        out.value(state);
+        if out.is_parted() {
+            out.parts(state.parts());
+        } else {
+            out.value(state);
+        }
     }
 
     fn describe(&self, before: &mut State<J>, act: &Act, _: &mut State<J>) -> Vec<String> {

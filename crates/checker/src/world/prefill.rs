@@ -5,7 +5,7 @@ use super::act::End;
 use super::content::{Cell, PAGE_SIZE, show};
 use super::links::find;
 use super::said::short;
-use super::shared::Shared;
+use super::shared::{Kept, Shared};
 use super::state::{Chunk, Flight, FlightState, PrefillLife, State};
 use crate::model::Notes;
 use crate::{properties, situations};
@@ -15,7 +15,6 @@ use handoff::{
     PrefillToGateway, SubmissionId,
 };
 use pages::Epoch;
-use std::sync::Arc;
 
 impl<J: Decisions> PrefillLife<J> {
     pub(super) fn new(worker: u8, epoch: Epoch, machine: Prefill<J>) -> Self {
@@ -45,7 +44,7 @@ impl<J: Decisions> World<J> {
         event: Event,
         notes: &mut Notes,
     ) {
-        let Some(life) = state.prefills.get_mut(p).map(Arc::make_mut) else {
+        let Some(life) = state.prefills.get_mut(p).map(Kept::change) else {
             return;
         };
         let Some(machine) = &mut life.machine else {
@@ -89,7 +88,7 @@ impl<J: Decisions> World<J> {
         next: &mut Vec<Event>,
         notes: &mut Notes,
     ) {
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         match effect {
             Effect::ToGateway(conn, message) => {
                 notes.tell(|| format!("  P{p} to the gateway: {}", short(&message)));
@@ -208,7 +207,7 @@ impl<J: Decisions> World<J> {
         pages: &[SendPage],
         notes: &mut Notes,
     ) {
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         let writer = life.epoch;
         let machine = life.machine.as_ref();
         let manifest = machine.and_then(|machine| {
@@ -265,7 +264,7 @@ impl<J: Decisions> World<J> {
         notes: &mut Notes,
     ) {
         state.retries -= 1;
-        Arc::make_mut(&mut state.prefills[p]).timers.remove(&timer);
+        state.prefills[p].change().timers.remove(&timer);
         self.tell_prefill(state, p, Event::Fired(timer), notes);
     }
 
@@ -285,7 +284,7 @@ impl<J: Decisions> World<J> {
                 .map(|(page, cells)| (*page, cells.map(Cell::as_residue)))
                 .collect();
             if !stale.is_empty() {
-                Arc::make_mut(life).memory.extend(stale);
+                life.change().memory.extend(stale);
             }
         }
         self.leave_residue_at_decode(state);

@@ -1,13 +1,14 @@
 //! Copy on write for what is linear and may not be cloned: worlds share a machine until one of
 //! them lets something happen to it, and only then it is forked.
 
-use crate::encode::Fragment;
+use crate::encode::{Part, apart};
 use handoff::Decisions;
 use handoff::decode::Decode;
 use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
 use serde::{Serialize, Serializer};
 use std::fmt;
+use std::ops::Deref;
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 /// What can be copied as a whole, with the handles inside.
@@ -22,7 +23,7 @@ pub struct Shared<M>(Arc<Inner<M>>);
 struct Inner<M> {
     machine: Mutex<M>,
     /// How it is written into a world's bytes; forgotten when it changes.
-    written: OnceLock<Fragment>,
+    written: OnceLock<Part>,
 }
 
 impl<M> Shared<M> {
@@ -68,31 +69,86 @@ impl<M: fmt::Debug> fmt::Debug for Shared<M> {
     }
 }
 
-impl<M: Serialize> Serialize for Shared<M> {
-    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let written = self
-            .0
-            .written
-            .get_or_init(|| self.ask(|machine| Fragment::new(machine)));
-        written.serialize(serializer)
+impl<M: Serialize> Shared<M> {
+    /// As a part of a world.
+    pub fn part(&self) -> Part {
+        let write = || self.ask(|machine| Part::new(machine));
+        self.0.written.get_or_init(write).clone()
     }
 }
 
-/// Writes what is shared as if each world had its own. (Serde's own way needs a feature that would
-/// be switched on for the product as well.)
-pub(super) fn arcs<T: Serialize, S: Serializer>(
-    all: &[Arc<T>],
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    serializer.collect_seq(all.iter().map(|one| &**one))
+impl<M: Serialize> Serialize for Shared<M> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.ask(|machine| apart(machine, serializer))
+    }
 }
 
-/// The same for one.
-pub(super) fn arc<T: Serialize, S: Serializer>(
-    one: &Arc<T>,
-    serializer: S,
-) -> Result<S::Ok, S::Error> {
-    (**one).serialize(serializer)
+/// The same for what is plain data: worlds share it until one of them changes it.
+pub struct Kept<T>(Arc<Plain<T>>);
+
+struct Plain<T> {
+    value: T,
+    written: OnceLock<Part>,
+}
+
+impl<T> Kept<T> {
+    /// Of this world alone, for now.
+    pub fn new(value: T) -> Self {
+        let written = OnceLock::new();
+        Self(Arc::new(Plain { value, written }))
+    }
+}
+
+impl<T: Default> Default for Kept<T> {
+    fn default() -> Self {
+        Self::new(T::default())
+    }
+}
+
+impl<T: Clone> Kept<T> {
+    /// This world's own from now on.
+    pub fn change(&mut self) -> &mut T {
+        if Arc::get_mut(&mut self.0).is_none() {
+            *self = Self::new(self.0.value.clone());
+        }
+        let own = Arc::get_mut(&mut self.0).expect("just cloned, and nobody else has it");
+        own.written = OnceLock::new();
+        &mut own.value
+    }
+}
+
+impl<T: Serialize> Kept<T> {
+    /// As a part of a world, without the parts inside it.
+    pub fn part(&self) -> Part {
+        let write = || Part::new(&self.0.value);
+        self.0.written.get_or_init(write).clone()
+    }
+}
+
+impl<T> Deref for Kept<T> {
+    type Target = T;
+
+    fn deref(&self) -> &T {
+        &self.0.value
+    }
+}
+
+impl<T> Clone for Kept<T> {
+    fn clone(&self) -> Self {
+        Self(Arc::clone(&self.0))
+    }
+}
+
+impl<T: fmt::Debug> fmt::Debug for Kept<T> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.value.fmt(f)
+    }
+}
+
+impl<T: Serialize> Serialize for Kept<T> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        apart(&self.0.value, serializer)
+    }
 }
 
 impl<J: Decisions> Fork for Gateway<J> {

@@ -1,7 +1,8 @@
 //! A whole world as data. Everything large is shared between worlds until it changes.
 
 use super::content::{Cell, Cells, MAX_RANKS, PAGE_SIZE};
-use super::shared::{Shared, arc, arcs};
+use super::shared::{Kept, Shared};
+use crate::encode::Part;
 use crate::scenario::{Faults, Prompt};
 use handoff::decode::{self, Decode, Lane};
 use handoff::gateway::{self, Gateway, Outcome};
@@ -13,7 +14,6 @@ use handoff::{
 use pages::{Epoch, PageId, Sound, StatedTag, WriterLife};
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
-use std::sync::Arc;
 
 /// Mints numbers and means nothing else: which number comes next makes no difference.
 #[derive(Clone, Copy, Debug, Serialize)]
@@ -29,27 +29,21 @@ pub struct State<J: Decisions = Sound> {
     /// Its armed timers.
     pub gateway_timers: BTreeSet<gateway::Timer>,
     /// Every life of every prefill worker, oldest first.
-    #[serde(serialize_with = "arcs")]
-    pub prefills: Vec<Arc<PrefillLife<J>>>,
+    pub prefills: Vec<Kept<PrefillLife<J>>>,
     /// Every life of every decode worker, oldest first.
-    #[serde(serialize_with = "arcs")]
-    pub decodes: Vec<Arc<DecodeLife<J>>>,
+    pub decodes: Vec<Kept<DecodeLife<J>>>,
     /// Connections between prefill (the caller) and decode.
-    #[serde(serialize_with = "arcs")]
-    pub handing: Vec<Arc<Link<PrefillToDecode, DecodeToPrefill>>>,
+    pub handing: Vec<Kept<Link<PrefillToDecode, DecodeToPrefill>>>,
     /// Connections between the gateway (the caller) and prefill.
-    #[serde(serialize_with = "arcs")]
-    pub asking: Vec<Arc<Link<GatewayToPrefill, PrefillToGateway>>>,
+    pub asking: Vec<Kept<Link<GatewayToPrefill, PrefillToGateway>>>,
     /// Connections between the gateway (the caller) and decode.
-    #[serde(serialize_with = "arcs")]
-    pub telling: Vec<Arc<Link<GatewayToDecode, DecodeToGateway>>>,
+    pub telling: Vec<Kept<Link<GatewayToDecode, DecodeToGateway>>>,
     /// Page writes that may still land.
     pub flights: Vec<Flight>,
     /// Clients, in the order of the scenario's prompts.
     pub clients: Vec<Client>,
     /// Messages that were lost with their connection, the last few.
-    #[serde(serialize_with = "arc")]
-    pub lost: Arc<Vec<Lost>>,
+    pub lost: Kept<Vec<Lost>>,
     /// Faults that may still happen.
     pub left: Faults,
     /// How often a busy D may still be asked again.
@@ -291,6 +285,25 @@ pub enum Lost {
     ToDecode(PrefillToDecode),
     /// From decode.
     ToPrefill(DecodeToPrefill),
+}
+
+impl<J: Decisions> State<J> {
+    /// What it consists of, always in the same order.
+    pub(super) fn parts(&self) -> Vec<Part> {
+        let mut parts = vec![Part::new(self), self.gateway.part(), self.lost.part()];
+        for life in &self.prefills {
+            parts.push(life.part());
+            parts.extend(life.machine.as_ref().map(Shared::part));
+        }
+        for life in &self.decodes {
+            parts.push(life.part());
+            parts.extend(life.machine.as_ref().map(Shared::part));
+        }
+        parts.extend(self.handing.iter().map(Kept::part));
+        parts.extend(self.asking.iter().map(Kept::part));
+        parts.extend(self.telling.iter().map(Kept::part));
+        parts
+    }
 }
 
 impl Client {

@@ -9,7 +9,6 @@ use crate::{properties, situations};
 use handoff::decode::{Event, Lane, Output};
 use handoff::{Decisions, Finish, OfferId, prefill};
 use pages::PageId;
-use std::sync::Arc;
 
 const SIZE: usize = PAGE_SIZE as usize;
 
@@ -28,7 +27,7 @@ impl<J: Decisions> World<J> {
             prefill::Event::ChunkBegin { offer, tokens },
             notes,
         );
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         let (Some(machine), Some(chunk)) = (&life.machine, &mut life.chunk) else {
             return;
         };
@@ -55,7 +54,7 @@ impl<J: Decisions> World<J> {
     }
 
     pub(super) fn chunk_end(&self, state: &mut State<J>, p: usize, notes: &mut Notes) {
-        let life = Arc::make_mut(&mut state.prefills[p]);
+        let life = state.prefills[p].change();
         let Some(chunk) = life.chunk.take() else {
             return;
         };
@@ -94,7 +93,7 @@ impl<J: Decisions> World<J> {
 
     /// The worker looks at the first tokens: one that is the last ends the answer.
     pub(super) fn first(&self, state: &mut State<J>, d: usize, at: usize, notes: &mut Notes) {
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         let handoff = life.starts.remove(at);
         let Some(run) = life.running.get(&handoff) else {
             return;
@@ -117,7 +116,7 @@ impl<J: Decisions> World<J> {
         };
         let lanes = machine.ask(|machine| machine.runnable());
         self.tell_decode(state, d, Event::StepBegin(lanes.clone()), notes);
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         let Some(machine) = &life.machine else { return };
         let tables = machine.ask(|machine| match machine.verify_in_full() {
             Ok(verified) => {
@@ -149,7 +148,7 @@ impl<J: Decisions> World<J> {
     }
 
     pub(super) fn step_end(&self, state: &mut State<J>, d: usize, notes: &mut Notes) {
-        let life = Arc::make_mut(&mut state.decodes[d]);
+        let life = state.decodes[d].change();
         let Some(step) = life.step.take() else { return };
         let mut outputs = Vec::new();
         for reading in &step {
