@@ -34,19 +34,28 @@ fn stateright_finds_as_many_states_in_every_world() {
     }
 }
 
+/// The largest world that stateright is asked about at quick; with `CHECKER_ALL=1` about all, which
+/// takes minutes.
+const LARGEST_AT_QUICK: u64 = 8_000;
+
 /// With more faults, too: ours are those that are pinned (`tests/pinned.rs` explores them). Worlds
 /// are written whole here and in parts there.
 #[test]
-fn stateright_finds_as_many_states_in_every_world_at_quick() {
+fn stateright_finds_as_many_states_at_quick() {
+    let all = std::env::var_os("CHECKER_ALL").is_some();
     for mode in [Mode::Landing, Mode::Direct] {
         for scenario in ALL {
             let Some(setup) = scenario.setup(Bound::Quick, mode) else {
                 continue;
             };
             let name = scenario.name;
+            let ours = pinned::states(Bound::Quick, mode, name);
+            if !all && ours.is_some_and(|states| states > LARGEST_AT_QUICK) {
+                continue;
+            }
             let theirs = second::explore(World::new(setup));
             assert!(theirs.holds, "{name}/{mode}");
-            let ours = pinned::states(Bound::Quick, mode, name);
+            println!("{name}/{mode}: {} states", theirs.states);
             assert_eq!(ours, Some(theirs.states as u64), "{name}/{mode}");
         }
     }
