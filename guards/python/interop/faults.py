@@ -1,8 +1,11 @@
 """Faults made on purpose in the transfer of a guarded pair started with --faulty: each is refused and
-counted, and the neighbours that are served at the same time get their right answers."""
+counted, and the neighbours that are served at the same time get their right answers.
+
+    python faults.py [unwritten] [foreign] [flipped] [late]    # default: all"""
 
 from __future__ import annotations
 
+import sys
 import threading
 import time
 
@@ -22,7 +25,7 @@ def main() -> None:
     prompts = [document(number) for number in range(4)]
     alone = [pair.d.complete(p, "alone", 12)[1]["choices"][0]["text"] for p in prompts]
     victim = document(77)
-    for fault in FAULTS:
+    for fault in sys.argv[1:] or FAULTS:
         pair.d.forget()
         before = pair.guard_counts()
         answers: dict[str, tuple[int, str]] = {}

@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
-
 from cofferdam_guard.vllm.connector import GuardedNixlConnector
 
 FAULTS = ("unwritten", "foreign", "flipped", "late")
@@ -69,7 +67,7 @@ class FaultyNixlConnector(GuardedNixlConnector):
             for name in results.finished_recving - results.failed_recving:
                 fault, blocks = self._faults.pop(name, (None, []))
                 if fault == "flipped":
-                    self._element(blocks[len(blocks) // 2]).bitwise_xor_(1)
+                    self._worker_guard._flip_one_byte(blocks[len(blocks) // 2])
                 elif fault == "late":
                     # A write of an earlier owner lands: a whole block of one layer.
                     self._worker_guard.sums.layers[0][blocks[0]].fill_(1.5)
@@ -80,7 +78,3 @@ class FaultyNixlConnector(GuardedNixlConnector):
             return super().get_transfer_results(finished_req_ids)
         finally:
             del self.connector_worker.get_transfer_results
-
-    def _element(self, block: int) -> torch.Tensor:
-        one = self._worker_guard.sums.layers[-1][block]
-        return one[(-1,) * one.dim()].view(torch.int16)
