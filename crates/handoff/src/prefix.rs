@@ -224,3 +224,148 @@ impl Page {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use pages::{Config, OwnerId, Seal};
+
+    const HERE: Domain = Domain::new(7);
+
+    /// A cache and its pool, of pages of two tokens.
+    struct Scene {
+        index: PrefixIndex,
+        pool: Pool,
+        owners: u64,
+    }
+
+    impl Scene {
+        fn new(pages: u32, scrub: bool) -> Self {
+            let config = Config {
+                pages,
+                page_size: 2,
+                scrub,
+            };
+            Self {
+                index: PrefixIndex::new([9; 32]),
+                pool: Pool::new(config).0,
+                owners: 0,
+            }
+        }
+
+        /// Caches this prompt, of which nobody holds a page any more.
+        fn cache(&mut self, tokens: &[u32]) {
+            self.owners += 1;
+            let id = OwnerId::new(self.owners);
+            let (domain, lane) = (HERE, 0);
+            let owner = Owner { id, domain, lane };
+            let grants = self.pool.reserve(owner, tokens.len() / 2).unwrap();
+            for (ordinal, grant) in grants.iter().enumerate() {
+                let seal = Seal {
+                    ordinal: ordinal as u32,
+                    filled: 2,
+                    checksum: None,
+                };
+                self.pool.seal(grant, seal).unwrap();
+            }
+            let pages = grants.into_iter().map(Page::Own).collect();
+            let published = self.index.publish(&mut self.pool, owner, tokens, pages);
+            for page in published.unwrap() {
+                page.give_back(&mut self.pool).unwrap();
+            }
+        }
+
+        /// Pages of this prompt that are cached, from its beginning.
+        fn hit(&mut self, tokens: &[u32]) -> usize {
+            let pinned = self.index.pin(&mut self.pool, HERE, tokens, usize::MAX);
+            let pages = pinned.len();
+            for share in pinned {
+                self.pool.unshare(share).unwrap();
+            }
+            pages
+        }
+
+        fn make_room(&mut self, pages: usize) {
+            self.index.make_room(&mut self.pool, pages).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_evicted_from_its_end() {
+        let mut scene = Scene::new(4, false);
+        scene.cache(&[1, 1, 2, 2, 3, 3]);
+        for left in [2, 1, 0] {
+            let room = scene.pool.counts().free + 1;
+            scene.make_room(room);
+            assert_eq!(scene.index.entries.len(), left);
+            let pinned = (scene.index).pin(&mut scene.pool, HERE, &[1, 1, 2, 2, 3, 3], 9);
+            assert_eq!(pinned.len(), left, "all that is left can be found");
+            for share in pinned {
+                scene.pool.unshare(share).unwrap();
+            }
+        }
+    }
+
+    /// A hit is a use: what was used last goes last.
+    #[test]
+    fn a_prefix_that_was_used_outlives_one_that_was_not() {
+        for used in [[1, 1, 2, 2], [3, 3, 4, 4]] {
+            let mut scene = Scene::new(4, false);
+            scene.cache(&[1, 1, 2, 2]);
+            scene.cache(&[3, 3, 4, 4]);
+            for _ in 0..3 {
+                assert_eq!(scene.hit(&used), 2);
+            }
+            scene.make_room(2);
+            let hits = [scene.hit(&[1, 1, 2, 2]), scene.hit(&[3, 3, 4, 4])];
+            let expected = if used[0] == 1 { [2, 0] } else { [0, 2] };
+            assert_eq!(hits, expected);
+        }
+    }
+
+    #[test]
+    fn room_is_made_to_the_page_or_not_at_all() {
+        let mut scene = Scene::new(4, false);
+        scene.cache(&[1, 1, 2, 2, 3, 3]);
+        scene.make_room(5);
+        assert_eq!(scene.index.entries.len(), 3, "five of four cannot be had");
+        scene.make_room(1);
+        assert_eq!(scene.index.entries.len(), 3, "one is free");
+        scene.make_room(4);
+        assert_eq!(scene.index.entries.len(), 0, "exactly all");
+        assert_eq!(scene.pool.counts().free, 4);
+    }
+
+    /// H-17: a page that waits to be zeroed is as good as free to whoever reserves after that.
+    #[test]
+    fn pages_that_wait_to_be_zeroed_count_as_room() {
+        let mut scene = Scene::new(4, true);
+        scene.cache(&[1, 1, 2, 2, 3, 3, 4, 4]);
+        scene.make_room(2);
+        assert_eq!(scene.pool.to_scrub().len(), 2);
+        assert_eq!(scene.index.entries.len(), 2);
+        scene.make_room(2);
+        assert_eq!(scene.index.entries.len(), 2, "both are on their way");
+        scene.make_room(3);
+        assert_eq!(scene.index.entries.len(), 1, "one more");
+    }
+
+    /// H-13: the hash only says where to look. What is found is compared, whatever its key.
+    #[test]
+    fn h13_an_entry_under_a_key_that_is_not_its_own_is_no_hit() {
+        let prompt = [1, 1, 2, 2];
+        let damages: [fn(&mut Entry); 3] = [
+            |entry| entry.tokens = vec![5, 5],
+            |entry| entry.domain = Domain::new(8),
+            |entry| entry.parent = Some([1; 32]),
+        ];
+        for damage in damages {
+            let mut scene = Scene::new(4, false);
+            scene.cache(&prompt);
+            assert_eq!(scene.hit(&prompt), 2);
+            let first = scene.index.key(HERE, None, &prompt[..2]);
+            damage(scene.index.entries.get_mut(&first).unwrap());
+            assert_eq!(scene.hit(&prompt), 0);
+        }
+    }
+}

@@ -16,6 +16,7 @@ mod limits;
 mod lives;
 mod order;
 mod prefill;
+mod prefill_edges;
 mod prefill_peers;
 mod prefill_rig;
 mod prefill_writes;
