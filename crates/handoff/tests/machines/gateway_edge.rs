@@ -155,7 +155,7 @@ fn a_pair_of_which_neither_is_busy_goes_before_one_of_which_half_is() {
 fn h5_the_error_speaks_of_the_pair_with_the_most_room() {
     let small = |context| Capacity {
         role: Role::Decode,
-        pages: 64,
+        pages: context,
         page_size: 4,
         context,
     };
@@ -183,6 +183,14 @@ fn h5_the_error_speaks_of_the_pair_with_the_most_room() {
         };
         let said = g.request(&spec(1, 10, 40));
         assert_eq!(outcomes(&said), [(2, Outcome::Rejected(why))]);
+        // Two pages of prompt, and for every choice one that it writes.
+        let many = Spec {
+            choices: 40,
+            ..spec(1, 5, 3)
+        };
+        let (needed, pool) = (42, 30);
+        let why = Rejection::TooManyPages { needed, pool, by };
+        assert_eq!(outcomes(&g.request(&many)), [(3, Outcome::Rejected(why))]);
     }
 }
 

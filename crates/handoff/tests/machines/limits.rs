@@ -126,15 +126,6 @@ fn a_limit_that_both_have_is_called_decodes() {
     assert_eq!(Limit::of_pair(p, d).admits(&spec(1, 10, 11)), Err(why));
 }
 
-/// Law: capacity is measured, not declared. A worker asks this before it says Hello to anybody.
-#[test]
-fn a_pool_carries_the_context_that_it_holds_and_not_a_token_more() {
-    use handoff::Decisions;
-    for (pool, carried) in [(1024, true), (1023, false), (1025, true), (0, false)] {
-        assert_eq!(pages::Sound.carries(pool, 1024), carried, "{pool}");
-    }
-}
-
 #[test]
 fn a_limit_says_how_it_came_about() {
     let p = capacity(Role::Prefill, 640, 16, 8192);

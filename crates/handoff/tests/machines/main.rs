@@ -4,6 +4,7 @@
 //! One binary, because the machines are small and linking is not.
 
 mod credits;
+mod decisions;
 mod decode_edges;
 mod decode_rig;
 mod direct;
