@@ -45,7 +45,8 @@ fn a_pass_ends_as_it_began() {
         first: first.map(|token| vec![token]),
     };
     // 8 of 14 tokens are computed: two pages are complete, and no token is sampled.
-    let wrong: [fn(OfferId) -> (OfferId, u32, Option<u8>); 6] = [
+    type Wrong = fn(OfferId) -> (OfferId, u32, Option<u8>);
+    let wrong: [Wrong; 6] = [
         |of| (of, 1, None),
         |of| (of, 3, None),
         |of| (of, 2, Some(7)),
