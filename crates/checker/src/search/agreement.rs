@@ -38,7 +38,7 @@ fn stateright_finds_as_many_states_in_every_world() {
 /// takes minutes.
 const LARGEST_AT_QUICK: u64 = 8_000;
 
-/// With more faults, too: ours are those that are pinned (`tests/pinned.rs` explores them). Worlds
+/// With more faults, too: ours are those that are pinned (`tests/whole/pinned.rs` explores them). Worlds
 /// are written whole here and in parts there.
 #[test]
 fn stateright_finds_as_many_states_at_quick() {

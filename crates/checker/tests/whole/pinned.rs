@@ -1,7 +1,7 @@
 //! Every world of the bounds that are quick, in both modes: every clause holds, everything that a
 //! world is there to show is seen, and there are as many states as were written down.
 //!
-//! `CHECKER_PIN=1 cargo test -p cofferdam-checker --test pinned` writes the numbers down anew.
+//! `CHECKER_PIN=1 cargo test -p cofferdam-checker --test whole pinned` writes the numbers down anew.
 
 use checker::bound::Bound;
 use checker::pinned;
@@ -10,10 +10,6 @@ use checker::search::{Stop, explore};
 use checker::situations;
 use checker::world::World;
 use std::collections::{BTreeMap, BTreeSet};
-
-// Worlds are made and dropped by the million; the laboratory's binary has the same.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pinned.toml");
 
@@ -77,7 +73,7 @@ fn compare(bound: Bound, found: &BTreeMap<String, u64>) {
             pinned,
             Some(*states),
             "{key}: the model has changed. If that is meant: CHECKER_PIN=1 cargo test -p \
-             cofferdam-checker --test pinned"
+             cofferdam-checker --test whole pinned"
         );
     }
 }
@@ -99,7 +95,7 @@ fn pin(bound: Bound, found: &BTreeMap<String, u64>) {
             .map(|(key, states)| format!("\"{key}\" = {states}")),
     );
     lines.sort();
-    let head = "# Distinct states of every world: mode/bound/world. Written by a test (tests/pinned.rs).\n";
+    let head = "# Distinct states of every world: mode/bound/world. Written by a test (tests/whole/pinned.rs).\n";
     std::fs::write(FILE, format!("{head}{}\n", lines.join("\n"))).expect("written");
 }
 

@@ -9,10 +9,6 @@ use checker::world::World;
 use std::collections::BTreeSet;
 use std::path::Path;
 
-// Worlds are made and dropped by the million; the laboratory's binary has the same.
-#[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
-
 fn every_world(mode: Mode) {
     let mut clauses = BTreeSet::new();
     for scenario in ALL {
