@@ -9,7 +9,7 @@ import os
 import sys
 import traceback
 
-SUPPORTED = ("0.5.19", "0.5.23")
+SUPPORTED = ("0.5.19",)  # 0.5.23: hooks fit, but no guarded pair has served a request yet
 
 # Processes that carry no pages. SGLang's schedulers alone transfer and attend; hooking the others
 # would only import the whole engine into them.
