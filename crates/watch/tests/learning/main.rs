@@ -153,6 +153,22 @@ fn a_faster_machine_is_learned_anew_and_skipped_prefills_are_found_on_it() {
     assert!(all > 20);
 }
 
+/// From one moment on every prefill is skipped. All long prompts are fast, as on a faster machine;
+/// but longer ones take no longer, so nothing is learned from them and the alarm does not end.
+#[test]
+fn if_every_prefill_is_skipped_it_goes_on_alarming() {
+    let mut trace = Trace::new(17);
+    let mut watch = Watch::new(Settings::default());
+    feed(&mut watch, &trace.take(20_000));
+    trace.pool = 16.0;
+    let made = trace.take(5_000);
+    let (found, notices) = feed(&mut watch, &made);
+    let (alarms, right, all) = count(&made, &found, 400);
+    assert_eq!((alarms, right), (0, all));
+    assert!(all > 2_000, "{all}");
+    assert_eq!(notices, []);
+}
+
 #[test]
 fn slow_drift_is_reported() {
     let mut trace = Trace::new(12);
@@ -250,6 +266,9 @@ fn the_other_signals() {
     };
     assert_eq!(kinds(&differ), ["over_limit", "tokens_differ"]);
     assert_eq!(kinds(&|it| it.sent_tokens = Some(999)), ["tokens_differ"]);
+    // One that was refused may have been counted by some only.
+    let refused = |it: &mut Request| (it.sent_tokens, it.status) = (Some(999), 503);
+    assert_eq!(kinds(&refused), [""; 0]);
     let good = |it: &mut Request| (it.accept_rate, it.completion_tokens) = (Some(0.97), Some(128));
     assert_eq!(kinds(&good), ["acceptance"]);
     let bad = |it: &mut Request| (it.accept_length, it.completion_tokens) = (Some(1.3), Some(128));
