@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use pages::{Epoch, WriterLife};
 
-use crate::arena::{ArenaId, BadLanding};
+use crate::arena::{ArenaId, BadLanding, Shape};
 use crate::receiver::Refusals;
 use crate::sender::Refusal;
 
@@ -76,6 +76,35 @@ pub(crate) fn lives(arena: ArenaId, writer: WriterLife) -> [u8; 42] {
     bytes[24..40].copy_from_slice(&writer.epoch.bits().to_le_bytes());
     bytes[40..].copy_from_slice(&writer.rank.to_le_bytes());
     bytes
+}
+
+/// What every fabric's landing says first: which fabric, which arena, its secret and its shape.
+pub(crate) fn landing(magic: &Magic, arena: ArenaId, token: &Token, shape: Shape) -> Vec<u8> {
+    let mut bytes = magic.to_vec();
+    bytes.extend(arena.owner.bits().to_le_bytes());
+    bytes.extend(arena.n.to_le_bytes());
+    bytes.extend(token);
+    bytes.extend(shape.slots.to_le_bytes());
+    bytes.extend((shape.slot_words as u64).to_le_bytes());
+    bytes
+}
+
+/// Reads what [`landing`] wrote; what is left in `rest` is the fabric's own.
+pub(crate) fn read_landing(
+    rest: &mut &[u8],
+    magic: &Magic,
+) -> Result<(ArenaId, Token, Shape), BadLanding> {
+    if take::<8>(rest)? != *magic {
+        return Err(BadLanding::Malformed("it is no landing of this fabric"));
+    }
+    let owner = Epoch::new(u128::from_le_bytes(take(rest)?));
+    let n = u64::from_le_bytes(take(rest)?);
+    let token = take(rest)?;
+    let slots = u32::from_le_bytes(take(rest)?);
+    let slot_words = usize::try_from(u64::from_le_bytes(take(rest)?))
+        .map_err(|_| BadLanding::Malformed("slots larger than this machine can address"))?;
+    let shape = Shape { slots, slot_words };
+    Ok((ArenaId { owner, n }, token, shape))
 }
 
 /// Splits bytes off the front of what a peer sent.

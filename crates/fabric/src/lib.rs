@@ -40,6 +40,7 @@ mod layout;
 #[allow(unsafe_code)] // the maps: each block carries its proof
 mod map;
 mod mover;
+mod places;
 mod receiver;
 mod sender;
 

@@ -11,7 +11,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -22,6 +21,7 @@ use rustix::net::{
 };
 
 use crate::claim::{Claim, GRANTED, Magic, Offers, code, refusal};
+use crate::places::{Place, Served};
 use crate::sender::AttachError;
 use crate::shm::landing::ShmLanding;
 
@@ -101,7 +101,7 @@ impl Drop for Desk {
 }
 
 fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
-    let served = Arc::new(AtomicUsize::new(0));
+    let served = Served::default();
     loop {
         let stream = match listener.accept() {
             Ok((stream, _)) => stream,
@@ -112,7 +112,7 @@ fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
                 continue;
             }
         };
-        let place = Place::take(&served);
+        let place = Place::take(&served, SERVED_MAX);
         let offers = offers.clone();
         let Some(place) = place else {
             offers.count_stranger();
@@ -130,22 +130,6 @@ fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
         if let Err(error) = served {
             tracing::warn!(%error, "cannot serve a writer");
         }
-    }
-}
-
-/// One of the bounded number of places at the desk.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(served: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(served.clone());
-        (served.fetch_add(1, Ordering::Relaxed) < SERVED_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

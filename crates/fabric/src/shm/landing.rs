@@ -4,13 +4,11 @@ use std::ffi::OsStr;
 use std::os::unix::ffi::OsStrExt;
 use std::path::PathBuf;
 
-use pages::Epoch;
-
 use crate::arena::{ArenaId, BadLanding, Landing, Shape};
-use crate::claim::{Token, take};
+use crate::claim::{self, Magic, Token};
 
 /// Names fabric and version: another fabric's landing does not parse.
-const MAGIC: &[u8; 8] = b"cfd-shm\x01";
+const MAGIC: &Magic = b"cfd-shm\x01";
 
 /// What a landing says.
 #[derive(Clone, PartialEq, Eq)]
@@ -25,36 +23,20 @@ pub(crate) struct ShmLanding {
 
 impl ShmLanding {
     pub(crate) fn encode(&self) -> Result<Landing, BadLanding> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(self.arena.owner.bits().to_le_bytes());
-        bytes.extend(self.arena.n.to_le_bytes());
-        bytes.extend(self.token);
-        bytes.extend(self.shape.slots.to_le_bytes());
-        bytes.extend((self.shape.slot_words as u64).to_le_bytes());
+        let mut bytes = claim::landing(MAGIC, self.arena, &self.token, self.shape);
         bytes.extend(self.socket.as_os_str().as_bytes());
         Landing::from_bytes(bytes)
     }
 
     pub(crate) fn decode(landing: &Landing) -> Result<Self, BadLanding> {
         let mut rest = landing.as_bytes();
-        if take::<8>(&mut rest)? != *MAGIC {
-            return Err(BadLanding::Malformed(
-                "it does not begin like a shared-memory landing",
-            ));
-        }
-        let owner = Epoch::new(u128::from_le_bytes(take(&mut rest)?));
-        let n = u64::from_le_bytes(take(&mut rest)?);
-        let token = take(&mut rest)?;
-        let slots = u32::from_le_bytes(take(&mut rest)?);
-        let slot_words = usize::try_from(u64::from_le_bytes(take(&mut rest)?))
-            .map_err(|_| BadLanding::Malformed("slots larger than this machine can address"))?;
+        let (arena, token, shape) = claim::read_landing(&mut rest, MAGIC)?;
         if !rest.starts_with(b"/") || rest.contains(&0) {
             return Err(BadLanding::Malformed("no socket path in it"));
         }
         let socket = PathBuf::from(OsStr::from_bytes(rest));
-        let shape = Shape { slots, slot_words };
         Ok(Self {
-            arena: ArenaId { owner, n },
+            arena,
             token,
             shape,
             socket,
@@ -65,6 +47,7 @@ impl ShmLanding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pages::Epoch;
     use proptest::prelude::*;
 
     proptest! {

@@ -7,7 +7,6 @@
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -15,6 +14,7 @@ use rustix::net::Shutdown;
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::claim::{Claim, Offers, code};
+use crate::places::{Place, Served};
 use crate::sender::Refusal;
 use crate::tcp::apply::Site;
 use crate::tcp::socket::{self, Deadlined};
@@ -38,7 +38,7 @@ pub(crate) struct Desk {
 struct Work {
     tls: Arc<ServerConfig>,
     offers: Offers<Arc<Site>>,
-    served: Arc<AtomicUsize>,
+    served: Served,
 }
 
 impl Desk {
@@ -90,7 +90,7 @@ fn serve(listener: &TcpListener, work: &Work) {
                 continue;
             }
         };
-        let Some(place) = Place::take(&work.served) else {
+        let Some(place) = Place::take(&work.served, SERVED_MAX) else {
             work.offers.count_stranger();
             continue; // it sees its socket close
         };
@@ -106,22 +106,6 @@ fn serve(listener: &TcpListener, work: &Work) {
         if let Err(error) = served {
             tracing::warn!(%from, %error, "cannot serve a data connection");
         }
-    }
-}
-
-/// One of the bounded number of places at the desk.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(served: &Arc<AtomicUsize>) -> Option<Self> {
-        let place = Self(served.clone());
-        (served.fetch_add(1, Ordering::Relaxed) < SERVED_MAX).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

@@ -2,13 +2,11 @@
 
 use std::net::SocketAddr;
 
-use pages::Epoch;
-
 use crate::arena::{ArenaId, BadLanding, Landing, Shape};
-use crate::claim::{Token, take};
+use crate::claim::{self, Magic, Token};
 
 /// Names fabric and version: another fabric's landing does not parse.
-const MAGIC: &[u8; 8] = b"cfd-tcp\x01";
+const MAGIC: &Magic = b"cfd-tcp\x01";
 
 /// What a landing says. A checksum stands at its end: what was damaged on its way must not make a
 /// worker dial somebody else.
@@ -29,12 +27,7 @@ impl TcpLanding {
     }
 
     pub(crate) fn encode(&self) -> Result<Landing, BadLanding> {
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend(self.arena.owner.bits().to_le_bytes());
-        bytes.extend(self.arena.n.to_le_bytes());
-        bytes.extend(self.token);
-        bytes.extend(self.shape.slots.to_le_bytes());
-        bytes.extend((self.shape.slot_words as u64).to_le_bytes());
+        let mut bytes = claim::landing(MAGIC, self.arena, &self.token, self.shape);
         bytes.extend(self.at.to_string().as_bytes());
         let checksum = crc32c::crc32c(&bytes);
         bytes.extend(checksum.to_le_bytes());
@@ -46,24 +39,15 @@ impl TcpLanding {
         let ends_early = malformed("it ends too early");
         let (body, checksum) = landing.as_bytes().split_last_chunk().ok_or(ends_early)?;
         let mut rest = body;
-        if take::<8>(&mut rest)? != *MAGIC {
-            return Err(malformed("it does not begin like a TCP landing"));
-        }
+        let (arena, token, shape) = claim::read_landing(&mut rest, MAGIC)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
             return Err(malformed("its checksum is wrong"));
         }
-        let owner = Epoch::new(u128::from_le_bytes(take(&mut rest)?));
-        let n = u64::from_le_bytes(take(&mut rest)?);
-        let token = take(&mut rest)?;
-        let slots = u32::from_le_bytes(take(&mut rest)?);
-        let slot_words = usize::try_from(u64::from_le_bytes(take(&mut rest)?))
-            .map_err(|_| malformed("slots larger than this machine can address"))?;
         let at = std::str::from_utf8(rest).ok();
         let at = at.and_then(|text| text.parse().ok());
         let at = at.ok_or(malformed("no address in it"))?;
-        let shape = Shape { slots, slot_words };
         Ok(Self {
-            arena: ArenaId { owner, n },
+            arena,
             token,
             shape,
             at,
@@ -74,6 +58,7 @@ impl TcpLanding {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use pages::Epoch;
     use proptest::prelude::*;
 
     proptest! {
