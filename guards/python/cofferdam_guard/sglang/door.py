@@ -70,6 +70,19 @@ def _retire(scheduler, req) -> None:
     scheduler.output_streamer.stream_output([req], req.return_logprob)
 
 
+def _note(req, reason) -> None:
+    """Counts a rejection and writes it down."""
+    record = here().record
+    record.count("rejected_total")
+    record.audit(
+        "rejected",
+        room=req.bootstrap_room,
+        rid=req.rid,
+        status=reason.status_code,
+        why=reason.message,
+    )
+
+
 def _rejection(req, reason) -> wire.Rejection:
     status = int(getattr(reason, "status_code", None) or HTTPStatus.BAD_REQUEST)
     return wire.Rejection(req.bootstrap_room, status, reason.message)
@@ -77,7 +90,6 @@ def _rejection(req, reason) -> wire.Rejection:
 
 def prefill_add(original, self, req, num_kv_heads):
     """`PrefillBootstrapQueue.add`."""
-    guard = here()
     if _aborted(req) and _holds_nothing(req):
         _retire(self.scheduler, req)
     else:
@@ -85,14 +97,7 @@ def prefill_add(original, self, req, num_kv_heads):
     reason = _ended(req)
     if reason is None or is_fake(req) or req.bootstrap_room is None:
         return
-    guard.record.count("rejected_total")
-    guard.record.audit(
-        "rejected",
-        room=req.bootstrap_room,
-        rid=req.rid,
-        status=reason.status_code,
-        why=reason.message,
-    )
+    _note(req, reason)
     reject_at_prefill(self.kv_manager, _rejection(req, reason))
 
 
@@ -147,7 +152,6 @@ def handle_aux_data(original, self, msg):
 
 def decode_add(original, self, req, is_retracted=False, is_rebootstrap=False):
     """`DecodePreallocQueue.add`."""
-    guard = here()
     fresh = not is_retracted and not is_rebootstrap
     if fresh and _aborted(req) and _holds_nothing(req):
         _retire(self.scheduler, req)
@@ -156,14 +160,7 @@ def decode_add(original, self, req, is_retracted=False, is_rebootstrap=False):
     reason = _ended(req) if fresh else None
     if reason is None or is_fake(req) or req.bootstrap_room is None:
         return
-    guard.record.count("rejected_total")
-    guard.record.audit(
-        "rejected",
-        room=req.bootstrap_room,
-        rid=req.rid,
-        status=reason.status_code,
-        why=reason.message,
-    )
+    _note(req, reason)
     _tell_prefill(self, req, _rejection(req, reason))
 
 
