@@ -72,10 +72,15 @@ pub async fn get(
     timeout_at(end, asked).await.map_err(late)?
 }
 
-trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
+/// A connection, in the clear or not.
+pub trait Stream: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Stream for T {}
 
-async fn connect(address: &Address, tls: &Tls) -> Result<Box<dyn Stream>, Trouble> {
+/// Connects to a server.
+///
+/// # Errors
+/// It cannot be reached, or is not whom its certificate says.
+pub async fn connect(address: &Address, tls: &Tls) -> Result<Box<dyn Stream>, Trouble> {
     let place = (address.host(), address.port());
     let plain = TcpStream::connect(place)
         .await

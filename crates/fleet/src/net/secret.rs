@@ -62,7 +62,7 @@ impl Secret {
     }
 
     /// The value of an `Authorization` header.
-    pub(super) fn bearer(&self) -> http::HeaderValue {
+    pub fn bearer(&self) -> http::HeaderValue {
         let text = format!("Bearer {}", self.0);
         let mut value = http::HeaderValue::from_str(&text).expect("visible ASCII, as checked");
         value.set_sensitive(true);
