@@ -1,0 +1,245 @@
+//! One request, and everything that can be observed of its answer.
+
+use crate::wire::{self, Dialect, Said};
+use flate2::read::MultiGzDecoder;
+use fleet::Trouble;
+use fleet::net::{Address, Secret, Tls, connect};
+use http::header::{
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT,
+};
+use http::{HeaderMap, Request, Response};
+use http_body_util::{BodyExt, Full};
+use hyper::body::{Bytes, Incoming};
+use hyper::client::conn::http1;
+use hyper_util::rt::TokioIo;
+use serde_json::{Map, Value};
+use std::io::Read;
+use std::time::Duration;
+use tokio::time::Instant;
+
+/// Bytes of one answer that are read, packed or not.
+const ANSWER_MAX: usize = 32 << 20;
+
+/// A server, as one tenant reaches it.
+#[derive(Clone)]
+pub struct Endpoint {
+    /// Where.
+    pub address: Address,
+    /// The tenant's key.
+    pub key: Option<Secret>,
+    /// Whom to trust.
+    pub tls: Tls,
+    /// How it is spoken to.
+    pub dialect: Dialect,
+    /// Which model is asked for.
+    pub model: Option<String>,
+}
+
+/// When the client leaves before the answer is complete.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Leave {
+    /// It stays.
+    Never,
+    /// After this time, whatever has come.
+    After(Duration),
+    /// When the first byte of the body has come.
+    AtFirstByte,
+}
+
+/// What came back.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Reply {
+    /// HTTP status.
+    pub status: u16,
+    /// What it says.
+    pub said: Said,
+    /// From the request to the first byte of the body.
+    pub first_byte: Option<Duration>,
+    /// From the request to the end.
+    pub total: Duration,
+    /// The connection ended before the body did.
+    pub broken: bool,
+}
+
+/// Why nothing came back.
+#[derive(Clone, Debug, PartialEq)]
+pub enum NoReply {
+    /// Not within the time for a request.
+    Hang(Duration),
+    /// The client left, as it was told.
+    Left,
+    /// The server cannot be reached, or does not speak HTTP.
+    Trouble(Trouble),
+}
+
+impl Endpoint {
+    /// Sends a body and reads the answer.
+    ///
+    /// # Errors
+    /// See [`NoReply`].
+    pub async fn ask(
+        &self,
+        body: &Map<String, Value>,
+        headers: &[(String, String)],
+        leave: Leave,
+        limit: Duration,
+    ) -> Result<Reply, NoReply> {
+        let begin = Instant::now();
+        let stays = match leave {
+            Leave::After(time) => time.min(limit),
+            _ => limit,
+        };
+        match tokio::time::timeout(stays, self.exchange(body, headers, leave, begin)).await {
+            Ok(done) => done,
+            Err(_) if matches!(leave, Leave::After(time) if time < limit) => Err(NoReply::Left),
+            Err(_) => Err(NoReply::Hang(limit)),
+        }
+    }
+
+    async fn exchange(
+        &self,
+        body: &Map<String, Value>,
+        headers: &[(String, String)],
+        leave: Leave,
+        begin: Instant,
+    ) -> Result<Reply, NoReply> {
+        let stream = connect(&self.address, &self.tls).await;
+        let io = TokioIo::new(stream.map_err(NoReply::Trouble)?);
+        let made = http1::Builder::new().handshake(io).await;
+        let (mut sender, connection) = made.map_err(|it| broken(&it))?;
+        let request = self.request(body, headers)?;
+        let asked = async {
+            let response = sender
+                .send_request(request)
+                .await
+                .map_err(|it| broken(&it))?;
+            read(response, leave, begin).await
+        };
+        // The connection must be driven while we wait; dropping it is how a client leaves.
+        let driven = async {
+            let _ = connection.await; // its error comes out of the request, too
+            std::future::pending().await
+        };
+        tokio::select! {
+            biased;
+            done = asked => done,
+            never = driven => never,
+        }
+    }
+
+    fn request(
+        &self,
+        body: &Map<String, Value>,
+        headers: &[(String, String)],
+    ) -> Result<Request<Full<Bytes>>, NoReply> {
+        let address = self.address.with_path(self.dialect.path());
+        let mut request = Request::post(address.path())
+            .header(HOST, address.authority())
+            .header(
+                USER_AGENT,
+                concat!("cofferdam-probe/", env!("CARGO_PKG_VERSION")),
+            )
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT_ENCODING, "gzip, identity");
+        if let Some(key) = &self.key {
+            request = request.header(AUTHORIZATION, key.bearer());
+        }
+        for (name, value) in headers {
+            request = request.header(name, value);
+        }
+        let body = serde_json::to_vec(body).expect("made of strings and numbers");
+        request.body(Full::new(body.into())).map_err(|error| {
+            let why = format!("a header that cannot be sent: {error}");
+            NoReply::Trouble(Trouble::Garbage { why })
+        })
+    }
+}
+
+async fn read(
+    response: Response<Incoming>,
+    leave: Leave,
+    begin: Instant,
+) -> Result<Reply, NoReply> {
+    let status = response.status().as_u16();
+    let headers = response.headers().clone();
+    let mut body = response.into_body();
+    let mut bytes = Vec::new();
+    let (mut first_byte, mut broken) = (None, false);
+    while let Some(frame) = body.frame().await {
+        let Ok(frame) = frame else {
+            broken = true;
+            break;
+        };
+        let Ok(data) = frame.into_data() else {
+            continue; // trailers
+        };
+        if !data.is_empty() && first_byte.is_none() {
+            first_byte = Some(begin.elapsed());
+            if leave == Leave::AtFirstByte {
+                return Err(NoReply::Left);
+            }
+        }
+        bytes.extend_from_slice(&data);
+        if bytes.len() > ANSWER_MAX {
+            let limit = ANSWER_MAX as u64;
+            return Err(NoReply::Trouble(Trouble::TooLarge { limit }));
+        }
+    }
+    let mut said = said(&headers, bytes);
+    if broken {
+        said.unfinished = true;
+    }
+    Ok(Reply {
+        status,
+        said,
+        first_byte,
+        total: begin.elapsed(),
+        broken,
+    })
+}
+
+fn said(headers: &HeaderMap, bytes: Vec<u8>) -> Said {
+    let is = |name, value: &str| {
+        let found = headers.get(name).and_then(|it| it.to_str().ok());
+        found.is_some_and(|it| it.to_ascii_lowercase().contains(value))
+    };
+    let (bytes, packed) = match is(CONTENT_ENCODING, "gzip") {
+        true => unpack(&bytes),
+        false => (bytes, None),
+    };
+    // Some servers stream under another type: what begins like events is read as events.
+    let events = is(CONTENT_TYPE, "text/event-stream") || bytes.starts_with(b"data:");
+    let mut said = match events {
+        true => wire::stream(&bytes),
+        false => wire::whole(&bytes),
+    };
+    if packed.is_some() {
+        said.garbage = packed;
+    }
+    said
+}
+
+/// What can be unpacked, and what is wrong with the rest.
+fn unpack(bytes: &[u8]) -> (Vec<u8>, Option<String>) {
+    let mut unpacked = Vec::new();
+    let limit = ANSWER_MAX as u64 + 1;
+    let read = MultiGzDecoder::new(bytes)
+        .take(limit)
+        .read_to_end(&mut unpacked);
+    let wrong = match read {
+        Err(error) => Some(format!("damaged gzip: {error}")),
+        Ok(_) if unpacked.len() > ANSWER_MAX => Some("gzip of more than 32 MiB".to_owned()),
+        Ok(_) => None,
+    };
+    unpacked.truncate(ANSWER_MAX);
+    (unpacked, wrong)
+}
+
+fn broken(error: &hyper::Error) -> NoReply {
+    let why: String = error
+        .to_string()
+        .chars()
+        .filter(|it| !it.is_control())
+        .collect();
+    NoReply::Trouble(Trouble::Unreachable { why })
+}

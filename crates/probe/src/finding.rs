@@ -1,0 +1,100 @@
+//! What a run found, and the requests that show it again.
+
+use serde::Serialize;
+use serde_json::{Map, Value};
+use std::fmt;
+
+/// Kinds of findings, worst first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// An answer holds another request's canary, of another tenant.
+    Leak,
+    /// An answer holds another request's canary, of the same tenant: pages are mixed up, though no
+    /// boundary was crossed.
+    Mixup,
+    /// The answer of a request is another under load, or at a boundary, than the server's own.
+    WrongAnswer,
+    /// A prompt over the limit was answered with 200, or a prompt's tokens were not counted as sent.
+    SilentAcceptance,
+    /// No answer within the time for one.
+    Hang,
+    /// An error of a class that tells the client to do the wrong thing.
+    WrongErrorClass,
+    /// Something that only operators should reach answers to everybody.
+    OpenControl,
+    /// Worth a look; proves nothing.
+    Suspect,
+}
+
+impl Kind {
+    /// Whether a run with such a finding is not clean.
+    pub fn convicts(self) -> bool {
+        self != Self::Suspect
+    }
+
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Leak => "leak",
+            Self::Mixup => "mixup",
+            Self::WrongAnswer => "wrong answer",
+            Self::SilentAcceptance => "silent acceptance",
+            Self::Hang => "hang",
+            Self::WrongErrorClass => "wrong error class",
+            Self::OpenControl => "open control endpoint",
+            Self::Suspect => "suspect",
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.name())
+    }
+}
+
+/// A request that can be sent again. Its key is not part of it.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Sent {
+    /// Which of the tenants: the key to use.
+    pub tenant: String,
+    /// Where to.
+    pub url: String,
+    /// Headers beside the usual ones.
+    pub headers: Vec<(String, String)>,
+    /// The body.
+    pub body: Map<String, Value>,
+}
+
+impl Sent {
+    /// For a shell; `$KEY_A` is tenant A's key.
+    pub fn curl(&self) -> String {
+        let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
+        let mut words = vec!["curl".to_owned(), "-sS".to_owned(), quote(&self.url)];
+        let mut header = |text: String| words.extend(["-H".to_owned(), text]);
+        header("'Content-Type: application/json'".to_owned());
+        header(format!("\"Authorization: Bearer $KEY_{}\"", self.tenant));
+        for (name, value) in &self.headers {
+            header(quote(&format!("{name}: {value}")));
+        }
+        let body = serde_json::to_string(&self.body).expect("made of strings and numbers");
+        words.extend(["-d".to_owned(), quote(&body)]);
+        words.join(" ")
+    }
+}
+
+/// Something that was found.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Finding {
+    /// What kind.
+    pub kind: Kind,
+    /// The suite that found it.
+    pub suite: &'static str,
+    /// In one sentence, with the figures.
+    pub says: String,
+    /// Whose text it was, word for word, if it is about text.
+    pub quote: Option<String>,
+    /// Requests that show it, in the order in which they were sent.
+    pub shows: Vec<Sent>,
+}

@@ -1,0 +1,254 @@
+//! Whose canary is in a text?
+//!
+//! A run of at least [`K`] consecutive words of a canary is a **leak**: for any text that does not
+//! depend on the canary, the chance that it holds one is at most (places in the text) x (places in
+//! canaries) / 2048^K, which [`Matcher::chance`] computes for what was really looked at. Shorter
+//! runs are a **suspicion** and nothing more.
+
+use crate::canary::{Author, LIST, Marked, Word, index};
+use crate::text;
+use std::collections::HashMap;
+
+/// Consecutive words of a canary that convict.
+pub const K: usize = 8;
+/// Consecutive words that are worth a look.
+const SUSPECT: usize = 5;
+/// Windows of canaries that are kept; a run that plants more is refused.
+pub const WINDOWS_MAX: usize = 20_000_000;
+
+/// Where words of a canary were found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hit {
+    /// Whose they are.
+    pub author: Author,
+    /// The sentence of the author's prompt, from 0, where the words tell: words of the request
+    /// alone stand in every sentence.
+    pub sentence: Option<usize>,
+    /// Consecutive words.
+    pub words: usize,
+    /// The words, in list form.
+    pub quote: String,
+}
+
+impl Hit {
+    /// Whether chance is excluded.
+    pub fn is_leak(&self) -> bool {
+        self.words >= K
+    }
+}
+
+/// Everything that was planted, and how much was looked at.
+#[derive(Clone, Debug, Default)]
+pub struct Matcher {
+    /// Marked texts, in the order in which they were planted.
+    planted: Vec<Marked>,
+    /// From a window of [`SUSPECT`] words to where it stands: text and sentence, first of all.
+    windows: HashMap<[Word; SUSPECT], (u32, u32)>,
+    /// Windows of K words in all canaries.
+    canary_places: u64,
+    /// Windows of K words in all texts.
+    text_places: u64,
+}
+
+/// There are too many canaries to keep.
+#[derive(Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {WINDOWS_MAX} windows of canaries: plant less in one run")]
+pub struct TooMany;
+
+impl Matcher {
+    /// Looks for this text too from now on.
+    ///
+    /// # Errors
+    /// There is too much of it.
+    pub fn plant(&mut self, marked: &Marked) -> Result<(), TooMany> {
+        let text = self.planted.len() as u32;
+        if self.windows.len() + marked.len() * 12 > WINDOWS_MAX {
+            return Err(TooMany);
+        }
+        for sentence in 0..marked.len() {
+            let words = marked.sentence(sentence);
+            self.canary_places += (words.len() + 1).saturating_sub(K) as u64;
+            for window in words.windows(SUSPECT) {
+                let window = window.try_into().expect("windows of that length");
+                let place = (text, sentence as u32);
+                self.windows.entry(window).or_insert(place);
+            }
+        }
+        self.planted.push(marked.clone());
+        Ok(())
+    }
+
+    /// Canaries in a text, longest run first for each author.
+    pub fn find(&mut self, text: &str) -> Vec<Hit> {
+        let words: Vec<Option<Word>> = text::words(text).iter().map(|it| index(it)).collect();
+        self.text_places += (words.len() + 1).saturating_sub(K) as u64;
+        let mut hits: Vec<Hit> = Vec::new();
+        let mut from = 0;
+        while from + SUSPECT <= words.len() {
+            match self.run(&words, from) {
+                Some(hit) => {
+                    from += hit.words - SUSPECT + 1;
+                    hits.push(hit);
+                }
+                None => from += 1,
+            }
+        }
+        hits.sort_by_key(|it| (std::cmp::Reverse(it.words), it.author, it.sentence));
+        hits
+    }
+
+    /// The longest run of a canary that begins here.
+    fn run(&self, words: &[Option<Word>], from: usize) -> Option<Hit> {
+        let mut window = [0; SUSPECT];
+        for (slot, word) in window.iter_mut().zip(&words[from..]) {
+            *slot = (*word)?;
+        }
+        let &(text, first) = self.windows.get(&window)?;
+        let marked = &self.planted[text as usize];
+        // The words of the request stand in every sentence; what follows them tells which.
+        let mut best = (0, Vec::new());
+        for sentence in first as usize..marked.len() {
+            let canary = marked.sentence(sentence);
+            let Some(at) = canary.windows(SUSPECT).position(|it| it == window) else {
+                continue;
+            };
+            let canary = canary[at..].iter().map(|it| Some(*it));
+            let length = canary
+                .zip(&words[from..])
+                .take_while(|(canary, word)| canary == *word)
+                .count();
+            match length.cmp(&best.0) {
+                std::cmp::Ordering::Greater => best = (length, vec![sentence]),
+                std::cmp::Ordering::Equal => best.1.push(sentence),
+                std::cmp::Ordering::Less => {}
+            }
+        }
+        let (length, sentences) = best;
+        let quote = words[from..from + length].iter().flatten();
+        let quote: Vec<_> = quote.map(|it| crate::canary::word(*it)).collect();
+        Some(Hit {
+            author: marked.author,
+            sentence: match sentences[..] {
+                [only] => Some(only),
+                _ => None,
+            },
+            words: length,
+            quote: quote.join(" "),
+        })
+    }
+
+    /// The chance that any of the texts looked at so far would hold [`K`] consecutive words of any
+    /// canary if it did not depend on it (an upper bound).
+    pub fn chance(&self) -> f64 {
+        self.canary_places as f64 * self.text_places as f64 * (LIST as f64).powi(-(K as i32))
+    }
+
+    /// Windows of K words: in canaries, in texts.
+    pub fn looked_at(&self) -> (u64, u64) {
+        (self.canary_places, self.text_places)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canary::{Canaries, Tenant, word};
+    use proptest::prelude::*;
+
+    fn matcher() -> (Matcher, Vec<Marked>) {
+        let canaries = Canaries::new([3; 32]);
+        let mut matcher = Matcher::default();
+        let mut all = Vec::new();
+        for tenant in 0..2 {
+            for request in 0..20 {
+                let author = Author {
+                    tenant: Tenant(tenant),
+                    request,
+                };
+                all.push(canaries.mark(author, 30));
+                matcher.plant(all.last().unwrap()).unwrap();
+            }
+        }
+        (matcher, all)
+    }
+
+    #[test]
+    fn eight_words_from_the_middle_of_a_canary_recased_name_tenant_request_and_sentence() {
+        let (mut matcher, all) = matcher();
+        let sentence = all[27].sentence(11);
+        let eight: Vec<_> = sentence[3..11].iter().map(|it| word(*it)).collect();
+        let text = format!("Sure! Here: {}, and so on", eight.join(" ").to_uppercase());
+        let hits = matcher.find(&text);
+        assert_eq!(hits.len(), 1, "{hits:?}");
+        assert!(hits[0].is_leak());
+        let author = Author {
+            tenant: Tenant(1),
+            request: 7,
+        };
+        assert_eq!((hits[0].author, hits[0].sentence), (author, Some(11)));
+        assert_eq!(hits[0].quote, eight.join(" "));
+    }
+
+    #[test]
+    fn seven_words_are_a_suspicion() {
+        let (mut matcher, all) = matcher();
+        let seven: Vec<_> = all[0].sentence(5)[2..9]
+            .iter()
+            .map(|it| word(*it))
+            .collect();
+        let hits = matcher.find(&seven.join(" "));
+        assert_eq!((hits.len(), hits[0].words), (1, 7));
+        assert!(!hits[0].is_leak());
+    }
+
+    #[test]
+    fn words_of_the_request_alone_name_no_sentence() {
+        let (mut matcher, all) = matcher();
+        let of_request: Vec<_> = all[3].sentence(0)[..8].iter().map(|it| word(*it)).collect();
+        let hits = matcher.find(&of_request.join(" "));
+        assert_eq!((hits[0].author, hits[0].sentence), (all[3].author, None));
+        assert!(hits[0].is_leak());
+    }
+
+    #[test]
+    fn a_whole_prompt_is_found_in_it_and_nobody_elses() {
+        let (mut matcher, all) = matcher();
+        let hits = matcher.find(&all[5].text());
+        assert_eq!(hits.len(), 30);
+        assert!(
+            hits.iter()
+                .all(|it| it.author == all[5].author && it.words == 12)
+        );
+    }
+
+    #[test]
+    fn the_chance_of_a_million_words_against_a_thousand_prompts_is_nil() {
+        let canary_places = 5 * 500 * 1000;
+        let matcher = Matcher {
+            canary_places,
+            text_places: 1_000_000,
+            ..Matcher::default()
+        };
+        assert!(matcher.chance() < 1e-12, "{}", matcher.chance());
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig::with_cases(64))]
+
+        /// Text made of the same words, drawn anew, is not a leak.
+        #[test]
+        fn other_words_of_the_list_are_no_leak(seed in any::<[u8; 32]>()) {
+            let (mut matcher, _) = matcher();
+            let author = Author { tenant: Tenant(9), request: 9 };
+            prop_assume!(seed != [3; 32]);
+            let text = Canaries::new(seed).mark(author, 100).text();
+            prop_assert!(matcher.find(&text).iter().all(|it| !it.is_leak()));
+        }
+
+        #[test]
+        fn any_text_may_be_looked_at(text in any::<String>()) {
+            let (mut matcher, _) = matcher();
+            prop_assert_eq!(matcher.find(&text), []);
+        }
+    }
+}

@@ -1,0 +1,39 @@
+//! Everything, for machines.
+
+use super::{Report, Verdict};
+use serde_json::{Value, json};
+
+/// The report as one object.
+pub fn json(report: &Report) -> Value {
+    let counts = &report.counts;
+    let suites = report.suites.iter().map(|(suite, stopped)| {
+        json!({"suite": suite.name(), "hurts": suite.hurts(),
+               "stopped": stopped.as_ref().map(ToString::to_string)})
+    });
+    let findings = report.findings.iter().map(|it| {
+        json!({"kind": it.kind, "suite": it.suite, "says": it.says, "quote": it.quote,
+               "requests": it.shows,
+               "curl": it.shows.iter().map(|it| it.curl()).collect::<Vec<_>>()})
+    });
+    let by_kind = counts
+        .findings
+        .iter()
+        .map(|((kind, suite), n)| json!({"kind": kind, "suite": suite, "n": n}));
+    json!({
+        "probe": env!("CARGO_PKG_VERSION"), "url": report.url, "seed": report.seed,
+        "verdict": match report.verdict() {
+            Verdict::Clean => "clean",
+            Verdict::Found => "found",
+            Verdict::CouldNotTell => "could_not_tell",
+        },
+        "why_not_told": report.why_not_told(),
+        "requests": counts.requests, "answered": counts.answered, "tokens": counts.tokens,
+        "own_canary_seen": counts.own_seen, "by_status": counts.by_status,
+        "chance_of_a_false_leak": report.chance,
+        "looked_at": {"canary_places": report.looked_at.0, "text_places": report.looked_at.1},
+        "power": report.power(),
+        "suites": suites.collect::<Vec<_>>(),
+        "findings_by_kind": by_kind.collect::<Vec<_>>(),
+        "findings": findings.collect::<Vec<_>>(),
+    })
+}

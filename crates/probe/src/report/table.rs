@@ -1,0 +1,92 @@
+//! For people.
+
+use super::{Report, Verdict};
+use crate::finding::Kind;
+use std::fmt::Write;
+
+/// The report as text; reproductions are commands for a shell.
+pub fn table(report: &Report) -> String {
+    let mut out = String::new();
+    let counts = &report.counts;
+    let all: u64 = counts
+        .findings
+        .iter()
+        .filter(|((kind, _), _)| kind.convicts())
+        .map(|(_, n)| n)
+        .sum();
+    let _ = match report.verdict() {
+        Verdict::Clean => writeln!(out, "CLEAN: {} requests to {}", counts.requests, report.url),
+        Verdict::Found => writeln!(
+            out,
+            "FOUND: {all} findings in {} requests to {}",
+            counts.requests, report.url
+        ),
+        Verdict::CouldNotTell => writeln!(
+            out,
+            "COULD NOT TELL: {} requests to {}",
+            counts.requests, report.url
+        ),
+    };
+    for why in report.why_not_told() {
+        let _ = writeln!(out, "  {why}");
+    }
+    let by_status = counts.by_status.iter().map(|(status, n)| match status {
+        0 => format!("{n} without an answer"),
+        status => format!("{n} x {status}"),
+    });
+    let _ = writeln!(
+        out,
+        "  answers: {}",
+        by_status.collect::<Vec<_>>().join(", ")
+    );
+    findings(&mut out, report);
+    let _ = writeln!(out, "\nWhat this is worth");
+    let _ = writeln!(out, "  {}", report.power());
+    let _ = writeln!(
+        out,
+        "  chance of a false leak: below {:.1e} ({} places in texts x {} in canaries x 2048^-8)",
+        report.chance.max(1e-300),
+        report.looked_at.1,
+        report.looked_at.0
+    );
+    let _ = writeln!(out, "  to repeat it: --seed {}", report.seed);
+    out
+}
+
+fn findings(out: &mut String, report: &Report) {
+    if report.counts.findings.is_empty() {
+        return;
+    }
+    let _ = writeln!(out, "\nFindings");
+    for ((kind, suite), n) in &report.counts.findings {
+        let _ = writeln!(out, "  {n:>6}  {kind} ({suite})");
+    }
+    for finding in &report.findings {
+        let _ = writeln!(
+            out,
+            "\n{} ({}): {}",
+            finding.kind, finding.suite, finding.says
+        );
+        if let Some(quote) = &finding.quote {
+            let _ = writeln!(out, "    \"{quote}\"");
+        }
+        if finding.kind == Kind::Suspect {
+            continue;
+        }
+        for sent in &finding.shows {
+            let _ = writeln!(out, "    {}", short(&sent.curl()));
+        }
+    }
+}
+
+/// Long prompts are whole in JSON only.
+fn short(curl: &str) -> String {
+    const MAX: usize = 400;
+    match curl.chars().count() {
+        n if n <= MAX => curl.to_owned(),
+        n => {
+            let head: String = curl.chars().take(MAX).collect();
+            format!("{head}... ({n} characters; whole with --format json)")
+        }
+    }
+}

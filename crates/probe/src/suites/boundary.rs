@@ -1,0 +1,111 @@
+//! Prompts one below, at and one above every limit: what is advertised is answered rightly, what
+//! is above is refused, at once and with an error that says so.
+
+use super::length::{Base, Lengths};
+use super::{Known, Stopped, Suite, find};
+use crate::canary::Tenant;
+use crate::finding::Kind;
+use crate::run::{Answer, Run};
+
+const NAME: &str = "boundary";
+/// Tokens of an answer that goes on with its own canary.
+const ECHO: u32 = 24;
+
+pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+    let tenant = run.tenants()[0];
+    let lengths = Lengths::measure(run, NAME, tenant).await?;
+    let limit = match known.limit {
+        Some(limit) => limit,
+        None => match lengths.limit(run, NAME, tenant).await? {
+            Some(limit) => limit,
+            None => return nothing_is_refused(run, known),
+        },
+    };
+    let base = lengths.base(run, NAME, tenant, limit).await?;
+    let control = control(run, &base, tenant, limit).await?;
+    for tokens in [limit - 1, limit] {
+        let answer = run.ask(NAME, base.with(tokens, 1, tenant)).await?;
+        fits(run, &answer, tokens, limit);
+    }
+    let mut above = vec![limit + 1, limit + 2, limit + limit / 4, 2 * limit];
+    // Pool and context are boundaries of their own where they differ from the limit.
+    for edge in [known.pool, known.context].into_iter().flatten() {
+        above.extend([edge - 1, edge, edge + 1]);
+    }
+    above.retain(|it| *it > limit);
+    above.sort_unstable();
+    above.dedup();
+    for tokens in above {
+        let answer = run.ask(NAME, base.with(tokens, ECHO, tenant)).await?;
+        is_refused(run, &answer, tokens, limit, control);
+    }
+    Ok(())
+}
+
+fn nothing_is_refused(run: &Run, known: &Known) -> Result<(), Stopped> {
+    if let Some(context) = known.context {
+        let says = format!("no prompt is refused, though the context is {context} tokens");
+        find(
+            run,
+            Suite::Boundary,
+            Kind::SilentAcceptance,
+            says,
+            Vec::new(),
+        );
+        return Ok(());
+    }
+    let why = "no prompt was refused at any length that was tried; give --context or --limit";
+    Err(Stopped::Needs(why.to_owned()))
+}
+
+/// Whether an answer well below the limit goes on with its own canary: only then does it mean
+/// something that one above does not.
+async fn control(run: &Run, base: &Base, tenant: Tenant, limit: u64) -> Result<bool, Stopped> {
+    let tokens = limit.saturating_sub(u64::from(ECHO) + 8).max(base.tokens);
+    let answer = run.ask(NAME, base.with(tokens, ECHO, tenant)).await?;
+    Ok(answer.own >= 5)
+}
+
+/// A prompt that must be answered.
+fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) {
+    let shows = || vec![answer.sent.clone()];
+    match (answer.status(), answer.prompt_tokens()) {
+        (Some(200), Some(counted)) if counted != tokens => {
+            let says = format!("a prompt of {tokens} tokens was counted as {counted}");
+            find(run, Suite::Boundary, Kind::SilentAcceptance, says, shows());
+        }
+        (Some(200) | None, _) => {} // a hang is found by whoever waited
+        (Some(status), _) => {
+            let says = format!("{status} for a prompt of {tokens} tokens; the limit is {limit}");
+            find(run, Suite::Boundary, Kind::WrongErrorClass, says, shows());
+        }
+    }
+}
+
+/// A prompt that must be refused.
+fn is_refused(run: &Run, answer: &Answer, tokens: u64, limit: u64, control: bool) {
+    let shows = || vec![answer.sent.clone()];
+    let over = format!("a prompt of {tokens} tokens, over the limit of {limit}");
+    match answer.status() {
+        Some(200) => {
+            let counted = match answer.prompt_tokens() {
+                Some(counted) if counted != tokens => format!(", counted as {counted}"),
+                _ => String::new(),
+            };
+            let says = format!("200 for {over}{counted}");
+            find(run, Suite::Boundary, Kind::SilentAcceptance, says, shows());
+            if control && answer.own < 5 {
+                let says = format!(
+                    "the answer to {over} does not go on with its own prompt, as those below do"
+                );
+                find(run, Suite::Boundary, Kind::WrongAnswer, says, shows());
+            }
+        }
+        Some(400 | 413 | 422) | None => {}
+        Some(status) => {
+            let says =
+                format!("{status} for {over}: a client would try again, or give up the server");
+            find(run, Suite::Boundary, Kind::WrongErrorClass, says, shows());
+        }
+    }
+}

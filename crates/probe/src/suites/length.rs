@@ -1,0 +1,182 @@
+//! Prompts of an exact length in tokens, against a server whose tokenizer nobody has: the answers
+//! count, and one more filler word is one more token.
+
+use crate::canary::{Marked, Tenant};
+use crate::run::{Answer, Ask, Run, Spent};
+
+/// Tokens left for the end of a prompt, to be filled exactly.
+const MARGIN: u64 = 48;
+/// Longest prompt that is tried where no limit is known, in tokens.
+const TRIED_MAX: u64 = 1 << 21;
+
+/// How long prompts are on this server.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lengths {
+    /// Tokens of a prompt without sentences.
+    fixed: f64,
+    /// Tokens of a sentence, on average.
+    sentence: f64,
+}
+
+/// Why lengths cannot be told.
+#[derive(Clone, Debug, PartialEq, thiserror::Error)]
+pub enum NoLengths {
+    /// The budget.
+    #[error(transparent)]
+    Spent(#[from] Spent),
+    /// Short prompts are not answered.
+    #[error("a short prompt is not answered with 200 (status {0}): nothing can be measured")]
+    NotAnswered(u16),
+    /// Answers do not count their prompt's tokens.
+    #[error("answers carry no usage.prompt_tokens: lengths cannot be told")]
+    NoUsage,
+    /// Prompts of the same length are counted differently.
+    #[error("eight filler words were counted as {0} tokens: lengths cannot be told exactly")]
+    Filler(i64),
+}
+
+/// A marked text whose length is known with some filler.
+#[derive(Clone, Debug)]
+pub struct Base {
+    /// The text.
+    pub marked: Marked,
+    /// Filler words with which it was measured.
+    pub filler: usize,
+    /// Tokens with them.
+    pub tokens: u64,
+}
+
+impl Lengths {
+    /// Measures with three short prompts.
+    ///
+    /// # Errors
+    /// See [`NoLengths`].
+    pub async fn measure(
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+    ) -> Result<Self, NoLengths> {
+        let mut ask = Ask::new(tenant, 4);
+        ask.max_tokens = 1;
+        let (few, answer) = count(run, suite, ask.clone()).await?;
+        ask.like = Some(answer.marked);
+        ask.filler = 8;
+        let (filled, _) = count(run, suite, ask).await?;
+        if filled != few + 8 {
+            return Err(NoLengths::Filler(filled as i64 - few as i64));
+        }
+        let mut ask = Ask::new(tenant, 36);
+        ask.max_tokens = 1;
+        let (many, _) = count(run, suite, ask).await?;
+        let sentence = (many.saturating_sub(few) as f64 / 32.0).max(1.0);
+        let fixed = (few as f64 - 4.0 * sentence).max(0.0);
+        Ok(Self { fixed, sentence })
+    }
+
+    /// Sentences for a prompt of about so many tokens, rather fewer.
+    pub fn sentences(&self, tokens: u64) -> usize {
+        ((tokens as f64 * 0.97 - self.fixed) / self.sentence).max(1.0) as usize
+    }
+
+    /// A text a little shorter than `tokens`, measured. `tokens` must be a length that is answered.
+    ///
+    /// # Errors
+    /// See [`NoLengths`].
+    pub async fn base(
+        &self,
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+        tokens: u64,
+    ) -> Result<Base, NoLengths> {
+        let mut ask = Ask::new(tenant, self.sentences(tokens.saturating_sub(MARGIN)));
+        ask.max_tokens = 1;
+        let (counted, answer) = count(run, suite, ask).await?;
+        Ok(Base {
+            marked: answer.marked,
+            filler: 0,
+            tokens: counted,
+        })
+    }
+
+    /// The longest prompt that is answered, in tokens: by doubling, then by halving.
+    ///
+    /// # Errors
+    /// See [`NoLengths`]. `None` if nothing is refused.
+    pub async fn limit(
+        &self,
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+    ) -> Result<Option<u64>, NoLengths> {
+        let (mut good, mut bad) = (0, None);
+        let mut tokens = 1024;
+        while bad.is_none() && tokens <= TRIED_MAX {
+            match self.answered(run, suite, tenant, tokens).await? {
+                Some(counted) => (good, tokens) = (counted.max(good), tokens * 2),
+                None => bad = Some(tokens),
+            }
+        }
+        let Some(mut bad) = bad else {
+            return Ok(None);
+        };
+        while bad > good + good / 50 + 2 * MARGIN {
+            let middle = good + (bad - good) / 2;
+            match self.answered(run, suite, tenant, middle).await? {
+                Some(counted) if counted > good => good = counted,
+                Some(_) => break, // the estimate is not finer than this
+                None => bad = middle,
+            }
+        }
+        // From here on with one text, filled exactly.
+        let base = self.base(run, suite, tenant, good).await?;
+        let (mut good, mut bad) = (base.tokens, bad + 2 * MARGIN);
+        while bad > good + 1 {
+            let middle = good + (bad - good) / 2;
+            let answer = run.ask(suite, base.with(middle, 1, tenant)).await?;
+            match answer.status() {
+                Some(200) => good = middle,
+                _ => bad = middle,
+            }
+        }
+        Ok(Some(good))
+    }
+
+    /// The tokens of a prompt of about this length, if it is answered.
+    async fn answered(
+        &self,
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+        tokens: u64,
+    ) -> Result<Option<u64>, NoLengths> {
+        let mut ask = Ask::new(tenant, self.sentences(tokens));
+        ask.max_tokens = 1;
+        match count(run, suite, ask).await {
+            Ok((counted, _)) => Ok(Some(counted)),
+            Err(NoLengths::NotAnswered(_)) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Base {
+    /// The same text, filled to exactly so many tokens.
+    pub fn with(&self, tokens: u64, max_tokens: u32, tenant: Tenant) -> Ask {
+        let mut ask = Ask::new(tenant, 0);
+        ask.like = Some(self.marked.clone());
+        ask.max_tokens = max_tokens;
+        ask.filler = (self.filler as u64 + tokens.saturating_sub(self.tokens)) as usize;
+        ask
+    }
+}
+
+/// Asks, and returns what the answer counts.
+async fn count(run: &Run, suite: &'static str, ask: Ask) -> Result<(u64, Answer), NoLengths> {
+    let answer = run.ask(suite, ask).await?;
+    match (answer.status(), answer.prompt_tokens()) {
+        (Some(200), Some(tokens)) => Ok((tokens, answer)),
+        (Some(200), None) => Err(NoLengths::NoUsage),
+        (status, _) => Err(NoLengths::NotAnswered(status.unwrap_or(0))),
+    }
+}

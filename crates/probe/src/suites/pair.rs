@@ -1,0 +1,116 @@
+//! Both workers of a disaggregated pair, asked directly, as a router would.
+//!
+//! vLLM: prefill answers with references to its blocks, and decode fetches them. A reference is for
+//! one prompt and one use; a second request that brings it must be refused.
+
+use super::{Known, Stopped, Suite, find};
+use crate::canary::{Marked, Tenant};
+use crate::client::Endpoint;
+use crate::finding::{Kind, Sent};
+use crate::run::{Ask, Run};
+use serde_json::{Value, json};
+
+const NAME: &str = "pair";
+const ROUNDS: usize = 4;
+
+/// The workers.
+#[derive(Clone)]
+pub struct Pair {
+    /// Prefill.
+    pub prefill: Endpoint,
+    /// Decode.
+    pub decode: Endpoint,
+}
+
+impl std::fmt::Debug for Pair {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{} -> {}", self.prefill.address, self.decode.address)
+    }
+}
+
+pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+    let Some(pair) = &known.pair else {
+        return Err(Stopped::Needs(
+            "pair needs the addresses of both workers".to_owned(),
+        ));
+    };
+    let tenants = run.tenants();
+    let (a, b) = (tenants[0], tenants[tenants.len() - 1]);
+    for n in 0..ROUNDS {
+        let Some(references) = prefill(run, pair, a, 6 + n).await? else {
+            let why = "prefill does not answer with kv_transfer_params: not a vLLM pair";
+            return Err(Stopped::Needs(why.to_owned()));
+        };
+        // The one whom the references are for.
+        let rightful = decode(run, pair, a, &references, Some(&references.marked)).await?;
+        if rightful.0 != 200 {
+            let says = format!("decode answers {} to a reference's first use", rightful.0);
+            find(
+                run,
+                Suite::Pair,
+                Kind::WrongErrorClass,
+                says,
+                vec![rightful.1],
+            );
+            continue;
+        }
+        // Another tenant with the same references, and the same tenant with another prompt.
+        for tenant in [b, a] {
+            let (status, sent) = decode(run, pair, tenant, &references, None).await?;
+            if status == 200 {
+                let says = format!(
+                    "decode answers 200 to tenant {tenant} with references that were made for \
+                     another prompt and used up"
+                );
+                find(run, Suite::Pair, Kind::SilentAcceptance, says, vec![sent]);
+            }
+        }
+    }
+    Ok(())
+}
+
+struct References {
+    params: Value,
+    marked: Marked,
+}
+
+async fn prefill(
+    run: &Run,
+    pair: &Pair,
+    tenant: Tenant,
+    sentences: usize,
+) -> Result<Option<References>, Stopped> {
+    let mut ask = Ask::new(tenant, sentences);
+    ask.max_tokens = 1;
+    let wanted = json!({"do_remote_decode": true, "do_remote_prefill": false,
+        "remote_engine_id": null, "remote_block_ids": null, "remote_host": null,
+        "remote_port": null});
+    ask.fields.insert("kv_transfer_params".to_owned(), wanted);
+    let answer = run.ask_at(NAME, &pair.prefill, ask).await?;
+    let params = answer
+        .reply
+        .as_ref()
+        .ok()
+        .and_then(|it| it.said.transfer.clone());
+    Ok(params.map(|params| References {
+        params,
+        marked: answer.marked,
+    }))
+}
+
+/// Asks decode with these references, for their own prompt or for a new one of the same length.
+async fn decode(
+    run: &Run,
+    pair: &Pair,
+    tenant: Tenant,
+    references: &References,
+    like: Option<&Marked>,
+) -> Result<(u16, Sent), Stopped> {
+    let mut ask = Ask::new(tenant, references.marked.len());
+    ask.max_tokens = 32;
+    ask.like = like.cloned();
+    let params = references.params.clone();
+    ask.fields.insert("kv_transfer_params".to_owned(), params);
+    let answer = run.ask_at(NAME, &pair.decode, ask).await?;
+    Ok((answer.status().unwrap_or(0), answer.sent))
+}

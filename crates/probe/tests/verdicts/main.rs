@@ -1,0 +1,283 @@
+//! Every verdict, against a scripted server.
+
+mod server;
+
+use fleet::net::{Address, Secret, Tls, TlsFiles};
+use probe::report::{self, Report, Verdict};
+use probe::suites::{Known, Suite};
+use probe::wire::Dialect;
+use probe::{Ask, Budget, Endpoint, Kind, Run, Tenant};
+use server::{Asked, Form, Reply, serve};
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+const LIMIT: u64 = 600;
+const SEED: [u8; 32] = [5; 32];
+
+fn endpoint(url: &str, key: &str) -> Endpoint {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), key).unwrap();
+    Endpoint {
+        address: Address::parse(url).unwrap(),
+        key: Some(Secret::from_file(file.path()).unwrap()),
+        tls: Tls::new(&TlsFiles::default()).unwrap(),
+        dialect: Dialect::Completions,
+        model: Some("m".to_owned()),
+    }
+}
+
+fn two(url: &str) -> BTreeMap<Tenant, Endpoint> {
+    [(Tenant(0), endpoint(url, "key-of-a")), (Tenant(1), endpoint(url, "key-of-b"))].into()
+}
+
+fn budget() -> Budget {
+    Budget {
+        rate: 0.0,
+        request_time: Duration::from_secs(60),
+        ..Budget::default()
+    }
+}
+
+/// Runs suites against a script and reports.
+async fn report(
+    form: Form,
+    suites: &[Suite],
+    known: &Known,
+    script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
+) -> Report {
+    let url = serve(form, |it| it, script).await;
+    let run = Run::new(two(&url), SEED, budget());
+    let mut ended = Vec::new();
+    for suite in suites {
+        ended.push((*suite, suite.run(&run, known).await.err()));
+    }
+    Report::new(url, SEED, &run, ended)
+}
+
+fn known() -> Known {
+    Known {
+        limit: Some(LIMIT),
+        ..Known::default()
+    }
+}
+
+fn kinds(report: &Report) -> BTreeSet<Kind> {
+    report.counts.findings.keys().map(|(kind, _)| *kind).collect()
+}
+
+/// A server that does what it should.
+fn honest(asked: &Asked) -> Reply {
+    match asked.tokens > LIMIT {
+        true => Reply::Error(400, "too long"),
+        false => Reply::Text(asked.copied()),
+    }
+}
+
+const HARMLESS: [Suite; 3] = [Suite::Boundary, Suite::Load, Suite::Abort];
+
+#[tokio::test]
+async fn an_honest_server_is_clean_in_every_form_of_answer() {
+    for form in [Form::Plain, Form::Gzip, Form::Crumbs] {
+        let report = report(form, &HARMLESS, &known(), honest).await;
+        assert_eq!(report.verdict(), Verdict::Clean, "{}", report::table(&report));
+        assert!(report.copies() > 0.5, "the positive control: {}", report.copies());
+        assert!(report.chance < 1e-12, "{}", report.chance);
+    }
+}
+
+#[tokio::test]
+async fn the_limit_is_found_exactly_when_nobody_knows_it() {
+    let report = report(Form::Plain, &[Suite::Boundary], &Known::default(), honest).await;
+    assert_eq!(report.verdict(), Verdict::Clean, "{}", report::table(&report));
+    // The prompts at the limit were answered, those above were not: by status alone it shows.
+    assert!(report.counts.by_status[&400] >= 4, "{:?}", report.counts);
+}
+
+/// Eight words from the middle of another tenant's canary, re-cased, once in 200 answers.
+#[tokio::test]
+async fn a_leak_once_in_200_answers_convicts_and_names_the_source() {
+    let url = serve(Form::Crumbs, |it| it, |asked| match asked.n % 200 {
+        199 => Reply::Text(format!("{} {}", asked.copied(), asked.foreign().unwrap())),
+        _ => Reply::Text(asked.copied()),
+    })
+    .await;
+    let run = Run::new(two(&url), SEED, budget());
+    for n in 0..200_usize {
+        let mut ask = Ask::new(Tenant((n % 2) as u8), 3 + n % 5);
+        ask.stream = n % 3 == 0;
+        run.ask("load", ask).await.unwrap();
+    }
+    let findings = run.findings();
+    assert_eq!(findings.len(), 1, "{findings:?}");
+    assert_eq!(findings[0].kind, Kind::Leak);
+    assert!(findings[0].says.contains("tenant A, request 99"), "{}", findings[0].says);
+    assert_eq!(findings[0].shows.len(), 2, "whose text it was, and who got it");
+    let curl = findings[0].shows[1].curl();
+    assert!(curl.contains("$KEY_B") && !curl.contains("key-of-b"), "{curl}");
+}
+
+/// A model that shuffles the words of its own prompt, ten thousand times.
+#[tokio::test]
+async fn a_paraphrase_of_ones_own_prompt_is_acquitted() {
+    let url = serve(Form::Plain, |it| it, |asked| {
+        let mut words: Vec<_> = asked.prompt.split_whitespace().collect();
+        let length = words.len();
+        for n in 0..length {
+            words.swap(n, (n * 7 + asked.n as usize * 13) % length);
+        }
+        Reply::Text(words.join(" "))
+    })
+    .await;
+    let budget = Budget {
+        requests: 20_000,
+        tokens: u64::MAX,
+        ..budget()
+    };
+    let run = Run::new(two(&url), SEED, budget);
+    for n in 0..10_000_usize {
+        run.ask("load", Ask::new(Tenant((n % 2) as u8), 3)).await.unwrap();
+    }
+    assert_eq!(run.findings(), []);
+    assert!(run.chance().0 < 1e-12, "{:?}", run.chance());
+}
+
+/// The incident: over the limit, 200, the right count, and another tenant's text.
+#[tokio::test]
+async fn the_incident_is_a_leak_and_a_silent_acceptance_at_the_first_token_over() {
+    let script = |asked: &Asked| match asked.tokens > LIMIT {
+        true => Reply::Text(asked.foreign().unwrap_or_default()),
+        false => Reply::Text(asked.copied()),
+    };
+    let report = report(Form::Plain, &[Suite::Boundary, Suite::Flood], &known(), script).await;
+    assert_eq!(report.verdict(), Verdict::Found);
+    let kinds = kinds(&report);
+    for kind in [Kind::Leak, Kind::SilentAcceptance, Kind::WrongAnswer] {
+        assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
+    }
+    let says: Vec<_> = report.findings.iter().map(|it| it.says.as_str()).collect();
+    assert!(says.iter().any(|it| it.contains("200 for a prompt of 601 tokens")), "{says:?}");
+    let table = report::table(&report);
+    assert!(table.starts_with("FOUND") && table.contains("curl"), "{table}");
+    assert!(!table.contains("key-of"), "no key in a report");
+    let junit = report::junit(&report);
+    assert!(junit.contains("failures=\"2\""), "{junit}");
+    assert_eq!(report::json(&report)["verdict"], "found");
+}
+
+#[tokio::test]
+async fn a_server_that_lies_about_usage_is_found_out() {
+    let url = serve(Form::Plain, |it| if it >= LIMIT { 1 } else { it }, honest).await;
+    let run = Run::new(two(&url), SEED, budget());
+    Suite::Boundary.run(&run, &known()).await.unwrap();
+    let findings = run.findings();
+    assert!(
+        findings.iter().any(|it| it.kind == Kind::SilentAcceptance
+            && it.says == "a prompt of 600 tokens was counted as 1"),
+        "{findings:?}"
+    );
+}
+
+#[tokio::test]
+async fn hangs_and_errors_of_the_wrong_class() {
+    let url = serve(Form::Plain, |it| it, |asked| match asked.tokens {
+        601 => Reply::Hang,
+        602.. => Reply::Error(500, "oops"),
+        _ => Reply::Text(asked.copied()),
+    })
+    .await;
+    let budget = Budget {
+        request_time: Duration::from_secs(2),
+        ..budget()
+    };
+    let run = Run::new(two(&url), SEED, budget);
+    Suite::Boundary.run(&run, &known()).await.unwrap();
+    let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [Kind::Hang, Kind::WrongErrorClass].into());
+}
+
+#[tokio::test]
+async fn an_answer_that_is_another_under_load_is_a_wrong_answer() {
+    // Alone: requests come one after the other. Under load somebody else is there too.
+    let busy = std::sync::atomic::AtomicU64::new(0);
+    let script = move |asked: &Asked| {
+        let n = busy.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        match n >= 18 && asked.prompt.len() > 300 {
+            true => Reply::Text("something else".to_owned()),
+            false => Reply::Text(asked.copied()),
+        }
+    };
+    let report = report(Form::Plain, &[Suite::Load], &known(), script).await;
+    assert!(kinds(&report).contains(&Kind::WrongAnswer), "{}", report::table(&report));
+}
+
+#[tokio::test]
+async fn a_noisy_server_cannot_be_compared_and_a_mute_one_proves_nothing() {
+    let noisy = |asked: &Asked| Reply::Text(format!("{} {}", asked.n, asked.copied()));
+    let report_ = report(Form::Plain, &[Suite::Load], &known(), noisy).await;
+    assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+    assert!(report::table(&report_).contains("even alone"), "{}", report::table(&report_));
+    let mute = |asked: &Asked| match asked.tokens > LIMIT {
+        true => Reply::Error(400, "too long"),
+        false => Reply::Text("I cannot help with that.".to_owned()),
+    };
+    let report_ = report(Form::Plain, &[Suite::Boundary], &known(), mute).await;
+    assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+    assert!(report::table(&report_).contains("no answer went on with its own canary"));
+}
+
+#[tokio::test]
+async fn damaged_answers_are_looked_at_as_far_as_they_go() {
+    let raw = |asked: &Asked| {
+        let text = asked.foreign().unwrap_or_else(|| asked.copied());
+        let body = format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\"}}]}}\n\ndata: {{oops\n\n");
+        let head = "HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n";
+        Reply::Raw(format!("{head}{body}").into_bytes())
+    };
+    let url = serve(Form::Plain, |it| it, raw).await;
+    let run = Run::new(two(&url), SEED, budget());
+    for n in 0..4 {
+        run.ask("load", Ask::new(Tenant(n % 2), 4)).await.unwrap();
+    }
+    let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
+    assert!(kinds.contains(&Kind::Leak), "{kinds:?}");
+    assert_eq!(run.counts().answered, 0, "none of them is complete");
+}
+
+#[tokio::test]
+async fn a_budget_is_kept_and_what_was_not_done_is_said() {
+    let url = serve(Form::Plain, |it| it, honest).await;
+    let budget = Budget {
+        requests: 10,
+        ..budget()
+    };
+    let run = Run::new(two(&url), SEED, budget);
+    let stopped = Suite::Load.run(&run, &known()).await.unwrap_err();
+    assert_eq!(run.counts().requests, 10);
+    let report = Report::new(url, SEED, &run, vec![(Suite::Load, Some(stopped))]);
+    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    assert!(report::table(&report).contains("load did not end: the budget of requests is spent"));
+}
+
+#[tokio::test]
+async fn shared_prefixes_are_seen_only_where_a_cache_is_on() {
+    use std::collections::HashSet;
+    use std::sync::Mutex;
+    // Tells everybody what anybody has cached.
+    let seen: Mutex<HashSet<String>> = Mutex::default();
+    let leaky = move |asked: &Asked| {
+        let known = !seen.lock().unwrap().insert(asked.prompt.clone());
+        let cached = if known { asked.tokens } else { 0 };
+        let event = format!(
+            "data: {{\"choices\":[{{\"index\":0,\"text\":\"x\"}}],\"usage\":{{\"prompt_tokens\":{},\
+             \"prompt_tokens_details\":{{\"cached_tokens\":{cached}}}}}}}\n\ndata: [DONE]\n\n",
+            asked.tokens
+        );
+        let head = "HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        Reply::Raw(format!("{head}{event}").into_bytes())
+    };
+    let report_ = report(Form::Plain, &[Suite::Prefix], &known(), leaky).await;
+    assert_eq!(kinds(&report_), [Kind::Suspect].into(), "{}", report::table(&report_));
+    // With no reuse at all nothing can be told: "no difference" is not "isolated".
+    let report_ = report(Form::Plain, &[Suite::Prefix], &known(), honest).await;
+    assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+}
