@@ -43,6 +43,8 @@ pub enum Command {
     },
     /// Ask running servers (SGLang, vLLM, llama.cpp, Cofferdam): is this fleet safe to promote?
     Gate(Box<crate::gate::args::Gate>),
+    /// Plant canaries for two tenants and look whose come back: does this server leak?
+    Probe(Box<crate::probe::args::Probe>),
     /// Read access logs: which answers came sooner than their prompt can have been computed?
     Watch(Box<crate::watch::args::Watch>),
     /// Fetch and verify the default weights, and print where they are.

@@ -4,7 +4,7 @@ use crate::args::{CertsCommand, Command, Common, Part};
 use crate::config::{self, Wrong};
 use crate::exit::{Exit, Failure};
 use crate::supervisor::report::{Refused, Report};
-use crate::{gate, lifeline, logs, parts, serve, watch};
+use crate::{gate, lifeline, logs, parts, probe, serve, watch};
 use anyhow::{Context, anyhow};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -33,6 +33,7 @@ pub fn main() -> ExitCode {
 fn run(command: Command) -> Result<Exit, Failure> {
     let done = match command {
         Command::Gate(it) => return gate::run(&it), // its exit code is its verdict
+        Command::Probe(it) => return probe::run(&it), // the same
         Command::Watch(it) => return watch::run(&it), // the same
         Command::Serve(it) => serve::run(it),
         Command::Prefill(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {

@@ -6,8 +6,8 @@
 //!                                 └─ cofferdam gateway   (one process, started last)
 //! ```
 //!
-//! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`watch`] reads access
-//! logs for answers that came too fast to be true.
+//! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`probe`] plants
+//! canaries and looks whose come back; [`watch`] reads access logs for answers that came too fast.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
@@ -24,6 +24,7 @@ pub mod lifeline;
 mod logs;
 pub mod parts;
 mod plan;
+pub mod probe;
 pub mod runtime_dir;
 mod serve;
 mod stop;

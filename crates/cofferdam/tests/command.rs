@@ -44,7 +44,7 @@ fn version_and_help_are_good() {
     assert_eq!(code, 0);
     assert!(out.contains("0 good, 1 found or violated, 2 usage, 3 unknown or unreachable"));
     for name in [
-        "serve", "prefill", "decode", "gateway", "certs", "gate", "pull", "version",
+        "serve", "prefill", "decode", "gateway", "certs", "gate", "probe", "pull", "version",
     ] {
         assert!(
             out.contains(&format!("\n  {name} ")),

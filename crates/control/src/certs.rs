@@ -79,8 +79,9 @@ impl Files {
     }
 }
 
-/// Writes `ca.pem` and, for each [`Role`], `ROLE.pem` and `ROLE.key` (mode 0600) into `dir`,
-/// which is created with mode 0700 where it is missing. Returns the files written.
+/// Writes `ca.pem`, for each [`Role`] `ROLE.pem` and `ROLE.key` (mode 0600), and a key for
+/// [`crate::evidence`] (`evidence.key`, mode 0600, and `evidence.pub`) into `dir`, which is created
+/// with mode 0700 where it is missing. Returns the files written.
 ///
 /// # Errors
 /// Refuses to overwrite: with any of the files there, nothing is written.
@@ -100,6 +101,9 @@ pub fn new_cluster(dir: &Path, validity: Validity) -> Result<Vec<PathBuf>, Certs
         files.push((Files::certificate(dir, role), certificate, 0o644));
         files.push((Files::key(dir, role), key, 0o600));
     }
+    let (key, public) = crate::evidence::new_key()?;
+    files.push((dir.join("evidence.pub"), public, 0o644));
+    files.push((dir.join("evidence.key"), key, 0o600));
     if let Some((path, ..)) = files
         .iter()
         .find(|(path, ..)| path.symlink_metadata().is_ok())

@@ -19,6 +19,7 @@
 #![forbid(unsafe_code)]
 
 pub mod certs;
+pub mod evidence;
 
 mod addr;
 mod connection;

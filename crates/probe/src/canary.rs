@@ -16,9 +16,11 @@ use std::fmt;
 /// Words in the list.
 pub const LIST: usize = 2048;
 /// Words of a sentence that belong to the request.
-const OF_REQUEST: usize = 8;
+pub const OF_REQUEST: usize = 8;
 /// Words of a sentence that belong to its place in the prompt.
 const OF_PLACE: usize = 4;
+/// Words of a sentence.
+pub const SENTENCE: usize = OF_REQUEST + OF_PLACE;
 
 /// Index of a word in the list.
 pub type Word = u16;
@@ -75,6 +77,11 @@ impl Marked {
     pub fn sentence(&self, place: usize) -> Vec<Word> {
         let place = self.places[place];
         self.request.iter().chain(&place).copied().collect()
+    }
+
+    /// The words of all sentences.
+    pub fn words(&self) -> Vec<Word> {
+        (0..self.len()).flat_map(|it| self.sentence(it)).collect()
     }
 
     /// The text that stands in the prompt.

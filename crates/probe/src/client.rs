@@ -1,5 +1,6 @@
 //! One request, and everything that can be observed of its answer.
 
+use crate::finding::Sent;
 use crate::wire::{self, Dialect, Said};
 use flate2::read::MultiGzDecoder;
 use fleet::Trouble;
@@ -7,12 +8,11 @@ use fleet::net::{Address, Secret, Tls, connect};
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT,
 };
-use http::{HeaderMap, Request, Response};
+use http::{HeaderMap, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
-use serde_json::{Map, Value};
 use std::io::Read;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -73,47 +73,61 @@ pub enum NoReply {
 }
 
 impl Endpoint {
-    /// Sends a body and reads the answer.
+    /// Sends a request and reads the answer.
     ///
     /// # Errors
     /// See [`NoReply`].
-    pub async fn ask(
-        &self,
-        body: &Map<String, Value>,
-        headers: &[(String, String)],
-        leave: Leave,
-        limit: Duration,
-    ) -> Result<Reply, NoReply> {
+    pub async fn ask(&self, sent: &Sent, leave: Leave, limit: Duration) -> Result<Reply, NoReply> {
         let begin = Instant::now();
         let stays = match leave {
             Leave::After(time) => time.min(limit),
             _ => limit,
         };
-        match tokio::time::timeout(stays, self.exchange(body, headers, leave, begin)).await {
+        let asked = async {
+            let request = self.request(sent)?;
+            self.exchange(request, async |response| read(response, leave, begin).await)
+                .await
+        };
+        match tokio::time::timeout(stays, asked).await {
             Ok(done) => done,
             Err(_) if matches!(leave, Leave::After(time) if time < limit) => Err(NoReply::Left),
             Err(_) => Err(NoReply::Hang(limit)),
         }
     }
 
-    async fn exchange(
+    /// The status of an empty request to another path, with or without the tenant's key.
+    ///
+    /// # Errors
+    /// See [`NoReply`].
+    pub async fn status(
         &self,
-        body: &Map<String, Value>,
-        headers: &[(String, String)],
-        leave: Leave,
-        begin: Instant,
-    ) -> Result<Reply, NoReply> {
+        method: Method,
+        path: &str,
+        with_key: bool,
+        limit: Duration,
+    ) -> Result<u16, NoReply> {
+        let asked = async {
+            let request = self.head(method, path, with_key);
+            let request = request.body(Full::new(Bytes::new())).map_err(unsendable)?;
+            self.exchange(request, async |response| Ok(response.status().as_u16()))
+                .await
+        };
+        let done = tokio::time::timeout(limit, asked).await;
+        done.unwrap_or(Err(NoReply::Hang(limit)))
+    }
+
+    async fn exchange<T>(
+        &self,
+        request: Request<Full<Bytes>>,
+        read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, NoReply>,
+    ) -> Result<T, NoReply> {
         let stream = connect(&self.address, &self.tls).await;
         let io = TokioIo::new(stream.map_err(NoReply::Trouble)?);
         let made = http1::Builder::new().handshake(io).await;
         let (mut sender, connection) = made.map_err(|it| broken(&it))?;
-        let request = self.request(body, headers)?;
         let asked = async {
-            let response = sender
-                .send_request(request)
-                .await
-                .map_err(|it| broken(&it))?;
-            read(response, leave, begin).await
+            let response = sender.send_request(request).await;
+            read(response.map_err(|it| broken(&it))?).await
         };
         // The connection must be driven while we wait; dropping it is how a client leaves.
         let driven = async {
@@ -127,32 +141,38 @@ impl Endpoint {
         }
     }
 
-    fn request(
-        &self,
-        body: &Map<String, Value>,
-        headers: &[(String, String)],
-    ) -> Result<Request<Full<Bytes>>, NoReply> {
-        let address = self.address.with_path(self.dialect.path());
-        let mut request = Request::post(address.path())
+    fn head(&self, method: Method, path: &str, with_key: bool) -> http::request::Builder {
+        let address = self.address.with_path(path);
+        let mut request = Request::builder()
+            .method(method)
+            .uri(address.path())
             .header(HOST, address.authority())
             .header(
                 USER_AGENT,
                 concat!("cofferdam-probe/", env!("CARGO_PKG_VERSION")),
-            )
-            .header(CONTENT_TYPE, "application/json")
-            .header(ACCEPT_ENCODING, "gzip, identity");
-        if let Some(key) = &self.key {
+            );
+        if let (Some(key), true) = (&self.key, with_key) {
             request = request.header(AUTHORIZATION, key.bearer());
         }
-        for (name, value) in headers {
+        request
+    }
+
+    fn request(&self, sent: &Sent) -> Result<Request<Full<Bytes>>, NoReply> {
+        let mut request = self
+            .head(Method::POST, self.dialect.path(), true)
+            .header(CONTENT_TYPE, "application/json")
+            .header(ACCEPT_ENCODING, "gzip, identity");
+        for (name, value) in &sent.headers {
             request = request.header(name, value);
         }
-        let body = serde_json::to_vec(body).expect("made of strings and numbers");
-        request.body(Full::new(body.into())).map_err(|error| {
-            let why = format!("a header that cannot be sent: {error}");
-            NoReply::Trouble(Trouble::Garbage { why })
-        })
+        let body = serde_json::to_vec(&sent.body).expect("made of strings and numbers");
+        request.body(Full::new(body.into())).map_err(unsendable)
     }
+}
+
+fn unsendable(error: http::Error) -> NoReply {
+    let why = format!("a header that cannot be sent: {error}");
+    NoReply::Trouble(Trouble::Garbage { why })
 }
 
 async fn read(

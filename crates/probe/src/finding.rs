@@ -57,8 +57,10 @@ impl fmt::Display for Kind {
 /// A request that can be sent again. Its key is not part of it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Sent {
-    /// Which of the tenants: the key to use.
-    pub tenant: String,
+    /// HTTP method.
+    pub method: &'static str,
+    /// Which of the tenants: the key to use; none is without.
+    pub tenant: Option<String>,
     /// Where to.
     pub url: String,
     /// Headers beside the usual ones.
@@ -71,15 +73,23 @@ impl Sent {
     /// For a shell; `$KEY_A` is tenant A's key.
     pub fn curl(&self) -> String {
         let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
-        let mut words = vec!["curl".to_owned(), "-sS".to_owned(), quote(&self.url)];
+        let mut words = vec!["curl".to_owned(), "-sS".to_owned()];
+        if self.method != "POST" {
+            words.extend(["-X".to_owned(), self.method.to_owned()]);
+        }
+        words.push(quote(&self.url));
         let mut header = |text: String| words.extend(["-H".to_owned(), text]);
-        header("'Content-Type: application/json'".to_owned());
-        header(format!("\"Authorization: Bearer $KEY_{}\"", self.tenant));
+        if let Some(tenant) = &self.tenant {
+            header(format!("\"Authorization: Bearer $KEY_{tenant}\""));
+        }
         for (name, value) in &self.headers {
             header(quote(&format!("{name}: {value}")));
         }
-        let body = serde_json::to_string(&self.body).expect("made of strings and numbers");
-        words.extend(["-d".to_owned(), quote(&body)]);
+        if !self.body.is_empty() {
+            header("'Content-Type: application/json'".to_owned());
+            let body = serde_json::to_string(&self.body).expect("made of strings and numbers");
+            words.extend(["-d".to_owned(), quote(&body)]);
+        }
         words.join(" ")
     }
 }

@@ -11,9 +11,11 @@
 //! tells, and only content that nobody could have guessed tells for certain.
 #![forbid(unsafe_code)]
 
+pub mod ask;
 pub mod budget;
 pub mod canary;
 pub mod client;
+pub mod counts;
 pub mod finding;
 pub mod matcher;
 pub mod power;
@@ -23,8 +25,9 @@ pub mod suites;
 pub mod text;
 pub mod wire;
 
+pub use ask::{Answer, Ask};
 pub use budget::Budget;
 pub use canary::{Author, Canaries, Tenant};
 pub use client::Endpoint;
 pub use finding::{Finding, Kind};
-pub use run::{Answer, Ask, Run};
+pub use run::Run;

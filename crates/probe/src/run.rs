@@ -1,12 +1,13 @@
 //! A run: asks within a budget, plants canaries, and looks at every text that comes back.
 
+use crate::ask::{Answer, Ask, prompt};
 use crate::budget::Budget;
 use crate::canary::{Author, Canaries, Marked, Tenant};
-use crate::client::{Endpoint, Leave, NoReply, Reply};
+use crate::client::{Endpoint, NoReply, Reply};
+use crate::counts::Counts;
 use crate::finding::{Finding, Kind, Sent};
-use crate::matcher::{Hit, Matcher};
-use serde_json::{Map, Value};
-use std::collections::{BTreeMap, BTreeSet};
+use crate::matcher::Matcher;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -16,80 +17,6 @@ use tokio::time::Instant;
 const KEPT: usize = 256;
 /// Findings that are kept of one kind and suite; further ones are counted.
 const FINDINGS: usize = 5;
-
-/// What is to be asked.
-#[derive(Clone, Debug)]
-pub struct Ask {
-    /// Who asks.
-    pub tenant: Tenant,
-    /// Marked sentences in the prompt.
-    pub sentences: usize,
-    /// Single-token words after them.
-    pub filler: usize,
-    /// Tokens of the answer.
-    pub max_tokens: u32,
-    /// Whether it is streamed.
-    pub stream: bool,
-    /// When the client leaves.
-    pub leave: Leave,
-    /// Headers beside the usual ones.
-    pub headers: Vec<(String, String)>,
-    /// Fields beside the usual ones.
-    pub fields: Map<String, Value>,
-    /// Another request's text in place of a new one: the same prompt once more.
-    pub like: Option<Marked>,
-}
-
-impl Ask {
-    /// A short prompt of a tenant.
-    pub fn new(tenant: Tenant, sentences: usize) -> Self {
-        Self {
-            tenant,
-            sentences,
-            filler: 0,
-            max_tokens: 24,
-            stream: false,
-            leave: Leave::Never,
-            headers: Vec::new(),
-            fields: Map::new(),
-            like: None,
-        }
-    }
-}
-
-/// What came of it.
-#[derive(Clone, Debug)]
-pub struct Answer {
-    /// Whose canaries stood in the prompt.
-    pub marked: Marked,
-    /// The request.
-    pub sent: Sent,
-    /// What came back.
-    pub reply: Result<Reply, NoReply>,
-    /// Canaries of others in it.
-    pub foreign: Vec<Hit>,
-    /// The longest run of its own canary.
-    pub own: usize,
-}
-
-impl Answer {
-    /// The HTTP status, if there was one.
-    pub fn status(&self) -> Option<u16> {
-        self.reply.as_ref().ok().map(|it| it.status)
-    }
-
-    /// The text of a complete answer with 200.
-    pub fn text(&self) -> Option<&str> {
-        let reply = self.reply.as_ref().ok()?;
-        let whole = reply.status == 200 && !reply.said.unfinished && reply.said.error.is_none();
-        whole.then_some(reply.said.text.as_str())
-    }
-
-    /// Tokens of the prompt, as the answer counts them.
-    pub fn prompt_tokens(&self) -> Option<u64> {
-        self.reply.as_ref().ok()?.said.prompt_tokens
-    }
-}
 
 /// Why nothing more is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -108,31 +35,16 @@ pub enum Spent {
     Canaries,
 }
 
-/// Counts of a run.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
-    /// Requests sent.
-    pub requests: u64,
-    /// Complete answers with 200.
-    pub answered: u64,
-    /// Of these, with at least five consecutive words of their own canary: the positive control.
-    pub own_seen: u64,
-    /// Tokens, as answers count them.
-    pub tokens: u64,
-    /// Answers by status; 0 is none.
-    pub by_status: BTreeMap<u16, u64>,
-    /// Suites that did not end because the budget did.
-    pub cut_short: BTreeSet<String>,
-    /// Findings by kind and suite, those that were not kept too.
-    pub findings: BTreeMap<(Kind, &'static str), u64>,
-}
-
+/// What changes while a run goes on.
 struct Inside {
     matcher: Matcher,
     counts: Counts,
     findings: Vec<Finding>,
-    kept: BTreeMap<Author, Sent>,
+    /// The last requests, oldest first.
+    kept: VecDeque<(Author, Sent)>,
+    /// The number of each tenant's next request.
     next: BTreeMap<Tenant, u32>,
+    /// When the next request may start.
     next_start: Instant,
 }
 
@@ -160,7 +72,7 @@ impl Run {
                 matcher: Matcher::default(),
                 counts: Counts::default(),
                 findings: Vec::new(),
-                kept: BTreeMap::new(),
+                kept: VecDeque::new(),
                 next: BTreeMap::new(),
                 next_start: begin,
             }),
@@ -177,12 +89,17 @@ impl Run {
         self.budget.at_once.max(1)
     }
 
+    /// The server, as a tenant reaches it.
+    pub fn endpoint(&self, tenant: Tenant) -> &Endpoint {
+        &self.endpoints[&tenant]
+    }
+
     /// Asks, and looks at what comes back. `suite` is who wants to know.
     ///
     /// # Errors
     /// The budget is spent.
     pub async fn ask(&self, suite: &'static str, ask: Ask) -> Result<Answer, Spent> {
-        let endpoint = &self.endpoints[&ask.tenant];
+        let endpoint = self.endpoint(ask.tenant);
         self.ask_at(suite, endpoint, ask).await
     }
 
@@ -201,67 +118,94 @@ impl Run {
         tokio::time::sleep_until(start).await;
         let prompt = prompt(&marked, ask.filler);
         let model = endpoint.model.as_deref();
-        let mut body = endpoint
-            .dialect
-            .body(model, &prompt, ask.max_tokens, ask.stream);
+        let dialect = endpoint.dialect;
+        let mut body = dialect.body(model, &prompt, ask.max_tokens, ask.stream);
         body.extend(ask.fields.clone());
         let sent = Sent {
-            tenant: ask.tenant.to_string(),
-            url: endpoint
-                .address
-                .with_path(endpoint.dialect.path())
-                .to_string(),
+            method: "POST",
+            tenant: Some(ask.tenant.to_string()),
+            url: endpoint.address.with_path(dialect.path()).to_string(),
             headers: ask.headers.clone(),
             body,
         };
         let limit = self.budget.request_time;
-        let reply = endpoint
-            .ask(&sent.body, &sent.headers, ask.leave, limit)
-            .await;
-        Ok(self.look(suite, marked, sent, reply))
+        let reply = endpoint.ask(&sent, ask.leave, limit).await;
+        Ok(self.look(suite, &ask, marked, sent, reply))
     }
 
     /// Takes what a request needs from the budget.
     fn begin(&self, suite: &'static str, ask: &Ask) -> Result<(Marked, Instant), Spent> {
         let mut inside = self.inside();
-        let spent = match &inside.counts {
-            it if it.requests >= self.budget.requests => Some(Spent::Requests),
-            it if it.tokens >= self.budget.tokens => Some(Spent::Tokens),
-            _ if self.begin.elapsed() >= self.budget.time => Some(Spent::Time),
-            _ => None,
-        };
-        if let Some(spent) = spent {
+        let taken = self.take(&mut inside, ask);
+        if taken.is_err() {
             inside.counts.cut_short.insert(suite.to_owned());
-            return Err(spent);
         }
-        let marked = match &ask.like {
-            Some(marked) => marked.clone(),
-            None => {
-                let next = inside.next.entry(ask.tenant).or_default();
-                let request = *next;
-                *next += 1;
-                let tenant = ask.tenant;
-                let marked = self
-                    .canaries
-                    .mark(Author { tenant, request }, ask.sentences);
-                if inside.matcher.plant(&marked).is_err() {
-                    inside.counts.cut_short.insert(suite.to_owned());
-                    return Err(Spent::Canaries);
-                }
-                marked
-            }
-        };
-        inside.counts.requests += 1;
+        taken
+    }
+
+    fn take(&self, inside: &mut Inside, ask: &Ask) -> Result<(Marked, Instant), Spent> {
+        let start = self.turn(inside)?;
+        if let Some(marked) = &ask.like {
+            return Ok((marked.clone(), start));
+        }
+        let tenant = ask.tenant;
+        let next = inside.next.entry(tenant).or_default();
+        let request = *next;
+        *next += 1;
+        let author = Author { tenant, request };
+        let marked = self.canaries.mark(author, ask.sentences);
+        let planted = inside.matcher.plant(&marked);
+        planted.map_err(|_| Spent::Canaries)?;
+        Ok((marked, start))
+    }
+
+    /// When one more request may be sent.
+    fn turn(&self, inside: &mut Inside) -> Result<Instant, Spent> {
+        let counts = &mut inside.counts;
+        if counts.requests >= self.budget.requests {
+            return Err(Spent::Requests);
+        }
+        if counts.tokens >= self.budget.tokens {
+            return Err(Spent::Tokens);
+        }
+        if self.begin.elapsed() >= self.budget.time {
+            return Err(Spent::Time);
+        }
+        counts.requests += 1;
         let start = inside.next_start.max(Instant::now());
         if self.budget.rate > 0.0 {
             inside.next_start = start + Duration::from_secs_f64(1.0 / self.budget.rate);
         }
-        Ok((marked, start))
+        Ok(start)
+    }
+
+    /// The status of an empty request to another path of the server; `None` if nothing came back.
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub async fn status(
+        &self,
+        suite: &'static str,
+        tenant: Tenant,
+        method: http::Method,
+        path: &str,
+        with_key: bool,
+    ) -> Result<Option<u16>, Spent> {
+        let _place = self.places.acquire().await.expect("never closed");
+        let turn = self.turn(&mut self.inside());
+        if turn.is_err() {
+            self.inside().counts.cut_short.insert(suite.to_owned());
+        }
+        tokio::time::sleep_until(turn?).await;
+        let endpoint = self.endpoint(tenant);
+        let asked = endpoint.status(method, path, with_key, self.budget.request_time);
+        Ok(asked.await.ok())
     }
 
     fn look(
         &self,
         suite: &'static str,
+        ask: &Ask,
         marked: Marked,
         sent: Sent,
         reply: Result<Reply, NoReply>,
@@ -280,20 +224,21 @@ impl Run {
         }
         let answer = Answer {
             marked,
+            max_tokens: ask.max_tokens,
             sent,
             reply,
             foreign,
             own,
         };
-        inside.count(&answer);
+        inside.counts.take(ask.tenant, &answer);
         for finding in inside.judge(suite, &answer, self.budget.request_time) {
             inside.found(finding);
         }
-        let author = answer.marked.author;
         if inside.kept.len() >= KEPT {
-            inside.kept.pop_first();
+            inside.kept.pop_front();
         }
-        inside.kept.insert(author, answer.sent.clone());
+        let kept = (answer.marked.author, answer.sent.clone());
+        inside.kept.push_back(kept);
         answer
     }
 
@@ -326,89 +271,71 @@ impl Run {
     }
 }
 
-/// The prompt: marked sentences, filler, and the beginning of one sentence more, which a model
-/// that attends to its own prompt goes on with.
-fn prompt(marked: &Marked, filler: usize) -> String {
-    let mut prompt = marked.text();
-    prompt.push_str(&" a".repeat(filler));
-    if !marked.is_empty() {
-        prompt.push(' ');
-        prompt.push_str(&marked.opening());
-    }
-    prompt
-}
-
 impl Inside {
-    fn count(&mut self, answer: &Answer) {
-        let counts = &mut self.counts;
-        *counts
-            .by_status
-            .entry(answer.status().unwrap_or(0))
-            .or_default() += 1;
-        if let Ok(reply) = &answer.reply {
-            let said = &reply.said;
-            counts.tokens += said.prompt_tokens.unwrap_or(0) + said.completion_tokens.unwrap_or(0);
-        }
-        if answer.text().is_some() {
-            counts.answered += 1;
-            counts.own_seen += u64::from(answer.own >= 5);
-        }
-    }
-
     /// What every answer is judged for, whatever suite it belongs to.
     fn judge(&self, suite: &'static str, answer: &Answer, limit: Duration) -> Vec<Finding> {
-        let mut findings = Vec::new();
-        let finding = |kind, says, quote, shows| Finding {
+        let mut findings = self.foreign(suite, answer);
+        let says = match &answer.reply {
+            Err(NoReply::Hang(_)) => {
+                let mine = answer.marked.author;
+                let says = format!("no answer to {mine} within {} s", limit.as_secs());
+                Some((Kind::Hang, says))
+            }
+            Ok(reply) if reply.status == 200 => reply.said.garbage.as_deref().map(|why| {
+                let says = format!("200 with a body that is not what it claims to be: {why}");
+                (Kind::WrongErrorClass, says)
+            }),
+            _ => None,
+        };
+        findings.extend(says.map(|(kind, says)| Finding {
             kind,
             suite,
             says,
-            quote,
-            shows,
-        };
+            quote: None,
+            shows: vec![answer.sent.clone()],
+        }));
+        findings
+    }
+
+    /// Canaries of others.
+    fn foreign(&self, suite: &'static str, answer: &Answer) -> Vec<Finding> {
         let mine = answer.marked.author;
-        // The longest run of each author is enough.
+        let mut findings = Vec::new();
+        // The longest run of each author is enough; runs come longest first in each text.
+        let mut hits = answer.foreign.clone();
+        hits.sort_by_key(|it| std::cmp::Reverse(it.words));
         let mut named = BTreeSet::new();
-        for hit in answer.foreign.iter().filter(|it| named.insert(it.author)) {
+        for hit in hits.into_iter().filter(|it| named.insert(it.author)) {
             let kind = match (hit.is_leak(), hit.author.tenant == mine.tenant) {
                 (false, _) => Kind::Suspect,
                 (true, true) => Kind::Mixup,
                 (true, false) => Kind::Leak,
             };
             let place = match hit.sentence {
-                Some(sentence) => format!("sentence {sentence} of {}", hit.author),
-                None => format!("{}", hit.author),
+                Some(sentence) => format!("{}, sentence {sentence},", hit.author),
+                None => hit.author.to_string(),
             };
             let says = format!(
                 "{} consecutive words of {place} in the answer to {mine} (status {})",
                 hit.words,
                 answer.status().unwrap_or(0)
             );
-            let source = self.kept.get(&hit.author).cloned();
-            let shows = source.into_iter().chain([answer.sent.clone()]).collect();
-            findings.push(finding(kind, says, Some(hit.quote.clone()), shows));
-        }
-        let shows = || vec![answer.sent.clone()];
-        match &answer.reply {
-            Err(NoReply::Hang(_)) => {
-                let says = format!("no answer to {mine} within {} s", limit.as_secs());
-                findings.push(finding(Kind::Hang, says, None, shows()));
-            }
-            Ok(reply) if reply.status == 200 && reply.said.garbage.is_some() => {
-                let why = reply.said.garbage.as_deref().unwrap_or_default();
-                let says = format!("200 with a body that is not what it claims to be: {why}");
-                findings.push(finding(Kind::WrongErrorClass, says, None, shows()));
-            }
-            _ => {}
+            let source = self.kept.iter().rfind(|(author, _)| *author == hit.author);
+            let source = source.map(|(_, sent)| sent.clone());
+            findings.push(Finding {
+                kind,
+                suite,
+                says,
+                quote: Some(hit.quote),
+                shows: source.into_iter().chain([answer.sent.clone()]).collect(),
+            });
         }
         findings
     }
 
     fn found(&mut self, finding: Finding) {
-        let n = self
-            .counts
-            .findings
-            .entry((finding.kind, finding.suite))
-            .or_default();
+        let of = (finding.kind, finding.suite);
+        let n = self.counts.findings.entry(of).or_default();
         *n += 1;
         if *n <= FINDINGS as u64 {
             self.findings.push(finding);

@@ -47,11 +47,14 @@ impl Dialect {
         let Value::Object(mut body) = body else {
             unreachable!("written above as an object")
         };
-        if let (Some(model), true) = (model, self != Self::Generate) {
+        if self == Self::Generate {
+            return body;
+        }
+        if let Some(model) = model {
             body.insert("model".to_owned(), json!(model));
-            if stream {
-                body.insert("stream_options".to_owned(), json!({"include_usage": true}));
-            }
+        }
+        if stream {
+            body.insert("stream_options".to_owned(), json!({"include_usage": true}));
         }
         body
     }
@@ -153,10 +156,10 @@ impl Pieces {
         match value {
             Value::String(text) => {
                 let joined = self.0.entry(path.clone()).or_default();
-                // SGLang sends the whole text so far each time; others send what is new.
-                match path.as_str() {
-                    "/text" => *joined = text.clone(),
-                    _ => joined.push_str(text),
+                // SGLang may send the whole text so far each time; others send what is new.
+                match path == "/text" && text.starts_with(joined.as_str()) {
+                    true => *joined = text.clone(),
+                    false => joined.push_str(text),
                 }
             }
             Value::Array(items) if depth < DEPTH_MAX => {

@@ -183,7 +183,7 @@ impl FromStr for LogArg {
 }
 
 /// `500ms`, `60s`, `5m`, `1h`, at most a day.
-fn duration(text: &str) -> Result<Duration, String> {
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     let wrong = || format!("{text:?} is no time (500ms, 60s, 5m)");
     let end = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
     let number: u64 = text[..end].parse().map_err(|_| wrong())?;

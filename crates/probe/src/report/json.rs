@@ -1,6 +1,6 @@
 //! Everything, for machines.
 
-use super::{Report, Verdict};
+use super::Report;
 use serde_json::{Value, json};
 
 /// The report as one object.
@@ -19,16 +19,18 @@ pub fn json(report: &Report) -> Value {
         .findings
         .iter()
         .map(|((kind, suite), n)| json!({"kind": kind, "suite": suite, "n": n}));
+    let telling = counts.telling.iter().map(|(tenant, it)| {
+        let seen = json!({"answers": it.answers, "own_canary": it.own});
+        (tenant.to_string(), seen)
+    });
     json!({
         "probe": env!("CARGO_PKG_VERSION"), "url": report.url, "seed": report.seed,
-        "verdict": match report.verdict() {
-            Verdict::Clean => "clean",
-            Verdict::Found => "found",
-            Verdict::CouldNotTell => "could_not_tell",
-        },
+        "verdict": report.verdict().name(),
         "why_not_told": report.why_not_told(),
         "requests": counts.requests, "answered": counts.answered, "tokens": counts.tokens,
-        "own_canary_seen": counts.own_seen, "by_status": counts.by_status,
+        "positive_control": telling.collect::<serde_json::Map<_, _>>(),
+        "by_status": counts.by_status, "left": counts.left, "hung": counts.hung,
+        "broken": counts.broken,
         "chance_of_a_false_leak": report.chance,
         "looked_at": {"canary_places": report.looked_at.0, "text_places": report.looked_at.1},
         "power": report.power(),

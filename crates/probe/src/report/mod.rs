@@ -1,16 +1,20 @@
 //! What a run has to say, in the forms that people and machines read.
 
+mod html;
 mod json;
 mod junit;
 mod table;
 
+pub use html::html;
 pub use json::json;
 pub use junit::junit;
 pub use table::table;
 
+use crate::canary::Tenant;
+use crate::counts::Counts;
 use crate::finding::Finding;
-use crate::power::not_excluded;
-use crate::run::{Counts, Run};
+use crate::power::{not_excluded, probability};
+use crate::run::Run;
 use crate::suites::{Stopped, Suite};
 
 /// A leak must be less likely by chance than this in a whole run.
@@ -23,6 +27,8 @@ pub struct Report {
     pub url: String,
     /// The run's seed, in hex: with it the run can be repeated.
     pub seed: String,
+    /// Those who asked.
+    pub tenants: Vec<Tenant>,
     /// Suites that were run, and why each stopped if it did not end.
     pub suites: Vec<(Suite, Option<Stopped>)>,
     /// Found, worst first.
@@ -36,14 +42,28 @@ pub struct Report {
 }
 
 /// What a run amounts to.
+///
+/// Silence counts as clean only where the run would have heard: everything else is
+/// [`Verdict::CouldNotTell`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Verdict {
-    /// Every suite ended, the positive control was seen, nothing convicts.
+    /// Every suite ended, every tenant's positive control was seen, nothing convicts.
     Clean,
     /// Something convicts.
     Found,
     /// Nothing convicts, and the run could not have told.
     CouldNotTell,
+}
+
+impl Verdict {
+    /// Its name in reports.
+    pub fn name(self) -> &'static str {
+        match self {
+            Verdict::Clean => "clean",
+            Verdict::Found => "found",
+            Verdict::CouldNotTell => "could_not_tell",
+        }
+    }
 }
 
 impl Report {
@@ -58,6 +78,7 @@ impl Report {
         Self {
             url,
             seed: seed.iter().map(|it| format!("{it:02x}")).collect(),
+            tenants: run.tenants(),
             suites,
             findings: run.findings(),
             counts: run.counts(),
@@ -79,20 +100,41 @@ impl Report {
 
     /// Why silence means nothing, if it does.
     pub fn why_not_told(&self) -> Vec<String> {
+        let counts = &self.counts;
         let mut why = Vec::new();
         for (suite, stopped) in &self.suites {
             if let Some(stopped) = stopped {
                 why.push(format!("{} did not end: {stopped}", suite.name()));
             }
         }
-        if self.counts.answered == 0 {
+        if counts.answered == 0 {
             why.push("no request was answered".to_owned());
-        } else if self.counts.own_seen == 0 {
-            why.push(
-                "no answer went on with its own canary: nor would one with a foreign one (does the \
-                 model copy at all? is it a random one?)"
-                    .to_owned(),
-            );
+        }
+        for tenant in &self.tenants {
+            match counts.telling.get(tenant).copied().unwrap_or_default() {
+                it if it.answers == 0 => why.push(format!(
+                    "no answer to tenant {tenant} was long enough to show a canary"
+                )),
+                it if it.own == 0 => why.push(format!(
+                    "no answer to tenant {tenant} went on with its own canary: nor would one with \
+                     a foreign one (does the model copy at all? is it a random one?)"
+                )),
+                _ => {}
+            }
+        }
+        if counts.broken > 0 {
+            why.push(format!(
+                "{} connections were refused or broken",
+                counts.broken
+            ));
+        }
+        let failed = counts.by_status.iter();
+        let failed: u64 = failed
+            .filter(|(status, _)| **status >= 500 && **status != 503)
+            .map(|(_, n)| n)
+            .sum();
+        if failed > 0 {
+            why.push(format!("{failed} answers were errors of the server (5xx)"));
         }
         if self.chance >= CHANCE_MAX {
             why.push(format!(
@@ -103,23 +145,34 @@ impl Report {
         why
     }
 
-    /// Share of answers that went on with their own canary.
+    /// Share of the answers that could have shown a canary that showed their own.
     pub fn copies(&self) -> f64 {
-        match self.counts.answered {
+        let telling = self.counts.telling();
+        match telling.answers {
             0 => 0.0,
-            n => self.counts.own_seen as f64 / n as f64,
+            n => telling.own as f64 / n as f64,
         }
     }
 
-    /// What silence is worth, in a sentence.
+    /// What silence is worth, in sentences.
     pub fn power(&self) -> String {
-        let answered = self.counts.answered;
+        let answers = self.counts.telling().answers;
+        let copies = self.copies();
+        if copies == 0.0 {
+            return format!(
+                "{answers} answers could have shown a canary, and none showed its own: a leak may \
+                 have gone unseen"
+            );
+        }
+        let seen = |rate: f64| 100.0 * probability(answers, rate, copies);
         format!(
-            "{answered} answers were looked at; {:.0} % went on with their own canary. If answers \
-             with foreign pages showed as often, a leak in more than one of {:.0} answers would \
-             have been seen with a probability of 95 %",
-            100.0 * self.copies(),
-            1.0 / not_excluded(answered, self.copies()),
+            "{answers} answers could have shown a canary; {:.0} % showed their own. If foreign \
+             pages show as often, a leak in more than one of {:.0} answers would have been seen \
+             with a probability of 95 %; one of 100 answers with {:.0} %, one of 1,000 with {:.0} %",
+            100.0 * copies,
+            1.0 / not_excluded(answers, copies),
+            seen(0.01),
+            seen(0.001),
         )
     }
 }

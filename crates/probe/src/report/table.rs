@@ -30,15 +30,11 @@ pub fn table(report: &Report) -> String {
     for why in report.why_not_told() {
         let _ = writeln!(out, "  {why}");
     }
-    let by_status = counts.by_status.iter().map(|(status, n)| match status {
-        0 => format!("{n} without an answer"),
-        status => format!("{n} x {status}"),
-    });
-    let _ = writeln!(
-        out,
-        "  answers: {}",
-        by_status.collect::<Vec<_>>().join(", ")
-    );
+    let _ = writeln!(out, "  answers: {}", answers(report));
+    for (suite, stopped) in &report.suites {
+        let how = stopped.as_ref().map_or("ended", |_| "did not end");
+        let _ = writeln!(out, "  {:<10} {how}", suite.name());
+    }
     findings(&mut out, report);
     let _ = writeln!(out, "\nWhat this is worth");
     let _ = writeln!(out, "  {}", report.power());
@@ -51,6 +47,23 @@ pub fn table(report: &Report) -> String {
     );
     let _ = writeln!(out, "  to repeat it: --seed {}", report.seed);
     out
+}
+
+/// How many of each kind came back.
+pub(super) fn answers(report: &Report) -> String {
+    let counts = &report.counts;
+    let by_status = counts.by_status.iter();
+    let mut parts: Vec<_> = by_status
+        .map(|(status, n)| format!("{n} x {status}"))
+        .collect();
+    let others = [
+        (counts.left, "left by their clients"),
+        (counts.hung, "without an answer in time"),
+        (counts.broken, "broken off"),
+    ];
+    let others = others.into_iter().filter(|(n, _)| *n > 0);
+    parts.extend(others.map(|(n, what)| format!("{n} {what}")));
+    parts.join(", ")
 }
 
 fn findings(out: &mut String, report: &Report) {

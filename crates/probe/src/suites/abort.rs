@@ -2,8 +2,9 @@
 //! pages that have just become free, or should not have.
 
 use super::{Known, Stopped};
+use crate::ask::Ask;
 use crate::client::Leave;
-use crate::run::{Ask, Run};
+use crate::run::Run;
 use futures::future::join;
 use std::time::Duration;
 
@@ -38,11 +39,7 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
         };
         let mut follows = Ask::new(b, 3 + n % 7);
         follows.max_tokens = 32;
-        let (left, _) = join(run.ask(NAME, leaves), async {
-            tokio::task::yield_now().await;
-        })
-        .await;
-        left?;
+        run.ask(NAME, leaves).await?;
         let (one, two) = join(run.ask(NAME, follows.clone()), run.ask(NAME, follows)).await;
         one?;
         two?;

@@ -3,9 +3,10 @@
 
 use super::length::{Base, Lengths};
 use super::{Known, Stopped, Suite, find};
+use crate::ask::Answer;
 use crate::canary::Tenant;
 use crate::finding::Kind;
-use crate::run::{Answer, Run};
+use crate::run::Run;
 
 const NAME: &str = "boundary";
 /// Tokens of an answer that goes on with its own canary.
@@ -14,12 +15,8 @@ const ECHO: u32 = 24;
 pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let tenant = run.tenants()[0];
     let lengths = Lengths::measure(run, NAME, tenant).await?;
-    let limit = match known.limit {
-        Some(limit) => limit,
-        None => match lengths.limit(run, NAME, tenant).await? {
-            Some(limit) => limit,
-            None => return nothing_is_refused(run, known),
-        },
+    let Some(limit) = known.limit(run, NAME, &lengths).await? else {
+        return nothing_is_refused(run, known);
     };
     let base = lengths.base(run, NAME, tenant, limit).await?;
     let control = control(run, &base, tenant, limit).await?;
@@ -63,7 +60,7 @@ fn nothing_is_refused(run: &Run, known: &Known) -> Result<(), Stopped> {
 async fn control(run: &Run, base: &Base, tenant: Tenant, limit: u64) -> Result<bool, Stopped> {
     let tokens = limit.saturating_sub(u64::from(ECHO) + 8).max(base.tokens);
     let answer = run.ask(NAME, base.with(tokens, ECHO, tenant)).await?;
-    Ok(answer.own >= 5)
+    Ok(answer.copies())
 }
 
 /// A prompt that must be answered.
@@ -94,7 +91,7 @@ fn is_refused(run: &Run, answer: &Answer, tokens: u64, limit: u64, control: bool
             };
             let says = format!("200 for {over}{counted}");
             find(run, Suite::Boundary, Kind::SilentAcceptance, says, shows());
-            if control && answer.own < 5 {
+            if control && !answer.copies() {
                 let says = format!(
                     "the answer to {over} does not go on with its own prompt, as those below do"
                 );

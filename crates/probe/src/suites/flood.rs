@@ -3,8 +3,9 @@
 
 use super::length::Lengths;
 use super::{Known, Stopped, Suite, find};
+use crate::ask::Ask;
 use crate::finding::Kind;
-use crate::run::{Ask, Run};
+use crate::run::Run;
 use futures::future::join_all;
 
 const NAME: &str = "flood";
@@ -21,11 +22,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         ));
     };
     let lengths = Lengths::measure(run, NAME, a).await?;
-    let limit = match known.limit {
-        Some(limit) => Some(limit),
-        None => lengths.limit(run, NAME, a).await?,
-    };
-    let Some(limit) = limit else {
+    let Some(limit) = known.limit(run, NAME, &lengths).await? else {
         return Err(Stopped::Needs(
             "no limit is known, none was found".to_owned(),
         ));

@@ -1,8 +1,9 @@
 //! Prompts of an exact length in tokens, against a server whose tokenizer nobody has: the answers
 //! count, and one more filler word is one more token.
 
+use crate::ask::{Answer, Ask};
 use crate::canary::{Marked, Tenant};
-use crate::run::{Answer, Ask, Run, Spent};
+use crate::run::{Run, Spent};
 
 /// Tokens left for the end of a prompt, to be filled exactly.
 const MARGIN: u64 = 48;

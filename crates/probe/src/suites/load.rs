@@ -2,20 +2,48 @@
 //! only when others are served is somebody else's business. A server that differs from itself when
 //! it is alone is noisy, and its noise is measured first.
 
-use super::{Known, Stopped, Suite, find};
-use crate::canary::Marked;
+use super::{Stopped, Suite, find};
+use crate::ask::{Answer, Ask};
 use crate::finding::Kind;
-use crate::run::{Answer, Ask, Run};
+use crate::run::Run;
 use futures::future::join_all;
 use std::collections::BTreeSet;
 
-const NAME: &str = "load";
-/// Requests that are compared.
-const REQUESTS: usize = 6;
 /// Times that each is asked alone.
 const ALONE: usize = 3;
 /// Rounds under load.
 const ROUNDS: usize = 3;
+
+/// How much is asked at once.
+pub(super) struct Shape {
+    suite: Suite,
+    /// Requests that are compared.
+    compared: usize,
+    /// Sentences of the n-th of them: this, and so many times n.
+    sentences: (usize, usize),
+    /// Tokens of their answers.
+    tokens: u32,
+    /// Requests beside them, for each that the budget allows at once.
+    others: usize,
+}
+
+/// As many as the budget allows at once, of all lengths.
+pub(super) const LOAD: Shape = Shape {
+    suite: Suite::Load,
+    compared: 6,
+    sentences: (2, 5),
+    tokens: 32,
+    others: 1,
+};
+
+/// More and longer ones than pages, so that some must wait, be evicted or be computed anew.
+pub(super) const CHURN: Shape = Shape {
+    suite: Suite::Churn,
+    compared: 6,
+    sentences: (20, 12),
+    tokens: 96,
+    others: 3,
+};
 
 struct Subject {
     ask: Ask,
@@ -23,43 +51,26 @@ struct Subject {
     alone: BTreeSet<String>,
 }
 
-pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &Run, shape: &Shape) -> Result<(), Stopped> {
+    let name = shape.suite.name();
     let tenants = run.tenants();
-    let mut subjects = Vec::new();
-    for n in 0..REQUESTS {
-        let mut ask = Ask::new(tenants[n % tenants.len()], 2 + 5 * n);
-        ask.max_tokens = 32;
-        let mut alone = BTreeSet::new();
-        for time in 0..ALONE {
-            ask.stream = time == 1;
-            let answer = run.ask(NAME, ask.clone()).await?;
-            ask.like = Some::<Marked>(answer.marked.clone());
-            let Some(text) = answer.text() else { break };
-            alone.insert(text.to_owned());
-        }
-        subjects.push(Subject { ask, alone });
-    }
-    // Those that are answered in one way only can convict.
-    subjects.retain(|it| it.alone.len() == 1);
-    if subjects.is_empty() {
-        let why = "no request is answered twice in the same way, even alone: answers cannot be \
-                   compared";
-        return Err(Stopped::Needs(why.to_owned()));
-    }
+    let subjects = alone(run, shape).await?;
+    let others = shape.others * run.at_once();
     for round in 0..ROUNDS {
         let compared = subjects.iter().map(|it| {
             let mut ask = it.ask.clone();
             ask.stream = round % 2 == 1;
-            run.ask(NAME, ask)
+            run.ask(name, ask)
         });
-        let others = (0..run.at_once()).map(|n| {
-            let mut ask = Ask::new(tenants[n % tenants.len()], 1 + 9 * n);
-            ask.max_tokens = 16;
-            run.ask(NAME, ask)
+        let others = (0..others).map(|n| {
+            let (least, more) = shape.sentences;
+            let mut ask = Ask::new(tenants[n % tenants.len()], least + more * (n % 7));
+            ask.max_tokens = shape.tokens;
+            run.ask(name, ask)
         });
         let (answers, others) = futures::join!(join_all(compared), join_all(others));
         for (subject, answer) in subjects.iter().zip(answers) {
-            compare(run, subject, &answer?);
+            compare(run, shape.suite, subject, &answer?);
         }
         for other in others {
             other?;
@@ -68,7 +79,35 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
     Ok(())
 }
 
-fn compare(run: &Run, subject: &Subject, answer: &Answer) {
+/// What the compared requests are answered when nobody else asks. Only those that are answered in
+/// one way can convict.
+async fn alone(run: &Run, shape: &Shape) -> Result<Vec<Subject>, Stopped> {
+    let tenants = run.tenants();
+    let (least, more) = shape.sentences;
+    let mut subjects = Vec::new();
+    for n in 0..shape.compared {
+        let mut ask = Ask::new(tenants[n % tenants.len()], least + more * n);
+        ask.max_tokens = shape.tokens;
+        let mut alone = BTreeSet::new();
+        for time in 0..ALONE {
+            ask.stream = time == 1;
+            let answer = run.ask(shape.suite.name(), ask.clone()).await?;
+            ask.like = Some(answer.marked.clone());
+            let Some(text) = answer.text() else { break };
+            alone.insert(text.to_owned());
+        }
+        subjects.push(Subject { ask, alone });
+    }
+    subjects.retain(|it| it.alone.len() == 1);
+    if subjects.is_empty() {
+        let why = "no request is answered twice in the same way, even alone: answers cannot be \
+                   compared";
+        return Err(Stopped::Needs(why.to_owned()));
+    }
+    Ok(subjects)
+}
+
+fn compare(run: &Run, suite: Suite, subject: &Subject, answer: &Answer) {
     let Some(text) = answer.text() else {
         return; // busy is no wrong answer
     };
@@ -82,13 +121,8 @@ fn compare(run: &Run, subject: &Subject, answer: &Answer) {
         short(text),
         short(alone)
     );
-    find(
-        run,
-        Suite::Load,
-        Kind::WrongAnswer,
-        says,
-        vec![answer.sent.clone()],
-    );
+    let shows = vec![answer.sent.clone()];
+    find(run, suite, Kind::WrongAnswer, says, shows);
 }
 
 fn short(text: &str) -> String {

@@ -2,6 +2,8 @@
 
 mod abort;
 mod boundary;
+mod coherence;
+mod control;
 mod flood;
 mod length;
 mod load;
@@ -15,6 +17,7 @@ pub use pair::Pair;
 use crate::finding::{Finding, Kind, Sent};
 use crate::run::{Run, Spent};
 use serde::Serialize;
+use std::sync::OnceLock;
 
 /// What is known of a server before the run: what was given, or what `gate` read.
 #[derive(Clone, Debug, Default)]
@@ -27,6 +30,24 @@ pub struct Known {
     pub context: Option<u64>,
     /// The two workers behind a router, if their addresses are known.
     pub pair: Option<Pair>,
+    /// The limit that a suite found, so that the next need not look for it.
+    pub found: OnceLock<u64>,
+}
+
+impl Known {
+    /// The limit that is known, or is found now; `None` if nothing is refused.
+    async fn limit(
+        &self,
+        run: &Run,
+        suite: &'static str,
+        lengths: &Lengths,
+    ) -> Result<Option<u64>, NoLengths> {
+        if let Some(limit) = self.limit.or(self.found.get().copied()) {
+            return Ok(Some(limit));
+        }
+        let found = lengths.limit(run, suite, run.tenants()[0]).await?;
+        Ok(found.map(|limit| *self.found.get_or_init(|| limit)))
+    }
 }
 
 /// A suite.
@@ -43,6 +64,12 @@ pub enum Suite {
     Prefix,
     /// The same ids from two tenants, and fields that only engines should set.
     Retry,
+    /// Known answers over long contexts.
+    Coherence,
+    /// Whether control endpoints ask for a key.
+    Control,
+    /// Many long answers at once, more than fits.
+    Churn,
     /// One tenant fills the pages, another asks for more than fits.
     Flood,
     /// Both workers of a disaggregated pair, asked directly.
@@ -51,12 +78,15 @@ pub enum Suite {
 
 impl Suite {
     /// All of them, harmless ones first.
-    pub const ALL: [Suite; 7] = [
+    pub const ALL: [Suite; 10] = [
         Suite::Boundary,
         Suite::Load,
         Suite::Abort,
         Suite::Prefix,
+        Suite::Coherence,
+        Suite::Control,
         Suite::Retry,
+        Suite::Churn,
         Suite::Flood,
         Suite::Pair,
     ];
@@ -68,19 +98,64 @@ impl Suite {
             Suite::Load => "load",
             Suite::Abort => "abort",
             Suite::Prefix => "prefix",
+            Suite::Coherence => "coherence",
+            Suite::Control => "control",
             Suite::Retry => "retry",
+            Suite::Churn => "churn",
             Suite::Flood => "flood",
             Suite::Pair => "pair",
+        }
+    }
+
+    /// The suite of this name.
+    pub fn named(name: &str) -> Option<Suite> {
+        Suite::ALL.into_iter().find(|it| it.name() == name)
+    }
+
+    /// What it sends, in a sentence.
+    pub fn sends(self) -> &'static str {
+        match self {
+            Suite::Boundary => {
+                "prompts one token below, at and above the limit, pool and context (the limit is \
+                 found by bisection if it is not given: 20 to 30 requests), to twice the limit"
+            }
+            Suite::Load => "six prompts alone, three times each, then among others, three times",
+            Suite::Abort => "24 prompts whose client leaves; two others follow each at once",
+            Suite::Prefix => "six prompts three times each: one tenant, the other, the first again",
+            Suite::Coherence => "three prompts each of five lengths up to 0.95 of the limit",
+            Suite::Control => "PUT without a body to 14 paths with which servers are operated",
+            Suite::Retry => "pairs of requests with the same ids, and with fields of engines",
+            Suite::Churn => "six long prompts alone, then among three times as many as allowed",
+            Suite::Flood => "rounds of prompts that fill the pool, then prompts over the limit",
+            Suite::Pair => "requests to both workers, with references to blocks that were used up",
         }
     }
 
     /// Why it is not run unless it is named: it can hurt a server that people use.
     pub fn hurts(self) -> Option<&'static str> {
         match self {
+            Suite::Churn => Some("it asks for more at once than fits"),
             Suite::Flood => Some("it fills the KV pool and asks for more than fits"),
             Suite::Retry => Some("it sends ids and fields that a weak server may trust"),
             Suite::Pair => Some("it asks workers past their router, with references used up"),
             _ => None,
+        }
+    }
+
+    /// Requests that it takes, about.
+    pub fn requests(self, known: &Known) -> u64 {
+        let limit = if known.limit.is_some() { 0 } else { 30 };
+        match self {
+            Suite::Boundary => 16 + limit,
+            Suite::Load => 66,
+            Suite::Abort => 73,
+            Suite::Prefix => 18,
+            Suite::Coherence => 18 + limit,
+            Suite::Control => 30,
+            Suite::Retry => 30,
+            Suite::Churn => 110,
+            Suite::Flood => 60 + limit,
+            Suite::Pair => 16,
         }
     }
 
@@ -91,7 +166,10 @@ impl Suite {
     pub async fn run(self, run: &Run, known: &Known) -> Result<(), Stopped> {
         match self {
             Suite::Boundary => boundary::run(run, known).await,
-            Suite::Load => load::run(run, known).await,
+            Suite::Load => load::run(run, &load::LOAD).await,
+            Suite::Churn => load::run(run, &load::CHURN).await,
+            Suite::Coherence => coherence::run(run, known).await,
+            Suite::Control => control::run(run, known).await,
             Suite::Abort => abort::run(run, known).await,
             Suite::Prefix => prefix::run(run, known).await,
             Suite::Retry => retry::run(run, known).await,

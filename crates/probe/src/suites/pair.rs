@@ -4,10 +4,11 @@
 //! one prompt and one use; a second request that brings it must be refused.
 
 use super::{Known, Stopped, Suite, find};
+use crate::ask::Ask;
 use crate::canary::{Marked, Tenant};
 use crate::client::Endpoint;
 use crate::finding::{Kind, Sent};
-use crate::run::{Ask, Run};
+use crate::run::Run;
 use serde_json::{Value, json};
 
 const NAME: &str = "pair";

@@ -2,8 +2,9 @@
 //! may be keyed on what a client chose.
 
 use super::{Known, Stopped, Suite, find};
+use crate::ask::Ask;
 use crate::finding::Kind;
-use crate::run::{Ask, Run};
+use crate::run::Run;
 use futures::future::join;
 use serde_json::{Value, json};
 

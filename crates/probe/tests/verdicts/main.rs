@@ -4,7 +4,7 @@ mod server;
 
 use fleet::net::{Address, Secret, Tls, TlsFiles};
 use probe::report::{self, Report, Verdict};
-use probe::suites::{Known, Suite};
+use probe::suites::{Known, Pair, Suite};
 use probe::wire::Dialect;
 use probe::{Ask, Budget, Endpoint, Kind, Run, Tenant};
 use server::{Asked, Form, Reply, serve};
@@ -27,7 +27,11 @@ fn endpoint(url: &str, key: &str) -> Endpoint {
 }
 
 fn two(url: &str) -> BTreeMap<Tenant, Endpoint> {
-    [(Tenant(0), endpoint(url, "key-of-a")), (Tenant(1), endpoint(url, "key-of-b"))].into()
+    [
+        (Tenant(0), endpoint(url, "key-of-a")),
+        (Tenant(1), endpoint(url, "key-of-b")),
+    ]
+    .into()
 }
 
 fn budget() -> Budget {
@@ -62,25 +66,50 @@ fn known() -> Known {
 }
 
 fn kinds(report: &Report) -> BTreeSet<Kind> {
-    report.counts.findings.keys().map(|(kind, _)| *kind).collect()
+    report
+        .counts
+        .findings
+        .keys()
+        .map(|(kind, _)| *kind)
+        .collect()
 }
 
 /// A server that does what it should.
 fn honest(asked: &Asked) -> Reply {
+    if asked.method == "PUT" {
+        return Reply::Error(404, "nothing here");
+    }
     match asked.tokens > LIMIT {
         true => Reply::Error(400, "too long"),
         false => Reply::Text(asked.copied()),
     }
 }
 
-const HARMLESS: [Suite; 3] = [Suite::Boundary, Suite::Load, Suite::Abort];
+const MANY: [Suite; 7] = [
+    Suite::Boundary,
+    Suite::Load,
+    Suite::Abort,
+    Suite::Coherence,
+    Suite::Control,
+    Suite::Churn,
+    Suite::Flood,
+];
 
 #[tokio::test]
 async fn an_honest_server_is_clean_in_every_form_of_answer() {
     for form in [Form::Plain, Form::Gzip, Form::Crumbs] {
-        let report = report(form, &HARMLESS, &known(), honest).await;
-        assert_eq!(report.verdict(), Verdict::Clean, "{}", report::table(&report));
-        assert!(report.copies() > 0.5, "the positive control: {}", report.copies());
+        let report = report(form, &MANY, &known(), honest).await;
+        assert_eq!(
+            report.verdict(),
+            Verdict::Clean,
+            "{}",
+            report::table(&report)
+        );
+        assert!(
+            report.copies() > 0.5,
+            "the positive control: {}",
+            report.copies()
+        );
         assert!(report.chance < 1e-12, "{}", report.chance);
     }
 }
@@ -88,7 +117,12 @@ async fn an_honest_server_is_clean_in_every_form_of_answer() {
 #[tokio::test]
 async fn the_limit_is_found_exactly_when_nobody_knows_it() {
     let report = report(Form::Plain, &[Suite::Boundary], &Known::default(), honest).await;
-    assert_eq!(report.verdict(), Verdict::Clean, "{}", report::table(&report));
+    assert_eq!(
+        report.verdict(),
+        Verdict::Clean,
+        "{}",
+        report::table(&report)
+    );
     // The prompts at the limit were answered, those above were not: by status alone it shows.
     assert!(report.counts.by_status[&400] >= 4, "{:?}", report.counts);
 }
@@ -96,10 +130,14 @@ async fn the_limit_is_found_exactly_when_nobody_knows_it() {
 /// Eight words from the middle of another tenant's canary, re-cased, once in 200 answers.
 #[tokio::test]
 async fn a_leak_once_in_200_answers_convicts_and_names_the_source() {
-    let url = serve(Form::Crumbs, |it| it, |asked| match asked.n % 200 {
-        199 => Reply::Text(format!("{} {}", asked.copied(), asked.foreign().unwrap())),
-        _ => Reply::Text(asked.copied()),
-    })
+    let url = serve(
+        Form::Crumbs,
+        |it| it,
+        |asked| match asked.n % 200 {
+            199 => Reply::Text(format!("{} {}", asked.copied(), asked.foreign().unwrap())),
+            _ => Reply::Text(asked.copied()),
+        },
+    )
     .await;
     let run = Run::new(two(&url), SEED, budget());
     for n in 0..200_usize {
@@ -110,23 +148,38 @@ async fn a_leak_once_in_200_answers_convicts_and_names_the_source() {
     let findings = run.findings();
     assert_eq!(findings.len(), 1, "{findings:?}");
     assert_eq!(findings[0].kind, Kind::Leak);
-    assert!(findings[0].says.contains("tenant A, request 99"), "{}", findings[0].says);
-    assert_eq!(findings[0].shows.len(), 2, "whose text it was, and who got it");
+    assert!(
+        findings[0].says.contains("tenant A, request 99"),
+        "{}",
+        findings[0].says
+    );
+    assert_eq!(
+        findings[0].shows.len(),
+        2,
+        "whose text it was, and who got it"
+    );
     let curl = findings[0].shows[1].curl();
-    assert!(curl.contains("$KEY_B") && !curl.contains("key-of-b"), "{curl}");
+    assert!(
+        curl.contains("$KEY_B") && !curl.contains("key-of-b"),
+        "{curl}"
+    );
 }
 
 /// A model that shuffles the words of its own prompt, ten thousand times.
 #[tokio::test]
 async fn a_paraphrase_of_ones_own_prompt_is_acquitted() {
-    let url = serve(Form::Plain, |it| it, |asked| {
-        let mut words: Vec<_> = asked.prompt.split_whitespace().collect();
-        let length = words.len();
-        for n in 0..length {
-            words.swap(n, (n * 7 + asked.n as usize * 13) % length);
-        }
-        Reply::Text(words.join(" "))
-    })
+    let url = serve(
+        Form::Plain,
+        |it| it,
+        |asked| {
+            let mut words: Vec<_> = asked.prompt.split_whitespace().collect();
+            let length = words.len();
+            for n in 0..length {
+                words.swap(n, (n * 7 + asked.n as usize * 13) % length);
+            }
+            Reply::Text(words.join(" "))
+        },
+    )
     .await;
     let budget = Budget {
         requests: 20_000,
@@ -135,7 +188,9 @@ async fn a_paraphrase_of_ones_own_prompt_is_acquitted() {
     };
     let run = Run::new(two(&url), SEED, budget);
     for n in 0..10_000_usize {
-        run.ask("load", Ask::new(Tenant((n % 2) as u8), 3)).await.unwrap();
+        run.ask("load", Ask::new(Tenant((n % 2) as u8), 3))
+            .await
+            .unwrap();
     }
     assert_eq!(run.findings(), []);
     assert!(run.chance().0 < 1e-12, "{:?}", run.chance());
@@ -148,20 +203,38 @@ async fn the_incident_is_a_leak_and_a_silent_acceptance_at_the_first_token_over(
         true => Reply::Text(asked.foreign().unwrap_or_default()),
         false => Reply::Text(asked.copied()),
     };
-    let report = report(Form::Plain, &[Suite::Boundary, Suite::Flood], &known(), script).await;
+    let report = report(
+        Form::Plain,
+        &[Suite::Boundary, Suite::Flood],
+        &known(),
+        script,
+    )
+    .await;
     assert_eq!(report.verdict(), Verdict::Found);
     let kinds = kinds(&report);
     for kind in [Kind::Leak, Kind::SilentAcceptance, Kind::WrongAnswer] {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
     }
     let says: Vec<_> = report.findings.iter().map(|it| it.says.as_str()).collect();
-    assert!(says.iter().any(|it| it.contains("200 for a prompt of 601 tokens")), "{says:?}");
+    assert!(
+        says.iter()
+            .any(|it| it.contains("200 for a prompt of 601 tokens")),
+        "{says:?}"
+    );
     let table = report::table(&report);
-    assert!(table.starts_with("FOUND") && table.contains("curl"), "{table}");
+    assert!(
+        table.starts_with("FOUND") && table.contains("curl"),
+        "{table}"
+    );
     assert!(!table.contains("key-of"), "no key in a report");
     let junit = report::junit(&report);
     assert!(junit.contains("failures=\"2\""), "{junit}");
     assert_eq!(report::json(&report)["verdict"], "found");
+    let html = report::html(&report);
+    assert!(
+        html.contains("<mark>") && !html.contains("key-of"),
+        "{html}"
+    );
 }
 
 #[tokio::test]
@@ -179,11 +252,15 @@ async fn a_server_that_lies_about_usage_is_found_out() {
 
 #[tokio::test]
 async fn hangs_and_errors_of_the_wrong_class() {
-    let url = serve(Form::Plain, |it| it, |asked| match asked.tokens {
-        601 => Reply::Hang,
-        602.. => Reply::Error(500, "oops"),
-        _ => Reply::Text(asked.copied()),
-    })
+    let url = serve(
+        Form::Plain,
+        |it| it,
+        |asked| match asked.tokens {
+            601 => Reply::Hang,
+            602.. => Reply::Error(500, "oops"),
+            _ => Reply::Text(asked.copied()),
+        },
+    )
     .await;
     let budget = Budget {
         request_time: Duration::from_secs(2),
@@ -207,7 +284,11 @@ async fn an_answer_that_is_another_under_load_is_a_wrong_answer() {
         }
     };
     let report = report(Form::Plain, &[Suite::Load], &known(), script).await;
-    assert!(kinds(&report).contains(&Kind::WrongAnswer), "{}", report::table(&report));
+    assert!(
+        kinds(&report).contains(&Kind::WrongAnswer),
+        "{}",
+        report::table(&report)
+    );
 }
 
 #[tokio::test]
@@ -215,22 +296,29 @@ async fn a_noisy_server_cannot_be_compared_and_a_mute_one_proves_nothing() {
     let noisy = |asked: &Asked| Reply::Text(format!("{} {}", asked.n, asked.copied()));
     let report_ = report(Form::Plain, &[Suite::Load], &known(), noisy).await;
     assert_eq!(report_.verdict(), Verdict::CouldNotTell);
-    assert!(report::table(&report_).contains("even alone"), "{}", report::table(&report_));
+    assert!(
+        report::table(&report_).contains("even alone"),
+        "{}",
+        report::table(&report_)
+    );
     let mute = |asked: &Asked| match asked.tokens > LIMIT {
         true => Reply::Error(400, "too long"),
         false => Reply::Text("I cannot help with that.".to_owned()),
     };
     let report_ = report(Form::Plain, &[Suite::Boundary], &known(), mute).await;
     assert_eq!(report_.verdict(), Verdict::CouldNotTell);
-    assert!(report::table(&report_).contains("no answer went on with its own canary"));
+    assert!(report::table(&report_).contains("went on with its own canary: nor would one"));
 }
 
 #[tokio::test]
 async fn damaged_answers_are_looked_at_as_far_as_they_go() {
     let raw = |asked: &Asked| {
         let text = asked.foreign().unwrap_or_else(|| asked.copied());
-        let body = format!("data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\"}}]}}\n\ndata: {{oops\n\n");
-        let head = "HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n";
+        let body = format!(
+            "data: {{\"choices\":[{{\"index\":0,\"text\":\"{text}\"}}]}}\n\ndata: {{oops\n\n"
+        );
+        let head =
+            "HTTP/1.1 200 x\r\ncontent-type: text/event-stream\r\ncontent-length: 99999\r\n\r\n";
         Reply::Raw(format!("{head}{body}").into_bytes())
     };
     let url = serve(Form::Plain, |it| it, raw).await;
@@ -276,8 +364,166 @@ async fn shared_prefixes_are_seen_only_where_a_cache_is_on() {
         Reply::Raw(format!("{head}{event}").into_bytes())
     };
     let report_ = report(Form::Plain, &[Suite::Prefix], &known(), leaky).await;
-    assert_eq!(kinds(&report_), [Kind::Suspect].into(), "{}", report::table(&report_));
+    assert_eq!(
+        kinds(&report_),
+        [Kind::Suspect].into(),
+        "{}",
+        report::table(&report_)
+    );
     // With no reuse at all nothing can be told: "no difference" is not "isolated".
     let report_ = report(Form::Plain, &[Suite::Prefix], &known(), honest).await;
     assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+}
+
+/// What operates a server is found without operating it: nothing but PUT is sent to it.
+#[tokio::test]
+async fn control_endpoints_that_ask_for_no_key_are_found() {
+    let open = |asked: &Asked| {
+        assert!(asked.method == "PUT" || asked.path == "/v1/completions");
+        match asked.path.as_str() {
+            "/flush_cache" | "/abort_request" => Reply::Error(405, "method not allowed"),
+            _ => honest(asked),
+        }
+    };
+    let report_ = report(Form::Plain, &[Suite::Control], &known(), open).await;
+    let n = &report_.counts.findings;
+    assert_eq!(n[&(Kind::OpenControl, "control")], 2, "{n:?}");
+    let table = report::table(&report_);
+    assert!(
+        table.contains("/flush_cache, which drops the prefix cache, is reached by anybody"),
+        "{table}"
+    );
+    assert!(
+        table.contains("curl -sS -X PUT 'http://127.0.0.1"),
+        "{table}"
+    );
+    // Reached with a tenant's key only: that may be the operator's.
+    let closed = move |asked: &Asked| match asked.key.is_empty() {
+        true => Reply::Error(401, "no key"),
+        false => open(asked),
+    };
+    let report_ = report(Form::Plain, &[Suite::Control], &known(), closed).await;
+    assert_eq!(
+        kinds(&report_),
+        [Kind::Suspect].into(),
+        "{}",
+        report::table(&report_)
+    );
+    // Every path is answered alike: nothing can be told from it.
+    let blind = |_: &Asked| Reply::Error(405, "method not allowed");
+    let report_ = report(Form::Plain, &[Suite::Control], &known(), blind).await;
+    assert!(kinds(&report_).is_empty());
+}
+
+/// A pair whose decode takes any reference, and answers with what was prefilled for it.
+#[tokio::test]
+async fn a_reference_that_was_used_up_must_be_refused() {
+    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+    for strict in [false, true] {
+        let used = AtomicBool::new(true);
+        let script = move |asked: &Asked| {
+            let params = &asked.body["kv_transfer_params"];
+            if params["do_remote_decode"] == true {
+                used.store(false, Relaxed);
+                let body = r#"{"choices":[{"index":0,"text":"x"}],"usage":{"prompt_tokens":9},
+                    "kv_transfer_params":{"remote_block_ids":[1,2]}}"#;
+                let head = "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n";
+                return Reply::Raw(format!("{head}{body}").into_bytes());
+            }
+            match (used.swap(true, Relaxed), strict) {
+                (false, _) => Reply::Text(asked.copied()),
+                (true, true) => Reply::Error(400, "no such blocks"),
+                (true, false) => Reply::Text(asked.foreign().unwrap_or_default()),
+            }
+        };
+        let url = serve(Form::Plain, |it| it, script).await;
+        let pair = Pair {
+            prefill: endpoint(&url, "key-of-a"),
+            decode: endpoint(&url, "key-of-a"),
+        };
+        let known = Known {
+            pair: Some(pair),
+            ..known()
+        };
+        let mut endpoints = two(&url);
+        endpoints.get_mut(&Tenant(1)).unwrap().key = None;
+        let run = Run::new(endpoints, SEED, budget());
+        Suite::Pair.run(&run, &known).await.unwrap();
+        let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
+        match strict {
+            true => assert!(kinds.is_empty(), "{kinds:?}"),
+            false => assert!(kinds.contains(&Kind::SilentAcceptance), "{kinds:?}"),
+        }
+    }
+}
+
+#[tokio::test]
+async fn fields_that_only_engines_may_set_must_not_be_taken_from_clients() {
+    let trusting = |asked: &Asked| Reply::Text(asked.copied());
+    let report_ = report(Form::Plain, &[Suite::Retry], &known(), trusting).await;
+    assert_eq!(kinds(&report_), [Kind::OpenControl].into());
+    let careful = |asked: &Asked| match asked.body.get("kv_transfer_params") {
+        Some(_) => Reply::Error(400, "unknown parameter"),
+        None => honest(asked),
+    };
+    let report_ = report(Form::Plain, &[Suite::Retry], &known(), careful).await;
+    assert_eq!(
+        report_.verdict(),
+        Verdict::Clean,
+        "{}",
+        report::table(&report_)
+    );
+    // Keyed on the client's id: the second of two with the same id gets the answer of the first.
+    let keyed = |asked: &Asked| match asked.body.get("rid") {
+        Some(_) => Reply::Text(asked.foreign().unwrap_or_else(|| asked.copied())),
+        None => careful(asked),
+    };
+    let report_ = report(Form::Gzip, &[Suite::Retry], &known(), keyed).await;
+    assert!(
+        kinds(&report_).contains(&Kind::Leak),
+        "{}",
+        report::table(&report_)
+    );
+}
+
+/// Pages that are mixed up between requests of one tenant cross no boundary, and are a fault.
+#[tokio::test]
+async fn another_request_of_the_same_tenant_is_a_mixup() {
+    let script = |asked: &Asked| {
+        let same = asked.before.iter().rev().find(|(key, _)| *key == asked.key);
+        let words = same.map(|(_, prompt)| prompt.split_whitespace().take(9).collect::<Vec<_>>());
+        Reply::Text(words.unwrap_or_default().join(" "))
+    };
+    let url = serve(Form::Plain, |it| it, script).await;
+    let run = Run::new(two(&url), SEED, budget());
+    for _ in 0..3 {
+        run.ask("load", Ask::new(Tenant(0), 4)).await.unwrap();
+    }
+    let kinds: Vec<_> = run.findings().iter().map(|it| it.kind).collect();
+    assert_eq!(kinds, [Kind::Mixup; 2]);
+}
+
+/// A tenant whose key is refused, or that never sees its own canary, is not covered by a clean run.
+#[tokio::test]
+async fn every_tenant_needs_its_positive_control() {
+    let script = |asked: &Asked| match asked.key.contains("key-of-b") {
+        true => Reply::Error(401, "who are you?"),
+        false => honest(asked),
+    };
+    let report = report(Form::Plain, &[Suite::Abort], &known(), script).await;
+    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    let table = report::table(&report);
+    assert!(
+        table.contains("no answer to tenant B was long enough"),
+        "{table}"
+    );
+}
+
+#[tokio::test]
+async fn a_server_that_is_not_there_is_not_clean() {
+    let run = Run::new(two("http://127.0.0.1:9"), SEED, budget());
+    let stopped = Suite::Load.run(&run, &known()).await.err();
+    let report = Report::new("x".into(), SEED, &run, vec![(Suite::Load, stopped)]);
+    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    assert!(report::table(&report).contains("connections were refused or broken"));
 }

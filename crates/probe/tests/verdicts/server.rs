@@ -32,6 +32,9 @@ pub enum Form {
 pub struct Asked {
     /// Counted from 0.
     pub n: u64,
+    pub method: String,
+    pub path: String,
+    /// Empty without one.
     pub key: String,
     pub prompt: String,
     pub tokens: u64,
@@ -44,7 +47,11 @@ impl Asked {
     /// What a model that copies would say: the sentence whose beginning ends the prompt, from there
     /// on.
     pub fn copied(&self) -> String {
-        let words: Vec<_> = self.prompt.split_whitespace().filter(|it| *it != "a").collect();
+        let words: Vec<_> = self
+            .prompt
+            .split_whitespace()
+            .filter(|it| *it != "a")
+            .collect();
         let Some(opening) = words.len().checked_sub(3).map(|at| &words[at..]) else {
             return String::new();
         };
@@ -93,7 +100,7 @@ pub async fn serve(
 }
 
 async fn one(mut socket: TcpStream, shared: Arc<Shared>) {
-    let Some((key, body)) = request(&mut socket).await else {
+    let Some((line, key, body)) = request(&mut socket).await else {
         return; // the client has left
     };
     let prompt = body["prompt"].as_str().unwrap_or_default().to_owned();
@@ -105,6 +112,8 @@ async fn one(mut socket: TcpStream, shared: Arc<Shared>) {
         all.1.push((key.clone(), prompt.clone()));
         Asked {
             n,
+            method: line[0].clone(),
+            path: line[1].clone(),
             key,
             prompt,
             tokens,
@@ -118,9 +127,16 @@ async fn one(mut socket: TcpStream, shared: Arc<Shared>) {
         Reply::Raw(bytes) => bytes,
         Reply::Error(status, message) => {
             let body = json!({"error": {"message": message, "code": status}}).to_string();
-            head(status, "application/json", &format!("content-length: {}\r\n", body.len()), body.into_bytes())
+            head(
+                status,
+                "application/json",
+                &format!("content-length: {}\r\n", body.len()),
+                body.into_bytes(),
+            )
         }
-        Reply::Text(text) if asked.body["stream"] == json!(true) => events(&text, counted, shared.form),
+        Reply::Text(text) if asked.body["stream"] == json!(true) => {
+            events(&text, counted, shared.form)
+        }
         Reply::Text(text) => whole(&text, counted, shared.form),
     };
     let _ = socket.write_all(&bytes).await;
@@ -128,7 +144,8 @@ async fn one(mut socket: TcpStream, shared: Arc<Shared>) {
 }
 
 fn head(status: u16, kind: &str, more: &str, body: Vec<u8>) -> Vec<u8> {
-    let head = format!("HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\nconnection: close\r\n{more}\r\n");
+    let head =
+        format!("HTTP/1.1 {status} x\r\ncontent-type: {kind}\r\nconnection: close\r\n{more}\r\n");
     [head.into_bytes(), body].concat()
 }
 
@@ -156,11 +173,21 @@ fn events(text: &str, tokens: u64, form: Form) -> Vec<u8> {
 
 fn pack(body: Vec<u8>, kind: &str, form: Form) -> Vec<u8> {
     match form {
-        Form::Plain => head(200, kind, &format!("content-length: {}\r\n", body.len()), body),
+        Form::Plain => head(
+            200,
+            kind,
+            &format!("content-length: {}\r\n", body.len()),
+            body,
+        ),
         Form::Gzip => {
             let mut packer = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
             packer.write_all(&body).unwrap();
-            head(200, kind, "content-encoding: gzip\r\n", packer.finish().unwrap())
+            head(
+                200,
+                kind,
+                "content-encoding: gzip\r\n",
+                packer.finish().unwrap(),
+            )
         }
         Form::Crumbs => {
             let mut chunks = Vec::new();
@@ -176,8 +203,8 @@ fn pack(body: Vec<u8>, kind: &str, form: Form) -> Vec<u8> {
     }
 }
 
-/// The key and the body of a request.
-async fn request(socket: &mut TcpStream) -> Option<(String, Value)> {
+/// The words of the request line, the key and the body of a request.
+async fn request(socket: &mut TcpStream) -> Option<(Vec<String>, String, Value)> {
     let mut bytes = Vec::new();
     let end = loop {
         if let Some(end) = bytes.windows(4).position(|it| it == b"\r\n\r\n") {
@@ -190,14 +217,19 @@ async fn request(socket: &mut TcpStream) -> Option<(String, Value)> {
     let head = String::from_utf8_lossy(&bytes[..end]).into_owned();
     let header = |name: &str| {
         let mut lines = head.lines().filter_map(|it| it.split_once(": "));
-        lines.find(|(it, _)| it.eq_ignore_ascii_case(name)).map(|(_, value)| value.to_owned())
+        lines
+            .find(|(it, _)| it.eq_ignore_ascii_case(name))
+            .map(|(_, value)| value.to_owned())
     };
-    let length: usize = header("content-length")?.parse().ok()?;
+    let line = head.lines().next()?.split(' ').map(str::to_owned).collect();
+    let length: usize = header("content-length")
+        .map_or(Ok(0), |it| it.parse())
+        .ok()?;
     while bytes.len() < end + length {
         if socket.read_buf(&mut bytes).await.ok()? == 0 {
             return None;
         }
     }
-    let body = serde_json::from_slice(&bytes[end..end + length]).ok()?;
-    Some((header("authorization").unwrap_or_default(), body))
+    let body = serde_json::from_slice(&bytes[end..end + length]).unwrap_or_default();
+    Some((line, header("authorization").unwrap_or_default(), body))
 }

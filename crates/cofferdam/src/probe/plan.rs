@@ -1,0 +1,137 @@
+//! What is asked, with which keys, and what the server says of itself.
+
+use super::args::Probe;
+use ::probe::suites::{Known, Pair, Suite};
+use ::probe::{Budget, Endpoint, Tenant};
+use anyhow::{Context, anyhow};
+use fleet::Node;
+use fleet::net::{self, Address, Limits, Secret, Target, Tls, TlsFiles};
+use std::collections::BTreeMap;
+use std::path::Path;
+
+/// Everything that a run needs.
+pub(super) struct Plan {
+    pub(super) endpoints: BTreeMap<Tenant, Endpoint>,
+    pub(super) known: Known,
+    pub(super) suites: Vec<Suite>,
+    pub(super) budget: Budget,
+    /// What the server said of itself; empty if it was not asked.
+    pub(super) nodes: Vec<Node>,
+}
+
+impl Plan {
+    pub(super) fn new(args: &Probe) -> anyhow::Result<Plan> {
+        let address = Address::parse(&args.url).with_context(|| args.url.clone())?;
+        let tls = Tls::new(&TlsFiles {
+            ca: args.ca.clone(),
+            ..TlsFiles::default()
+        })?;
+        let key_a = args.key_a.as_deref().map(key).transpose()?;
+        let key_b = args.key_b.as_deref().map(key).transpose()?;
+        let endpoint = |address: Address, key: Option<Secret>| Endpoint {
+            address,
+            key,
+            tls: tls.clone(),
+            dialect: args.dialect.into(),
+            model: args.model.clone(),
+        };
+        let of_b = key_b.or_else(|| key_a.clone());
+        let pair = match (&args.prefill, &args.decode) {
+            (Some(prefill), Some(decode)) => Some(Pair {
+                prefill: endpoint(Address::parse(prefill)?, key_a.clone()),
+                decode: endpoint(Address::parse(decode)?, key_a.clone()),
+            }),
+            _ => None,
+        };
+        let a = endpoint(address.clone(), key_a);
+        let b = endpoint(address, of_b);
+        let suites = args.suites();
+        if suites.contains(&Suite::Pair) && pair.is_none() {
+            return Err(anyhow!("suite pair needs --prefill and --decode"));
+        }
+        Ok(Plan {
+            endpoints: [(Tenant(0), a), (Tenant(1), b)].into(),
+            known: Known {
+                limit: args.limit,
+                pool: args.pool,
+                context: args.context,
+                pair,
+                ..Known::default()
+            },
+            suites,
+            budget: args.budget(),
+            nodes: Vec::new(),
+        })
+    }
+
+    /// Asks the server what it is, and fills in what was not given. What it does not say stays
+    /// unknown: a limit is then found by bisection.
+    pub(super) async fn ask(&mut self) {
+        let a = &self.endpoints[&Tenant(0)];
+        let workers = self.known.pair.iter();
+        let workers = workers.flat_map(|it| [&it.prefill, &it.decode]);
+        let targets: Vec<_> = [a].into_iter().chain(workers).map(target).collect();
+        let nodes = net::describe(&targets, &Limits::default()).await;
+        self.nodes = nodes.into_iter().flatten().collect();
+        let smallest =
+            |figure: &dyn Fn(&Node) -> Option<u64>| self.nodes.iter().filter_map(figure).min();
+        let limit = smallest(&|it| Some(it.max_prompt.as_ref().ok()?.value));
+        let pool = smallest(&|it| Some(it.smallest_pool().ok()?.value));
+        let context = self
+            .nodes
+            .iter()
+            .filter_map(|it| Some(it.advertised.as_ref().ok()?.value));
+        let context = context.max();
+        let known = &mut self.known;
+        known.limit = known.limit.or(limit);
+        known.pool = known.pool.or(pool);
+        known.context = known.context.or(context);
+        if a.model.is_none() {
+            let model = model(a).await;
+            for endpoint in self.endpoints.values_mut() {
+                endpoint.model = model.clone();
+            }
+            if let Some(pair) = &mut self.known.pair {
+                pair.prefill.model = model.clone();
+                pair.decode.model = model;
+            }
+        }
+    }
+
+    /// Requests that all suites together take, about.
+    pub(super) fn requests(&self) -> u64 {
+        self.suites.iter().map(|it| it.requests(&self.known)).sum()
+    }
+}
+
+fn target(endpoint: &Endpoint) -> Target {
+    Target {
+        name: endpoint.address.to_string(),
+        address: endpoint.address.clone(),
+        key: endpoint.key.clone(),
+        tls: endpoint.tls.clone(),
+    }
+}
+
+/// The first model that the server names, if it names one.
+async fn model(endpoint: &Endpoint) -> Option<String> {
+    let limits = Limits::default();
+    let end = tokio::time::Instant::now() + limits.node;
+    let address = endpoint.address.with_path("/v1/models");
+    let body = net::get(
+        &address,
+        endpoint.key.as_ref(),
+        &endpoint.tls,
+        limits.answer_bytes,
+        end,
+    );
+    let value: serde_json::Value = serde_json::from_slice(&body.await.ok()?.into_bytes()).ok()?;
+    Some(value["data"][0]["id"].as_str()?.to_owned())
+}
+
+fn key(place: &str) -> anyhow::Result<Secret> {
+    Ok(match place.strip_prefix("env:") {
+        Some(name) => Secret::from_env(name)?,
+        None => Secret::from_file(Path::new(place))?,
+    })
+}

@@ -1,0 +1,104 @@
+//! What is asked, and what came of it.
+
+use crate::canary::{Marked, Tenant};
+use crate::client::{Leave, NoReply, Reply};
+use crate::finding::Sent;
+use crate::matcher::Hit;
+use serde_json::{Map, Value};
+
+/// Tokens of an answer that are enough to go on with one's own canary; shorter answers cannot show
+/// a foreign one either.
+pub const TELLING: u32 = 16;
+
+/// What is to be asked.
+#[derive(Clone, Debug)]
+pub struct Ask {
+    /// Who asks.
+    pub tenant: Tenant,
+    /// Marked sentences in the prompt.
+    pub sentences: usize,
+    /// Single-token words after them.
+    pub filler: usize,
+    /// Tokens of the answer.
+    pub max_tokens: u32,
+    /// Whether it is streamed.
+    pub stream: bool,
+    /// When the client leaves.
+    pub leave: Leave,
+    /// Headers beside the usual ones.
+    pub headers: Vec<(String, String)>,
+    /// Fields beside the usual ones.
+    pub fields: Map<String, Value>,
+    /// Another request's text in place of a new one: the same prompt once more.
+    pub like: Option<Marked>,
+}
+
+impl Ask {
+    /// A short prompt of a tenant.
+    pub fn new(tenant: Tenant, sentences: usize) -> Self {
+        Self {
+            tenant,
+            sentences,
+            filler: 0,
+            max_tokens: 24,
+            stream: false,
+            leave: Leave::Never,
+            headers: Vec::new(),
+            fields: Map::new(),
+            like: None,
+        }
+    }
+}
+
+/// The prompt: marked sentences, filler, and the beginning of one sentence more, which a model
+/// that attends to its own prompt goes on with.
+pub fn prompt(marked: &Marked, filler: usize) -> String {
+    let mut prompt = marked.text();
+    prompt.push_str(&" a".repeat(filler));
+    if !marked.is_empty() {
+        prompt.push(' ');
+        prompt.push_str(&marked.opening());
+    }
+    prompt
+}
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// Whose canaries stood in the prompt.
+    pub marked: Marked,
+    /// Tokens that the answer could have.
+    pub max_tokens: u32,
+    /// The request.
+    pub sent: Sent,
+    /// What came back.
+    pub reply: Result<Reply, NoReply>,
+    /// Canaries of others in it.
+    pub foreign: Vec<Hit>,
+    /// The longest run of its own canary.
+    pub own: usize,
+}
+
+impl Answer {
+    /// The HTTP status, if there was one.
+    pub fn status(&self) -> Option<u16> {
+        self.reply.as_ref().ok().map(|it| it.status)
+    }
+
+    /// The text of a complete answer with 200.
+    pub fn text(&self) -> Option<&str> {
+        let reply = self.reply.as_ref().ok()?;
+        let whole = reply.status == 200 && !reply.said.unfinished && reply.said.error.is_none();
+        whole.then_some(reply.said.text.as_str())
+    }
+
+    /// Tokens of the prompt, as the answer counts them.
+    pub fn prompt_tokens(&self) -> Option<u64> {
+        self.reply.as_ref().ok()?.said.prompt_tokens
+    }
+
+    /// Whether it goes on with its own canary: the positive control.
+    pub fn copies(&self) -> bool {
+        self.own >= crate::matcher::SUSPECT
+    }
+}
