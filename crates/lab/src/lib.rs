@@ -1,13 +1,15 @@
 //! The laboratory, a second binary that is never shipped.
 //!
 //! `check` explores the shipped state machines within named bounds, `reproduce` shows the incident
-//! on real weights with each safeguard taken away and put back. Nothing that ships depends on this
+//! on real weights with each safeguard taken away and put back, `self-test` measures how soon the
+//! probe finds a defect. Nothing that ships depends on this
 //! crate.
 #![forbid(unsafe_code)]
 
 mod check;
 pub mod defects;
 mod reproduce;
+mod selftest;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,6 +28,8 @@ enum Command {
     Check(check::Check),
     /// Reproduce a real incident, with each safeguard taken away and put back.
     Reproduce(reproduce::Reproduce),
+    /// Let `cofferdam probe` look for defects of our own engine: how many requests does it take?
+    SelfTest(selftest::SelfTest),
 }
 
 /// Runs the command that was typed.
@@ -33,5 +37,6 @@ pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(check) => check.run(),
         Command::Reproduce(reproduce) => reproduce.run(),
+        Command::SelfTest(test) => test.run(),
     }
 }

@@ -1,6 +1,6 @@
 //! `reproduce`: what went wrong elsewhere, on the code that ships and on real weights.
 
-mod client;
+pub(crate) mod client;
 mod guards;
 mod html;
 mod incident;
@@ -9,7 +9,7 @@ mod pool;
 mod record;
 mod run;
 mod scenario;
-mod stack;
+pub(crate) mod stack;
 mod table;
 mod timeline;
 

@@ -17,6 +17,8 @@ pub struct Budget {
     pub at_once: usize,
     /// One request; longer is a hang.
     pub request_time: Duration,
+    /// Whether the first finding that convicts ends it.
+    pub first_only: bool,
 }
 
 impl Default for Budget {
@@ -29,6 +31,7 @@ impl Default for Budget {
             rate: 5.0,
             at_once: 8,
             request_time: Duration::from_secs(120),
+            first_only: false,
         }
     }
 }

@@ -30,6 +30,9 @@ pub enum Spent {
     /// The time of the budget.
     #[error("the budget of time is spent")]
     Time,
+    /// A finding, and one was wanted.
+    #[error("something was found, and the first finding ends this run")]
+    Found,
     /// The canaries that can be kept.
     #[error("more canaries would not fit into memory")]
     Canaries,
@@ -170,6 +173,10 @@ impl Run {
         }
         if self.begin.elapsed() >= self.budget.time {
             return Err(Spent::Time);
+        }
+        let mut found = counts.findings.keys();
+        if self.budget.first_only && found.any(|(kind, _)| kind.convicts()) {
+            return Err(Spent::Found);
         }
         counts.requests += 1;
         let start = inside.next_start.max(Instant::now());

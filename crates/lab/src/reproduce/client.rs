@@ -13,14 +13,14 @@ const ANSWER_BYTES_MAX: u64 = 16 << 20;
 
 /// Where the API is.
 #[derive(Clone, Debug)]
-pub(super) struct Api {
+pub(crate) struct Api {
     /// `host:port`.
     pub addr: String,
 }
 
 /// What came back.
 #[derive(Clone, Debug)]
-pub(super) struct Reply {
+pub(crate) struct Reply {
     pub status: u16,
     pub body: Value,
 }

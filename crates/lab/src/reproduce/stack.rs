@@ -10,6 +10,7 @@ use gateway::api::auth::ApiKeys;
 use gateway::api::text::ServedText;
 use gateway::engine::{Engine, Readiness};
 use gateway::pairs::{self, Pairs};
+use handoff::Decisions;
 use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
@@ -25,7 +26,7 @@ const PATIENCE: Duration = Duration::from_secs(300);
 
 /// Sizes of the pair.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Shape {
+pub(crate) struct Shape {
     /// Token slots a page.
     pub page_size: u16,
     /// Prefill's pool, and with it the largest context that it can carry, in tokens.
@@ -36,8 +37,21 @@ pub(super) struct Shape {
     pub decode_pool: u64,
 }
 
+/// What differs from what is shipped.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Differs<J> {
+    /// The decisions.
+    pub decisions: J,
+    /// Whether freed pages are erased.
+    pub scrub: bool,
+    /// Whether prefixes are kept.
+    pub cache: bool,
+    /// Whether traces are written.
+    pub traced: bool,
+}
+
 /// The running server.
-pub(super) struct Stack {
+pub(crate) struct Stack {
     /// Its API.
     pub api: Api,
     prefill: Running,
@@ -50,17 +64,33 @@ pub(super) struct Stack {
 }
 
 /// The tenants and their keys.
-pub(super) const KEYS: [(&str, &str); 2] = [("tenant-a", "key-of-a"), ("tenant-b", "key-of-b")];
+pub(crate) const KEYS: [(&str, &str); 2] = [("tenant-a", "key-of-a"), ("tenant-b", "key-of-b")];
 
 impl Stack {
-    /// Starts everything and waits until a request would be taken.
+    /// Starts everything with these safeguards and waits until a request would be taken.
     pub fn start(model: &Path, shape: Shape, guards: Guards) -> anyhow::Result<Self> {
+        let differs = Differs {
+            decisions: guards,
+            scrub: guards.has(Safeguard::Scrub),
+            // As in the incident: decode held no prefixes, so what has ended is free.
+            cache: false,
+            traced: true,
+        };
+        Self::start_by(model, shape, differs)
+    }
+
+    /// The same with any decisions.
+    pub fn start_by(
+        model: &Path,
+        shape: Shape,
+        differs: Differs<impl Decisions>,
+    ) -> anyhow::Result<Self> {
         let dir = tempfile::tempdir().context("cannot make a temporary directory")?;
         let certs = dir.path().join("certs");
         certs::new_cluster(&certs, certs::Validity::days(1))?;
-        let decode = start_decode(model, shape, guards, dir.path(), &certs)?;
+        let decode = start_decode(model, shape, differs, dir.path(), &certs)?;
         let decode_at: Addr = decode.ready.addr.parse().map_err(|_| anyhow!("address"))?;
-        let prefill = start_prefill(model, shape, guards, dir.path(), &certs, &decode_at)?;
+        let prefill = start_prefill(model, shape, differs, dir.path(), &certs, &decode_at)?;
         let prefill_at: Addr = prefill.ready.addr.parse().map_err(|_| anyhow!("address"))?;
 
         let runtime = tokio::runtime::Builder::new_multi_thread()
@@ -71,10 +101,9 @@ impl Stack {
         let fingerprint = dialect::model_fingerprint(File::open(model)?)?;
         let text = served_text(model)?;
         let config = pairs::Config {
-            trace: Some(dir.path().join("gateway.trace")),
+            trace: differs.traced.then(|| dir.path().join("gateway.trace")),
             facts_every: Duration::from_millis(100),
-            // As in the incident: decode held no prefixes, so what has ended is free.
-            cache: false,
+            cache: differs.cache,
             ..pairs::Config::new(
                 vec![prefill_at],
                 vec![decode_at],
@@ -85,7 +114,7 @@ impl Stack {
         };
         let pairs = {
             let _inside = runtime.enter();
-            Arc::new(Pairs::start_by(guards, config)?)
+            Arc::new(Pairs::start_by(differs.decisions, config)?)
         };
         let listener = runtime.block_on(TcpListener::bind(("127.0.0.1", 0)))?;
         let addr = listener.local_addr()?.to_string();
@@ -150,7 +179,7 @@ impl Stack {
 }
 
 /// Tokenizer and chat template, as the gateway has them.
-pub(super) fn served_text(model: &Path) -> anyhow::Result<ServedText> {
+pub(crate) fn served_text(model: &Path) -> anyhow::Result<ServedText> {
     let metadata = gguf::Metadata::open(model)?;
     let tokenizer = text::Tokenizer::from_gguf(&metadata)?;
     let template = text::ChatTemplate::from_gguf(&metadata)?;
@@ -207,10 +236,10 @@ impl Drop for Running {
     }
 }
 
-fn engine(model: &Path, shape: Shape, guards: Guards) -> EngineConfig {
+fn engine(model: &Path, shape: Shape, scrub: bool) -> EngineConfig {
     EngineConfig {
         page_size: shape.page_size,
-        scrub: guards.has(Safeguard::Scrub),
+        scrub,
         max_context: Some(shape.context),
         ..EngineConfig::new(model)
     }
@@ -227,39 +256,43 @@ fn trace_of(dir: &Path, role: &str) -> PathBuf {
 fn start_decode(
     model: &Path,
     shape: Shape,
-    guards: Guards,
+    differs: Differs<impl Decisions>,
     dir: &Path,
     certs: &Path,
 ) -> anyhow::Result<Running> {
     let engine = EngineConfig {
         pool_tokens: Some(shape.decode_pool),
-        ..engine(model, shape, guards)
+        ..engine(model, shape, differs.scrub)
     };
     let config = decode::DecodeConfig {
         fabric_dir: Some(dir.to_owned()),
-        trace: Some(trace_of(dir, "decode")),
+        trace: differs.traced.then(|| trace_of(dir, "decode")),
         ..decode::DecodeConfig::new(engine, socket(dir, "d"), certs)
     };
     let stop = config.stop.clone();
-    Running::start(stop, move |ready| decode::run_by(guards, config, ready))
+    Running::start(stop, move |ready| {
+        decode::run_by(differs.decisions, config, ready)
+    })
 }
 
 fn start_prefill(
     model: &Path,
     shape: Shape,
-    guards: Guards,
+    differs: Differs<impl Decisions>,
     dir: &Path,
     certs: &Path,
     decode_at: &Addr,
 ) -> anyhow::Result<Running> {
     let engine = EngineConfig {
         pool_tokens: Some(shape.prefill_pool.into()),
-        ..engine(model, shape, guards)
+        ..engine(model, shape, differs.scrub)
     };
     let config = prefill::PrefillConfig {
-        trace: Some(trace_of(dir, "prefill")),
+        trace: differs.traced.then(|| trace_of(dir, "prefill")),
         ..prefill::PrefillConfig::new(engine, socket(dir, "p"), vec![decode_at.clone()], certs)
     };
     let stop = config.stop.clone();
-    Running::start(stop, move |ready| prefill::run_by(guards, config, ready))
+    Running::start(stop, move |ready| {
+        prefill::run_by(differs.decisions, config, ready)
+    })
 }

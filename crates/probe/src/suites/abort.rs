@@ -13,12 +13,14 @@ const NAME: &str = "abort";
 const PAIRS: usize = 24;
 /// Sentences of the prompt that is left.
 const LONG: usize = 48;
+/// Tokens of the answer that is left.
+const LEFT: u32 = 64;
 
-pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let (a, b) = (tenants[0], tenants[tenants.len() - 1]);
     // How long an answer takes here decides when leaving hits something.
-    let mut ask = Ask::new(a, LONG);
+    let mut ask = Ask::new(a, known.sentences(LONG, LEFT));
     ask.stream = true;
     let answer = run.ask(NAME, ask.clone()).await?;
     let (first, total) = match &answer.reply {
@@ -31,7 +33,7 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
     };
     for n in 0..PAIRS {
         let mut leaves = ask.clone();
-        leaves.max_tokens = 64;
+        leaves.max_tokens = LEFT;
         leaves.leave = match n % 4 {
             3 => Leave::AtFirstByte,
             // From the very beginning to after the last token, evenly.

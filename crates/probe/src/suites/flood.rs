@@ -29,7 +29,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     };
     let base = lengths.base(run, NAME, b, limit).await?;
     // Enough long prompts that every page has held them, and some more.
-    let long = limit.saturating_sub(u64::from(ANSWER) + 8);
+    let long = limit.saturating_sub(8);
     let largest = known.pool.unwrap_or(limit).max(known.context.unwrap_or(0));
     let fill = (largest / long.max(1) + 2).clamp(2, 64) as usize;
     for round in 0..ROUNDS {

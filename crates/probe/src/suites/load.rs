@@ -2,7 +2,7 @@
 //! only when others are served is somebody else's business. A server that differs from itself when
 //! it is alone is noisy, and its noise is measured first.
 
-use super::{Stopped, Suite, find};
+use super::{Known, Stopped, Suite, find};
 use crate::ask::{Answer, Ask};
 use crate::finding::Kind;
 use crate::run::Run;
@@ -45,16 +45,24 @@ pub(super) const CHURN: Shape = Shape {
     others: 3,
 };
 
+impl Shape {
+    /// Of the n-th request.
+    fn sentences(&self, known: &Known, n: usize) -> usize {
+        let (least, more) = self.sentences;
+        known.sentences(least + more * n, self.tokens)
+    }
+}
+
 struct Subject {
     ask: Ask,
     /// Everything that it was answered when it was alone.
     alone: BTreeSet<String>,
 }
 
-pub(super) async fn run(run: &Run, shape: &Shape) -> Result<(), Stopped> {
+pub(super) async fn run(run: &Run, known: &Known, shape: &Shape) -> Result<(), Stopped> {
     let name = shape.suite.name();
     let tenants = run.tenants();
-    let subjects = alone(run, shape).await?;
+    let subjects = alone(run, known, shape).await?;
     let others = shape.others * run.at_once();
     for round in 0..ROUNDS {
         let compared = subjects.iter().map(|it| {
@@ -63,8 +71,7 @@ pub(super) async fn run(run: &Run, shape: &Shape) -> Result<(), Stopped> {
             run.ask(name, ask)
         });
         let others = (0..others).map(|n| {
-            let (least, more) = shape.sentences;
-            let mut ask = Ask::new(tenants[n % tenants.len()], least + more * (n % 7));
+            let mut ask = Ask::new(tenants[n % tenants.len()], shape.sentences(known, n % 7));
             ask.max_tokens = shape.tokens;
             run.ask(name, ask)
         });
@@ -81,12 +88,11 @@ pub(super) async fn run(run: &Run, shape: &Shape) -> Result<(), Stopped> {
 
 /// What the compared requests are answered when nobody else asks. Only those that are answered in
 /// one way can convict.
-async fn alone(run: &Run, shape: &Shape) -> Result<Vec<Subject>, Stopped> {
+async fn alone(run: &Run, known: &Known, shape: &Shape) -> Result<Vec<Subject>, Stopped> {
     let tenants = run.tenants();
-    let (least, more) = shape.sentences;
     let mut subjects = Vec::new();
     for n in 0..shape.compared {
-        let mut ask = Ask::new(tenants[n % tenants.len()], least + more * n);
+        let mut ask = Ask::new(tenants[n % tenants.len()], shape.sentences(known, n));
         ask.max_tokens = shape.tokens;
         let mut alone = BTreeSet::new();
         for time in 0..ALONE {

@@ -34,7 +34,19 @@ pub struct Known {
     pub found: OnceLock<u64>,
 }
 
+/// A sentence has no more tokens on any tokenizer that was tried (a word is one or two).
+const SENTENCE_TOKENS: u64 = 24;
+
 impl Known {
+    /// So many sentences, or as many as fit with an answer below the limit that is known.
+    fn sentences(&self, wanted: usize, answer: u32) -> usize {
+        let Some(limit) = self.limit.or(self.found.get().copied()) else {
+            return wanted;
+        };
+        let room = limit.saturating_sub(u64::from(answer)) / SENTENCE_TOKENS;
+        wanted.min(room.max(1) as usize)
+    }
+
     /// The limit that is known, or is found now; `None` if nothing is refused.
     async fn limit(
         &self,
@@ -166,8 +178,8 @@ impl Suite {
     pub async fn run(self, run: &Run, known: &Known) -> Result<(), Stopped> {
         match self {
             Suite::Boundary => boundary::run(run, known).await,
-            Suite::Load => load::run(run, &load::LOAD).await,
-            Suite::Churn => load::run(run, &load::CHURN).await,
+            Suite::Load => load::run(run, known, &load::LOAD).await,
+            Suite::Churn => load::run(run, known, &load::CHURN).await,
             Suite::Coherence => coherence::run(run, known).await,
             Suite::Control => control::run(run, known).await,
             Suite::Abort => abort::run(run, known).await,

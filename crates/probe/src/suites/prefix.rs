@@ -20,7 +20,7 @@ struct Seen {
     cached: Option<u64>,
 }
 
-pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let [a, b, ..] = tenants[..] else {
         return Err(Stopped::Needs(
@@ -29,7 +29,7 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
     };
     let (mut cold, mut same, mut other) = (Vec::new(), Vec::new(), Vec::new());
     for _ in 0..PROMPTS {
-        let mut ask = Ask::new(a, LONG);
+        let mut ask = Ask::new(a, known.sentences(LONG, 1));
         ask.max_tokens = 1;
         ask.stream = true;
         let first = run.ask(NAME, ask.clone()).await?;

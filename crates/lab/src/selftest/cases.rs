@@ -1,0 +1,130 @@
+//! Defects that let text through or make an answer wrong on the engine as it runs, and the suites
+//! that are run against each.
+
+use crate::defects::admission::{LengthFromPrefill, Placeholder, PromptOnly, Truncates};
+use crate::defects::arrival::{NotCompared, NotLookedAt, Overtakes, SubmittedIsLanded};
+use crate::defects::release::PinsDoNotCount;
+use crate::defects::safeguards::{NoExpect, NoFill, NoStepCheck, NoTicketCount};
+use crate::defects::swap::Swap;
+use handoff::{Capacity, Limit, Role, Sound};
+use probe::suites::Suite;
+
+/// One defect, as it is put into the engine.
+pub(super) struct Case {
+    /// As in `docs/defects.md`.
+    pub id: &'static str,
+    /// In a few words.
+    pub what: &'static str,
+    /// Decisions that are swapped: the defect's, and those that would stop it.
+    pub swaps: &'static [&'static dyn Swap],
+    /// Whether prefill's pool is smaller than the context, as in the incident.
+    pub edge: bool,
+    /// Whether prefixes are kept.
+    pub cache: bool,
+    /// What the probe runs, in order, until it finds something.
+    pub suites: &'static [Suite],
+}
+
+/// A worker starts with a pool that cannot hold its context.
+#[derive(Debug)]
+struct NoStart;
+
+impl Swap for NoStart {
+    fn carries(&self, _: u64, _: u32) -> bool {
+        true
+    }
+}
+
+/// Decode's pool and the advertised context are all that the edge knows.
+#[derive(Debug)]
+struct NoEdge;
+
+impl Swap for NoEdge {
+    fn limit_of_pair(&self, _: Capacity, decode: Capacity) -> Limit {
+        let role = Role::Prefill;
+        handoff::Decisions::limit_of_pair(Sound, Capacity { role, ..decode }, decode)
+    }
+}
+
+/// Suites that every engine must stand.
+const ORDINARY: [Suite; 4] = [Suite::Load, Suite::Abort, Suite::Prefix, Suite::Churn];
+
+/// The engine as it is shipped, with all suites that need no second worker's address.
+pub(super) const NONE: Case = Case {
+    id: "none",
+    what: "nothing is swapped",
+    swaps: &[],
+    edge: false,
+    cache: true,
+    suites: &[
+        Suite::Boundary,
+        Suite::Load,
+        Suite::Abort,
+        Suite::Prefix,
+        Suite::Coherence,
+        Suite::Control,
+        Suite::Retry,
+        Suite::Churn,
+        Suite::Flood,
+    ],
+};
+
+/// The defects.
+pub(super) const ALL: [Case; 6] = [
+    Case {
+        id: "D-01",
+        what: "a prompt that is too long becomes a placeholder, and nothing is counted",
+        swaps: &[
+            &NoStart,
+            &NoEdge,
+            &Placeholder,
+            &NoExpect,
+            &NoTicketCount,
+            &NoFill,
+            &NotCompared,
+        ],
+        edge: true,
+        cache: false,
+        suites: &[Suite::Flood],
+    },
+    Case {
+        id: "D-14",
+        what: "prefill truncates, and decode learns the length from prefill",
+        swaps: &[&NoStart, &NoEdge, &Truncates, &LengthFromPrefill, &NoExpect],
+        edge: true,
+        cache: false,
+        suites: &[Suite::Boundary],
+    },
+    Case {
+        id: "D-22",
+        what: "\"all is sent\" overtakes the data, and coverage is not compared",
+        swaps: &[&Overtakes, &NotCompared],
+        edge: false,
+        cache: false,
+        suites: &ORDINARY,
+    },
+    Case {
+        id: "D-09",
+        what: "a batch is taken for landed before it has, and nobody looks at the bytes",
+        swaps: &[&SubmittedIsLanded, &NotLookedAt],
+        edge: false,
+        cache: false,
+        suites: &ORDINARY,
+    },
+    Case {
+        id: "D-27",
+        what: "a cached page is evicted while somebody has it, and no step looks",
+        swaps: &[&PinsDoNotCount, &NoStepCheck],
+        edge: false,
+        cache: true,
+        suites: &ORDINARY,
+    },
+    Case {
+        id: "D-23",
+        what: "pages for the answer are taken when they are needed",
+        swaps: &[&PromptOnly],
+        edge: false,
+        cache: false,
+        suites: &ORDINARY,
+    },
+];
