@@ -245,6 +245,22 @@ pub struct Api {
     /// ask, in one domain]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_API_KEYS")]
     pub api_keys: Option<PathBuf>,
+    /// Keep the model private until this file holds evidence about the workers that run, made by
+    /// `cofferdam probe --evidence-out`; it is looked at again and again
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_REQUIRE_EVIDENCE")]
+    #[arg(requires = "evidence_pub")]
+    pub require_evidence: Option<PathBuf>,
+    /// Public key of whoever may sign evidence: evidence.pub of `cofferdam certs new`
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_EVIDENCE_PUB")]
+    pub evidence_pub: Option<PathBuf>,
+    /// Tenant of --api-keys who may ask while the model is private; once for each
+    #[arg(
+        long,
+        value_name = "NAME",
+        env = "COFFERDAM_OPERATOR",
+        value_delimiter = ','
+    )]
+    pub operator: Vec<String>,
     /// File that gets a line of JSON for every request [default: standard error]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ACCESS_LOG")]
     pub access_log: Option<PathBuf>,

@@ -16,6 +16,7 @@
 pub mod args;
 mod commands;
 pub mod config;
+mod evidence;
 pub mod exit;
 mod files;
 pub mod gate;

@@ -120,6 +120,11 @@ impl<'a> Plan<'a> {
         words.maybe("served-model-name", api.served_model_name.as_ref());
         words.maybe_path("api-keys", self.keys.as_deref());
         words.maybe_path("access-log", api.access_log.as_deref());
+        words.maybe_path("require-evidence", api.require_evidence.as_deref());
+        words.maybe_path("evidence-pub", api.evidence_pub.as_deref());
+        for operator in &api.operator {
+            words.flag("operator", operator);
+        }
         words
     }
 

@@ -1,6 +1,7 @@
 //! The API in front of an engine: what is served, where, and until when.
 
 use crate::args::Api;
+use crate::evidence::Watched;
 use crate::exit::Failure;
 use crate::stop::Stop;
 use crate::supervisor::Ready;
@@ -64,7 +65,9 @@ pub(super) async fn serve(
     announce: impl FnOnce(Ready),
 ) -> Result<(), Failure> {
     let mut stop = Stop::new()?;
+    let private = Watched::new(&api)?;
     let config = gateway::Config {
+        private: private.as_ref().map(|it| it.private.clone()),
         keys: api
             .api_keys
             .as_deref()
@@ -86,13 +89,22 @@ pub(super) async fn serve(
     };
     let ready = when_ready(engine.clone(), Ready { addr, ..ready });
     let serving = gateway::serve(listener, config, engine, Arc::new(served.text), shutdown);
-    tokio::pin!(serving);
-    let ended = tokio::select! {
-        ended = &mut serving => ended,
-        ready = ready => {
-            announce(ready);
-            serving.await
+    let serving = async {
+        tokio::pin!(serving);
+        tokio::select! {
+            ended = &mut serving => ended,
+            ready = ready => {
+                announce(ready);
+                serving.await
+            }
         }
+    };
+    let ended = match private {
+        None => serving.await,
+        Some(private) => tokio::select! {
+            ended = serving => ended,
+            never = private.watch() => never,
+        },
     };
     ended
         .context("the API cannot go on")

@@ -70,6 +70,12 @@ pub struct Probe {
     /// Write a further report to a file: `junit=probe.xml`
     #[arg(long, value_name = "FORMAT=FILE")]
     pub report: Vec<ReportArg>,
+    /// Write signed evidence about the workers that were tested, for `serve --require-evidence`
+    #[arg(long, value_name = "FILE", requires = "evidence_key")]
+    pub evidence_out: Option<PathBuf>,
+    /// Key to sign with: evidence.key of `cofferdam certs new`
+    #[arg(long, value_name = "FILE", requires = "evidence_out")]
+    pub evidence_key: Option<PathBuf>,
     /// Say what would be sent, and send nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -5,6 +5,7 @@
 pub mod args;
 mod plan;
 
+use crate::evidence;
 use crate::exit::{Exit, Failure};
 use crate::files::{replace, say};
 use ::probe::ask::prompt;
@@ -13,6 +14,7 @@ use ::probe::suites::{Known, Stopped, Suite};
 use ::probe::{Author, Canaries, Run, Tenant};
 use anyhow::Context;
 use args::{Format, Probe};
+use control::evidence::Signer;
 use plan::Plan;
 use std::fmt::Write;
 use std::time::Duration;
@@ -35,14 +37,21 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
         .build()
         .context("cannot start")
         .map_err(Failure::found)?;
-    let report = runtime.block_on(async {
+    let signer = args.evidence_key.as_deref().map(Signer::load);
+    let signer = signer.transpose().map_err(Failure::usage)?;
+    let (report, tested) = runtime.block_on(async {
         plan.ask().await;
+        let before = plan.workers().await;
         let run = Run::new(plan.endpoints.clone(), seed, plan.budget);
         let suites = suites(&run, &plan).await;
-        Report::new(args.url.clone(), seed, &run, suites)
+        let report = Report::new(args.url.clone(), seed, &run, suites);
+        (report, (before, plan.workers().await))
     });
     for wanted in &args.report {
         replace(&wanted.file, &shown(wanted.format, &report))?;
+    }
+    if let (Some(signer), Some(file)) = (&signer, &args.evidence_out) {
+        replace(file, &evidence::signed(signer, &report, tested)?)?;
     }
     say(&shown(args.format, &report))?;
     Ok(match report.verdict() {

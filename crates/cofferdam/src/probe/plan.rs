@@ -1,11 +1,13 @@
 //! What is asked, with which keys, and what the server says of itself.
 
 use super::args::Probe;
+use crate::evidence::Tested;
 use ::probe::suites::{Known, Pair, Suite};
 use ::probe::{Budget, Endpoint, Tenant};
 use anyhow::{Context, anyhow};
 use fleet::Node;
 use fleet::net::{self, Address, Limits, Secret, Target, Tls, TlsFiles};
+use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
 
@@ -98,6 +100,12 @@ impl Plan {
         }
     }
 
+    /// The workers behind one of our own gateways, and its version.
+    pub(super) async fn workers(&self) -> Option<Tested> {
+        let info = get(&self.endpoints[&Tenant(0)], "/server_info").await?;
+        Tested::of(&info)
+    }
+
     /// Requests that all suites together take, about.
     pub(super) fn requests(&self) -> u64 {
         self.suites.iter().map(|it| it.requests(&self.known)).sum()
@@ -115,18 +123,17 @@ fn target(endpoint: &Endpoint) -> Target {
 
 /// The first model that the server names, if it names one.
 async fn model(endpoint: &Endpoint) -> Option<String> {
+    let value = get(endpoint, "/v1/models").await?;
+    Some(value["data"][0]["id"].as_str()?.to_owned())
+}
+
+async fn get(endpoint: &Endpoint, path: &str) -> Option<Value> {
     let limits = Limits::default();
     let end = tokio::time::Instant::now() + limits.node;
-    let address = endpoint.address.with_path("/v1/models");
-    let body = net::get(
-        &address,
-        endpoint.key.as_ref(),
-        &endpoint.tls,
-        limits.answer_bytes,
-        end,
-    );
-    let value: serde_json::Value = serde_json::from_slice(&body.await.ok()?.into_bytes()).ok()?;
-    Some(value["data"][0]["id"].as_str()?.to_owned())
+    let address = endpoint.address.with_path(path);
+    let key = endpoint.key.as_ref();
+    let body = net::get(&address, key, &endpoint.tls, limits.answer_bytes, end).await;
+    serde_json::from_slice(&body.ok()?.into_bytes()).ok()
 }
 
 fn key(place: &str) -> anyhow::Result<Secret> {

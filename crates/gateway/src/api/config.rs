@@ -1,14 +1,18 @@
 //! What the HTTP half is told at start-up.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use super::access_log::AccessLog;
 use super::auth::ApiKeys;
+use super::private::Private;
 
 /// Limits and choices of the HTTP half. Every queue, body and wait has one (H-15, H-16).
 pub struct Config {
     /// Who may ask; none: everybody, as one tenant.
     pub keys: Option<ApiKeys>,
+    /// Whether the model is private until what runs was tested; none: it never is.
+    pub private: Option<Arc<Private>>,
     /// Connections served at once. Some more are told 503, the rest is closed unanswered.
     pub max_connections: usize,
     /// Generations at once, over all tenants; above it 429. The engine has its own queue.
@@ -42,6 +46,7 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             keys: None,
+            private: None,
             max_connections: 1024,
             max_running: 512,
             max_body_bytes: 4 << 20,

@@ -79,6 +79,9 @@ async fn prepare(
 ) -> Result<Prepared, Fault> {
     let received = body::read(headers, body, &shared.config, &shared.budget).await?;
     let facts = shared.engine.facts();
+    if let Some(private) = &shared.config.private {
+        private.admit(record.tenant.as_ref(), &facts)?;
+    }
     let text = shared.text.clone();
     let max_choices = shared.config.max_choices;
     let snapshot = facts.clone();

@@ -16,6 +16,7 @@ mod generate;
 mod identity;
 mod metrics;
 mod models;
+pub mod private;
 mod render;
 mod router;
 mod run;

@@ -28,6 +28,9 @@ pub fn live() -> Response<Reply> {
 /// It would not, and why.
 pub fn ready(shared: &Shared) -> Result<Response<Reply>, Fault> {
     refuse_unready(shared)?;
+    if let Some(private) = &shared.config.private {
+        private.admit(None, &shared.engine.facts())?;
+    }
     Ok(body::json(StatusCode::OK, &json!({"status": "ready"})))
 }
 
