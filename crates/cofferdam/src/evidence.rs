@@ -6,10 +6,10 @@
 use crate::args::Api;
 use crate::exit::Failure;
 use crate::files;
+use ::probe::report::{self, Report, Verdict};
 use anyhow::{Context, anyhow, ensure};
 use control::evidence::{Pinned, Signer};
 use gateway::api::private::{Life, Private};
-use probe::report::{self, Report, Verdict};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::path::PathBuf;

@@ -13,7 +13,7 @@ use anyhow::Context;
 use cases::{ALL, Case, NONE};
 use clap::Args;
 use fleet::net::{Address, Secret, Tls, TlsFiles};
-use probe::suites::Known;
+use probe::suites::{Known, Stopped};
 use probe::wire::Dialect;
 use probe::{Budget, Endpoint, Kind, Run, Tenant};
 use std::collections::BTreeMap;
@@ -184,7 +184,7 @@ fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Re
             ..Known::default()
         };
         for suite in case.suites {
-            if suite.run(&run, &known).await.is_err() && budget.first_only {
+            if let Err(Stopped::Spent(_)) = suite.run(&run, &known).await {
                 break;
             }
         }

@@ -50,10 +50,10 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
     for wanted in &args.report {
         replace(&wanted.file, &shown(wanted.format, &report))?;
     }
+    say(&shown(args.format, &report))?;
     if let (Some(signer), Some(file)) = (&signer, &args.evidence_out) {
         replace(file, &evidence::signed(signer, &report, tested)?)?;
     }
-    say(&shown(args.format, &report))?;
     Ok(match report.verdict() {
         Verdict::Clean => Exit::Good,
         Verdict::Found => Exit::Found,

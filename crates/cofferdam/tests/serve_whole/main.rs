@@ -10,6 +10,7 @@ mod golden;
 mod incident;
 mod limits;
 mod past_the_gateway;
+mod probe;
 mod small;
 mod stops;
 mod topology;

@@ -68,7 +68,7 @@ pub(crate) const KEYS: [(&str, &str); 2] = [("tenant-a", "key-of-a"), ("tenant-b
 
 impl Stack {
     /// Starts everything with these safeguards and waits until a request would be taken.
-    pub fn start(model: &Path, shape: Shape, guards: Guards) -> anyhow::Result<Self> {
+    pub(super) fn start(model: &Path, shape: Shape, guards: Guards) -> anyhow::Result<Self> {
         let differs = Differs {
             decisions: guards,
             scrub: guards.has(Safeguard::Scrub),

@@ -474,7 +474,7 @@ async fn fields_that_only_engines_may_set_must_not_be_taken_from_clients() {
         report::table(&report_)
     );
     // Keyed on the client's id: the second of two with the same id gets the answer of the first.
-    let keyed = |asked: &Asked| match asked.body.get("rid") {
+    let keyed = move |asked: &Asked| match asked.body.get("rid") {
         Some(_) => Reply::Text(asked.foreign().unwrap_or_else(|| asked.copied())),
         None => careful(asked),
     };
