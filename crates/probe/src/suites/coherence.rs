@@ -25,7 +25,8 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             "no limit is known, none was found".to_owned(),
         ));
     };
-    let mut control = true;
+    // The shortest is the control of the others and has none itself.
+    let mut control = None;
     for share in SHARES {
         let room = limit.saturating_sub(u64::from(TELLING) + 8);
         let tokens = (room as f64 * share) as u64;
@@ -38,7 +39,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         }
         let right = answers.iter().filter(|it| it.copies()).count();
         let answered = answers.iter().filter(|it| it.text().is_some()).count();
-        if control && right == 0 && answered == TIMES {
+        if control == Some(true) && right == 0 && answered == TIMES {
             let says = format!(
                 "none of {TIMES} prompts of about {tokens} tokens was gone on with; all shorter \
                  ones were"
@@ -47,7 +48,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             find(run, Suite::Coherence, Kind::Suspect, says, shows);
             return Ok(());
         }
-        control &= right == TIMES;
+        control = Some(control.unwrap_or(true) && right == TIMES);
     }
     Ok(())
 }
