@@ -6,7 +6,9 @@ use super::{Known, Stopped, Suite, find};
 use crate::ask::Ask;
 use crate::finding::Kind;
 use crate::run::Run;
+use crate::wire::Dialect;
 use futures::future::join_all;
+use serde_json::json;
 
 const NAME: &str = "flood";
 /// Rounds of filling and asking.
@@ -41,24 +43,21 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         for answer in join_all(fill).await {
             answer?;
         }
-        let over = [
-            limit + 1,
-            limit + 1 + limit / 8,
-            limit + limit / 3,
-            2 * limit,
-        ];
-        for tokens in over {
-            let answer = run.ask(NAME, base.with(tokens, ANSWER, b)).await?;
+        // Just over it is where stale pages of somebody else's were seen on a real engine: they
+        // must hold text near the end of the prompt.
+        let over = [1, 2, 8, 16 + limit / 50, limit / 8, limit];
+        for (n, more) in over.into_iter().enumerate() {
+            let tokens = limit + more;
+            let mut ask = base.with(tokens, ANSWER, b);
+            if (n + round) % 2 == 1 && run.endpoint(b).dialect != Dialect::Generate {
+                ask.fields.insert("temperature".to_owned(), json!(0.7));
+            }
+            let answer = run.ask(NAME, ask).await?;
             if answer.status() == Some(200) {
                 let says =
                     format!("200 for a prompt of {tokens} tokens, over the limit of {limit}");
-                find(
-                    run,
-                    Suite::Flood,
-                    Kind::SilentAcceptance,
-                    says,
-                    vec![answer.sent],
-                );
+                let shows = vec![answer.sent];
+                find(run, Suite::Flood, Kind::SilentAcceptance, says, shows);
             }
         }
         // Short ones too: they get pages that the long ones have just left.

@@ -166,7 +166,7 @@ impl Suite {
             Suite::Control => 30,
             Suite::Retry => 30,
             Suite::Churn => 110,
-            Suite::Flood => 60 + limit,
+            Suite::Flood => 70 + limit,
             Suite::Pair => 16,
         }
     }
