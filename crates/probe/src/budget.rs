@@ -1,5 +1,6 @@
 //! How much a run may ask of a server.
 
+use crate::finding::Kind;
 use std::time::Duration;
 
 /// Limits of a run. When one is reached, what is left is not done, and the report says so.
@@ -17,8 +18,8 @@ pub struct Budget {
     pub at_once: usize,
     /// One request; longer is a hang.
     pub request_time: Duration,
-    /// Whether the first finding that convicts ends it.
-    pub first_only: bool,
+    /// The first finding that is at least as bad ends it.
+    pub until: Option<Kind>,
 }
 
 impl Default for Budget {
@@ -31,7 +32,7 @@ impl Default for Budget {
             rate: 5.0,
             at_once: 8,
             request_time: Duration::from_secs(120),
-            first_only: false,
+            until: None,
         }
     }
 }

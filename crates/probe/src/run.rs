@@ -175,7 +175,8 @@ impl Run {
             return Err(Spent::Time);
         }
         let mut found = counts.findings.keys();
-        if self.budget.first_only && found.any(|(kind, _)| kind.convicts()) {
+        let until = self.budget.until;
+        if found.any(|(kind, _)| until.is_some_and(|it| *kind <= it)) {
             return Err(Spent::Found);
         }
         counts.requests += 1;

@@ -7,6 +7,7 @@ use crate::defects::release::PinsDoNotCount;
 use crate::defects::safeguards::{NoExpect, NoFill, NoStepCheck, NoTicketCount};
 use crate::defects::swap::Swap;
 use handoff::{Capacity, Limit, Role, Sound};
+use probe::Kind;
 use probe::suites::Suite;
 
 /// One defect, as it is put into the engine.
@@ -21,7 +22,9 @@ pub(super) struct Case {
     pub edge: bool,
     /// Whether prefixes are kept.
     pub cache: bool,
-    /// What the probe runs, in order, until it finds something.
+    /// What the run looks for: a finding at least as bad as this.
+    pub until: Kind,
+    /// What the probe runs, in order, until it finds it.
     pub suites: &'static [Suite],
 }
 
@@ -46,6 +49,9 @@ impl Swap for NoEdge {
     }
 }
 
+/// The mildest that convicts.
+const ANYTHING: Kind = Kind::OpenControl;
+
 /// Suites that every engine must stand.
 const ORDINARY: [Suite; 4] = [Suite::Load, Suite::Abort, Suite::Prefix, Suite::Churn];
 
@@ -56,6 +62,7 @@ pub(super) const NONE: Case = Case {
     swaps: &[],
     edge: false,
     cache: true,
+    until: ANYTHING,
     suites: &[
         Suite::Boundary,
         Suite::Load,
@@ -69,22 +76,35 @@ pub(super) const NONE: Case = Case {
     ],
 };
 
+/// The incident's.
+const INCIDENT: &[&dyn Swap] = &[
+    &NoStart,
+    &NoEdge,
+    &Placeholder,
+    &NoExpect,
+    &NoTicketCount,
+    &NoFill,
+    &NotCompared,
+];
+
 /// The defects.
-pub(super) const ALL: [Case; 6] = [
+pub(super) const ALL: [Case; 7] = [
     Case {
         id: "D-01",
         what: "a prompt that is too long becomes a placeholder, and nothing is counted",
-        swaps: &[
-            &NoStart,
-            &NoEdge,
-            &Placeholder,
-            &NoExpect,
-            &NoTicketCount,
-            &NoFill,
-            &NotCompared,
-        ],
+        swaps: INCIDENT,
         edge: true,
         cache: false,
+        until: ANYTHING,
+        suites: &[Suite::Flood],
+    },
+    Case {
+        id: "D-01",
+        what: "the same, until text of another tenant's is seen",
+        swaps: INCIDENT,
+        edge: true,
+        cache: false,
+        until: Kind::Leak,
         suites: &[Suite::Flood],
     },
     Case {
@@ -93,6 +113,7 @@ pub(super) const ALL: [Case; 6] = [
         swaps: &[&NoStart, &NoEdge, &Truncates, &LengthFromPrefill, &NoExpect],
         edge: true,
         cache: false,
+        until: ANYTHING,
         suites: &[Suite::Boundary],
     },
     Case {
@@ -101,6 +122,7 @@ pub(super) const ALL: [Case; 6] = [
         swaps: &[&Overtakes, &NotCompared],
         edge: false,
         cache: false,
+        until: ANYTHING,
         suites: &ORDINARY,
     },
     Case {
@@ -109,6 +131,7 @@ pub(super) const ALL: [Case; 6] = [
         swaps: &[&SubmittedIsLanded, &NotLookedAt],
         edge: false,
         cache: false,
+        until: ANYTHING,
         suites: &ORDINARY,
     },
     Case {
@@ -117,6 +140,7 @@ pub(super) const ALL: [Case; 6] = [
         swaps: &[&PinsDoNotCount, &NoStepCheck],
         edge: false,
         cache: true,
+        until: ANYTHING,
         suites: &ORDINARY,
     },
     Case {
@@ -125,6 +149,7 @@ pub(super) const ALL: [Case; 6] = [
         swaps: &[&PromptOnly],
         edge: false,
         cache: false,
+        until: ANYTHING,
         suites: &ORDINARY,
     },
 ];

@@ -12,7 +12,8 @@ pub(super) fn opening() {
 
 /// One defect.
 pub(super) fn row(case: &Case, outcomes: &[Outcome]) {
-    let found: Vec<_> = outcomes.iter().filter(|it| it.found.is_some()).collect();
+    let seen = |it: &&Outcome| it.found.is_some_and(|kind| kind <= case.until);
+    let found: Vec<_> = outcomes.iter().filter(seen).collect();
     let mut requests: Vec<_> = found.iter().map(|it| it.requests).collect();
     requests.sort_unstable();
     let mut kinds = BTreeMap::new();
