@@ -7,7 +7,7 @@
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
 
-use crate::engine::{Code, EngineFacts, Fault, TenantId, WorkerFacts};
+use crate::engine::{Code, EngineFacts, Fault, TenantId};
 
 /// One life of a worker, with the pool that it has measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -60,21 +60,15 @@ impl Private {
         let tested = tested.as_ref().map_err(Clone::clone)?;
         let running = facts.workers.iter().filter(|it| !it.epoch.is_empty());
         for worker in running {
-            let WorkerFacts {
-                name,
-                epoch,
-                pool_tokens,
-                ..
-            } = worker;
-            let same = |life: &&Life| {
+            let same = |life: &Life| {
                 life.role == worker.role.as_str()
-                    && life.epoch == *epoch
-                    && life.pool_tokens == *pool_tokens
+                    && life.epoch == worker.epoch
+                    && life.pool_tokens == worker.pool_tokens
             };
-            if !tested.iter().any(|life| same(&life)) {
+            if !tested.iter().any(same) {
                 return Err(format!(
-                    "{name} (epoch {epoch}, pool {pool_tokens}) is not among those that the \
-                     evidence is about"
+                    "{} (epoch {}, pool {}) is not among those that the evidence is about",
+                    worker.name, worker.epoch, worker.pool_tokens
                 ));
             }
         }
