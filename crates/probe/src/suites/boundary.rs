@@ -3,7 +3,7 @@
 
 use super::length::{Base, Lengths};
 use super::{Known, Stopped, Suite, find};
-use crate::ask::Answer;
+use crate::ask::{Answer, Ask};
 use crate::canary::Tenant;
 use crate::finding::Kind;
 use crate::run::Run;
@@ -20,6 +20,11 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     };
     let base = lengths.base(run, NAME, tenant, limit).await?;
     let control = control(run, &base, tenant, limit).await?;
+    // The other tenants' own positive control.
+    for other in run.tenants().into_iter().filter(|it| *it != tenant) {
+        run.ask(NAME, Ask::new(other, known.sentences(8, ECHO)))
+            .await?;
+    }
     for tokens in [limit - 1, limit] {
         let answer = run.ask(NAME, base.with(tokens, 1, tenant)).await?;
         fits(run, &answer, tokens, limit);

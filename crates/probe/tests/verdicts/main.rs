@@ -116,13 +116,15 @@ async fn an_honest_server_is_clean_in_every_form_of_answer() {
 
 #[tokio::test]
 async fn the_limit_is_found_exactly_when_nobody_knows_it() {
-    let report = report(Form::Plain, &[Suite::Boundary], &Known::default(), honest).await;
+    let known = Known::default();
+    let report = report(Form::Plain, &[Suite::Boundary], &known, honest).await;
     assert_eq!(
         report.verdict(),
         Verdict::Clean,
         "{}",
         report::table(&report)
     );
+    assert_eq!(known.found.get(), Some(&LIMIT));
     // The prompts at the limit were answered, those above were not: by status alone it shows.
     assert!(report.counts.by_status[&400] >= 4, "{:?}", report.counts);
 }
