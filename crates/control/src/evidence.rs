@@ -3,7 +3,6 @@
 //! The key is made with the certificates of a cluster ([`crate::certs::new_cluster`]) and kept by
 //! whoever tests; servers are given its public half, and believe nothing else.
 
-use ring::rand::SystemRandom;
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject;
