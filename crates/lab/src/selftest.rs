@@ -27,6 +27,9 @@ const LIMIT: u32 = 332;
 /// Tokens of decode's pool: what two prompts want at once does not fit.
 const POOL: u32 = 512;
 
+/// Time after which a request without an answer hangs.
+const HANG: Duration = Duration::from_secs(30);
+
 /// Settings.
 #[derive(Debug, Args)]
 pub struct SelfTest {
@@ -56,12 +59,14 @@ struct Outcome {
     requests: u64,
     /// Answers that could have shown a canary, and those that showed their own.
     telling: (u64, u64),
+    /// Whether the engine noticed, and stopped itself.
+    stopped: bool,
     /// What was said of it, for findings that nobody expects.
     says: Option<String>,
 }
 
 impl SelfTest {
-    /// Runs it: 0 if every defect was found in every run and nothing in the engine without one, 1 if
+    /// Runs it: 0 if every defect was found in every run, or made the engine stop, and nothing in the engine without one, 1 if
     /// not, 3 if it could not be run.
     pub fn run(self) -> ExitCode {
         match self.measure() {
@@ -92,12 +97,12 @@ impl SelfTest {
                     ..budget()
                 };
                 let stack = start(&model, case)?;
-                let outcome = ask(&stack, case, [seed + 1; 32], budget)?;
-                stack.end()?;
+                let mut outcome = ask(&stack, case, [seed + 1; 32], budget)?;
+                outcome.stopped = stack.end().is_err();
                 eprintln!("{} seed {seed}: {outcome:?}", case.id);
                 outcomes.push(outcome);
             }
-            let seen = |it: &Outcome| it.found.is_some_and(|kind| kind <= case.until);
+            let seen = |it: &Outcome| it.stopped || it.found.is_some_and(|kind| kind <= case.until);
             good &= outcomes.iter().all(seen);
             table::row(case, &outcomes);
         }
@@ -136,7 +141,7 @@ fn budget() -> Budget {
         tokens: u64::MAX,
         time: Duration::from_secs(3600),
         rate: 0.0,
-        request_time: Duration::from_secs(60),
+        request_time: HANG,
         ..Budget::default()
     }
 }
@@ -198,6 +203,7 @@ fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Re
     Ok(Outcome {
         found: found.map(|it| it.kind),
         requests: counts.requests,
+        stopped: false,
         telling: (telling.answers, telling.own),
         says: found.map(|it| it.says.clone()),
     })

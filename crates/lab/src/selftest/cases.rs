@@ -1,10 +1,10 @@
 //! Defects that let text through or make an answer wrong on the engine as it runs, and the suites
 //! that are run against each.
 
-use crate::defects::admission::{LengthFromPrefill, Placeholder, PromptOnly, Truncates};
+use crate::defects::admission::{ClientId, LengthFromPrefill, Placeholder, PromptOnly, Truncates};
 use crate::defects::arrival::{NotCompared, NotLookedAt, Overtakes, SubmittedIsLanded};
 use crate::defects::release::PinsDoNotCount;
-use crate::defects::safeguards::{NoExpect, NoFill, NoStepCheck, NoTicketCount};
+use crate::defects::safeguards::{NoExpect, NoFill, NoNewNumber, NoStepCheck, NoTicketCount};
 use crate::defects::swap::Swap;
 use handoff::{Capacity, Limit, Role, Sound};
 use probe::Kind;
@@ -52,6 +52,16 @@ impl Swap for NoEdge {
 /// The mildest that convicts.
 const ANYTHING: Kind = Kind::OpenControl;
 
+/// Of the slots of a page that are filled, the second half is not sent.
+#[derive(Debug)]
+struct HalfSent;
+
+impl Swap for HalfSent {
+    fn sent_slots(&self, filled: u16, _: u16) -> u16 {
+        filled.div_ceil(2)
+    }
+}
+
 /// Suites that every engine must stand.
 const ORDINARY: [Suite; 4] = [Suite::Load, Suite::Abort, Suite::Prefix, Suite::Churn];
 
@@ -88,7 +98,7 @@ const INCIDENT: &[&dyn Swap] = &[
 ];
 
 /// The defects.
-pub(super) const ALL: [Case; 7] = [
+pub(super) const ALL: [Case; 9] = [
     Case {
         id: "D-01",
         what: "a prompt that is too long becomes a placeholder, and nothing is counted",
@@ -120,6 +130,24 @@ pub(super) const ALL: [Case; 7] = [
         id: "D-22",
         what: "\"all is sent\" overtakes the data, and coverage is not compared",
         swaps: &[&Overtakes, &NotCompared],
+        edge: false,
+        cache: false,
+        until: ANYTHING,
+        suites: &ORDINARY,
+    },
+    Case {
+        id: "D-03",
+        what: "half of every page is sent, and nobody looks at the bytes",
+        swaps: &[&HalfSent, &NotLookedAt, &NoFill],
+        edge: false,
+        cache: false,
+        until: ANYTHING,
+        suites: &ORDINARY,
+    },
+    Case {
+        id: "D-10",
+        what: "an attempt's number is made from the prompt, and taken again",
+        swaps: &[&ClientId, &NoNewNumber],
         edge: false,
         cache: false,
         until: ANYTHING,

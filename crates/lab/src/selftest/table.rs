@@ -23,6 +23,9 @@ pub(super) fn row(case: &Case, outcomes: &[Outcome]) {
     let kinds = kinds
         .into_iter()
         .filter_map(|(kind, n)| Some(format!("{n} x {}", kind?)));
+    let stopped = outcomes.iter().filter(|it| it.stopped).count();
+    let stopped = (stopped > 0).then(|| format!("{stopped} x the engine stopped itself"));
+    let kinds = kinds.chain(stopped);
     let suites = case.suites.iter().map(|it| it.name());
     println!(
         "| {} | {} | {} | {} of {} | {} | {} | {} |",
