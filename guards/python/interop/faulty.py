@@ -53,7 +53,7 @@ class FaultyNixlConnector(GuardedNixlConnector):
         elif fault == "foreign":
             # The first block of every region comes from another request's block.
             theirs = self._remote_of_another[0][0]
-            mine = remote_ids.min()
+            mine = remote_ids[0]  # not the smallest: blocks come in the order of the prompt
             remote_ids = remote_ids.copy()
             first = [at for at in range(len(remote_ids)) if at % len(blocks) == 0]
             remote_ids[first] += theirs - mine

@@ -5,10 +5,12 @@ import logging
 import os
 import tempfile
 import unittest
+from unittest import mock
 
 from cofferdam_guard.core import GuardFault
 from cofferdam_guard.evidence import Evidence, prometheus_counters
 from cofferdam_guard.settings import BadSettings, load
+from cofferdam_guard.sglang import plugin
 from cofferdam_guard.versions import UnknownEngine, require_signatures, require_version
 
 SECRET = {"COFFERDAM_GUARD_SECRET": "a secret of the fleet"}
@@ -34,6 +36,19 @@ class Start(unittest.TestCase):
         with self.assertRaisesRegex(UnknownEngine, "0.32.0, this is 0.33.0"):
             require_version("vLLM", "0.33.0", ["0.32.0"], force=False)
         self.assertFalse(require_version("vLLM", "0.33.0", ["0.32.0"], force=True))
+
+    def test_a_forced_sglang_gets_the_table_of_its_time(self):
+        self.assertEqual(plugin.SUPPORTED, ("0.5.19", "0.5.23"))
+        tables = {"0.5.20": "0.5.19", "0.5.23": "0.5.23", "0.6.0": "0.5.23"}
+        for found, table in tables.items():
+            with (
+                mock.patch("importlib.metadata.version", return_value=found),
+                mock.patch.dict(os.environ, COFFERDAM_GUARD_FORCE="1"),
+            ):
+                self.assertEqual(plugin.table_version(), table)
+        with mock.patch("importlib.metadata.version", return_value="0.6.0"):
+            with self.assertRaisesRegex(UnknownEngine, "this is 0.6.0"):
+                plugin.table_version()
 
     def test_a_changed_signature_is_named(self):
         def hook(self, request, blocks):

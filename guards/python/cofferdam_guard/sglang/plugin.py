@@ -9,7 +9,9 @@ import os
 import sys
 import traceback
 
-SUPPORTED = ("0.5.19",)  # 0.5.23: hooks fit, but no guarded pair has served a request yet
+SUPPORTED = ("0.5.19", "0.5.23")  # guarded pairs of these have passed engines/sglang/run_all.py
+# What there are tables of hooks for: before and since the rework of 0.5.21.
+_TABLES = ("0.5.19", "0.5.23")
 
 # Processes that carry no pages. SGLang's schedulers alone transfer and attend; hooking the others
 # would only import the whole engine into them.
@@ -46,7 +48,7 @@ def table_version() -> str:
     if require_version("SGLang", found, SUPPORTED, forced):
         return found
     numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
-    return SUPPORTED[0] if numbers < (0, 5, 21) else SUPPORTED[1]
+    return _TABLES[0] if numbers < (0, 5, 21) else _TABLES[1]
 
 
 def activate() -> None:

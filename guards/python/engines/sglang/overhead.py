@@ -32,7 +32,7 @@ def one(pair, length, new, seed):
     return times[0] - began, statistics.median(gaps)
 
 
-def run(guarded, stock, rounds=15):
+def run(guarded, stock, rounds=60):
     for length, new in SIZES:
         seen = {"guard": [], "stock": []}
         cpu = {"guard": 0.0, "stock": 0.0}

@@ -41,6 +41,8 @@ def drive(pair, count, concurrency=8):
                 if not todo:
                     return
                 i, length, new, what = todo.pop(0)
+            if what == "overlong" and not pair.guard:
+                continue  # 0.5.23 would answer after five minutes; `limits.py` shows it
             if what == "leaves":
                 _leave_early(pair, length, i)
                 continue
@@ -83,6 +85,18 @@ def _read(kept):
     return {int(number): answer for number, answer in json.loads(kept.read_text()).items()}
 
 
+def _reference(stock, count):
+    """Stock's answers. What it left unanswered (seen with clients that leave beside it) is asked
+    again by itself: the question here is whether answers are the same."""
+    reference = drive(stock, count)
+    for i, length, new, what in plan(count):
+        if what == "asks" and reference[i][1] != 200:
+            print(f"     without the guard, request {i}: {reference[i][1:]}", flush=True)
+            status, text, _ = stock.generate(prompt(length, i), new, timeout=240)
+            reference[i] = (what, status, text)
+    return reference
+
+
 def run(pair, stock, count, kept=None):
     warm = drive(pair, 24)
     del warm
@@ -99,7 +113,7 @@ def run(pair, stock, count, kept=None):
         kept.write_text(json.dumps(answers))
         print(f"     answers kept in {kept.name}", flush=True)
     elif stock is not None or kept is not None:
-        reference = drive(stock, count) if stock is not None else _read(kept)
+        reference = _reference(stock, count) if stock is not None else _read(kept)
         wrong = {i: (a, reference[i]) for i, a in asked.items() if list(a) != list(reference[i])}
         check(not wrong, f"{len(asked)} answers equal the others", list(wrong.items())[:2])
     if not pair.guard:
@@ -119,6 +133,8 @@ def run(pair, stock, count, kept=None):
     check(
         pair.metric("decode", "cofferdam_guard_quarantined_pages") == 0, "nothing is in quarantine"
     )
+    # Stock has had the same requests: SGLang itself grows with its first long prompts.
+    others = stock.residue()["processes"] if stock is not None else before["processes"]
     for role in ("prefill", "decode"):
         b, a = before["processes"][role], after["processes"][role]
         check(
@@ -126,7 +142,10 @@ def run(pair, stock, count, kept=None):
             f"{role}: threads",
             f"{b['threads']} -> {a['threads']}",
         )
+        other = others[role]["rss_mb"]
         check(
-            a["rss_mb"] <= b["rss_mb"] + 64, f"{role}: memory", f"{b['rss_mb']} -> {a['rss_mb']} MB"
+            a["rss_mb"] <= max(b["rss_mb"], other) + 64,
+            f"{role}: memory",
+            f"{b['rss_mb']} -> {a['rss_mb']} MB, without the guard {other} MB",
         )
         check(a["alive"], f"{role}: is alive")
