@@ -7,7 +7,7 @@ use crate::exit::Exit;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, value_parser};
 use control::Addr;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -92,6 +92,14 @@ pub struct Serve {
     /// What every worker is given.
     #[command(flatten)]
     pub engine: Engine,
+    /// How KV pages travel from prefill to decode: through shared memory, or as between hosts
+    #[arg(
+        long,
+        value_name = "WHICH",
+        env = "COFFERDAM_FABRIC",
+        default_value = "shared-memory"
+    )]
+    pub fabric: Fabric,
     /// The same engine in one process without a handoff: the reference for comparisons
     #[arg(long, env = "COFFERDAM_IN_PROCESS", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
@@ -142,6 +150,15 @@ pub struct Decode {
     /// Private directory for the sockets of landing arenas [default: one for temporary files]
     #[arg(long, value_name = "DIR", env = "COFFERDAM_FABRIC_DIR")]
     pub fabric_dir: Option<PathBuf>,
+    /// Data port for prefill workers on other hosts, tcp:host:port (port 0 picks a free one)
+    /// [default: none: landing arenas are shared memory, which only prefill on this host reaches]
+    #[arg(long, value_name = "ADDRESS", env = "COFFERDAM_DATA_LISTEN", value_parser = tcp)]
+    #[arg(conflicts_with = "fabric_dir")]
+    pub data_listen: Option<SocketAddr>,
+    /// Data port as prefill workers reach it, where that is not what is bound (0.0.0.0, NAT)
+    #[arg(long, value_name = "ADDRESS", env = "COFFERDAM_DATA_ADVERTISE", value_parser = tcp)]
+    #[arg(requires = "data_listen")]
+    pub data_advertise: Option<SocketAddr>,
     /// Pool, context and arithmetic.
     #[command(flatten)]
     pub engine: Engine,
@@ -318,6 +335,15 @@ pub enum LogFormat {
     Json,
 }
 
+/// How KV pages travel.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Fabric {
+    /// Prefill writes into memory that decode shares with it; one host.
+    SharedMemory,
+    /// Over TCP with TLS, applied by decode; any hosts.
+    Tcp,
+}
+
 /// Which arithmetic a worker uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Numeric {
@@ -347,6 +373,15 @@ impl FromStr for Host {
         }
         let address = text.parse().map(Host);
         address.map_err(|_| "no IP address (127.0.0.1, 0.0.0.0, ::1, localhost)".to_owned())
+    }
+}
+
+/// A data port; a host name is resolved once, here.
+fn tcp(text: &str) -> Result<SocketAddr, String> {
+    match text.parse::<Addr>() {
+        Ok(Addr::Tcp(addr)) => Ok(addr),
+        Ok(Addr::Unix(_)) => Err("a data port is tcp:host:port".to_owned()),
+        Err(error) => Err(error.to_string()),
     }
 }
 

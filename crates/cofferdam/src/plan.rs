@@ -1,6 +1,6 @@
 //! What `serve` starts: the parts, in order, and the words that each is started with.
 
-use crate::args::{Serve, word};
+use crate::args::{Fabric, Serve, word};
 use crate::exit::Failure;
 use crate::parts::CERTIFICATE_DAYS;
 use crate::runtime_dir::RuntimeDir;
@@ -91,7 +91,10 @@ impl<'a> Plan<'a> {
     fn decode(&self, index: u32) -> Words {
         let mut words = self.part("decode");
         words.flag("listen", self.address("decode", index));
-        words.path("fabric-dir", &self.dir);
+        match self.settings.fabric {
+            Fabric::SharedMemory => words.path("fabric-dir", &self.dir),
+            Fabric::Tcp => words.flag("data-listen", "tcp:127.0.0.1:0"),
+        }
         self.add_engine(&mut words);
         words
     }
@@ -309,6 +312,17 @@ mod tests {
         assert_eq!(gateway.decode_at, worker.decode_at);
         assert_eq!(gateway.prefill_at.get(1), worker.listen.as_ref());
         assert_eq!(second.fabric_dir.as_deref(), Some(dir.path()));
+    }
+
+    #[test]
+    fn over_tcp_decode_has_a_data_port_that_other_hosts_do_not_reach() {
+        let base = tempfile::tempdir().unwrap();
+        let dir = RuntimeDir::new_in(base.path()).unwrap();
+        let parts = told(&serve(&["--fabric=tcp"]), &dir);
+        let decode = decode(&parts[0].1);
+        assert!(decode.fabric_dir.is_none() && decode.data_advertise.is_none());
+        let at = decode.data_listen.unwrap();
+        assert!(at.ip().is_loopback() && at.port() == 0, "{at}");
     }
 
     #[test]

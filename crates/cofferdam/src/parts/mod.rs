@@ -11,11 +11,11 @@ use crate::config::required;
 use crate::exit::{Exit, Failure};
 use crate::supervisor::{Ready, Report};
 use anyhow::Context;
-use control::{Identity, Role};
+use control::{Addr, Identity, Role};
 use gateway::pairs::{self, Pairs};
 use std::path::Path;
 use std::sync::Arc;
-use worker::decode::DecodeConfig;
+use worker::decode::{DataPort, DecodeConfig};
 use worker::prefill::PrefillConfig;
 use worker::{EngineConfig, WorkerError};
 
@@ -26,8 +26,19 @@ pub const CERTIFICATE_DAYS: u32 = 365;
 pub fn decode(settings: Decode, weights: &Path) -> Result<(), Failure> {
     let listen = required("listen", settings.listen)?;
     let certs = required("certs", settings.part.certs)?;
+    let data = settings.data_listen.map(|listen| DataPort {
+        listen,
+        advertised: settings.data_advertise,
+    });
+    if data.is_none() && matches!(&listen, Addr::Tcp(at) if !at.ip().is_loopback()) {
+        tracing::warn!(
+            "--data-listen is not set: prefill workers on other hosts can say what they have, \
+             and have no way to hand it over"
+        );
+    }
     let config = DecodeConfig {
         fabric_dir: settings.fabric_dir,
+        data,
         trace: settings.part.trace,
         drain_for: settings.common.drain(),
         signals: true,

@@ -1,6 +1,7 @@
-//! The real weights: answers over shared memory are those of the engine in one process.
+//! The real weights: answers over shared memory and over TCP are those of the engine in one
+//! process.
 
-use crate::{rest, serve};
+use crate::{counter, rest, serve, worker};
 use serde_json::{Value, json};
 use testkit::{Api, Case, Kind, golden, weights};
 
@@ -71,8 +72,28 @@ fn the_24_answers_are_the_same_with_and_without_a_handoff() {
         let (_running, api) = serve(&weights, &words);
         ask_all(&api, cases)
     };
+    let over_tcp = {
+        let words = [&words[..], &["--fabric=tcp"]].concat();
+        let (running, api) = serve(&weights, &words);
+        let over_tcp = ask_all(&api, cases);
+        let info = rest(&api);
+        let (prefill, decode) = (worker(&info, "prefill"), worker(&info, "decode"));
+        assert!(counter(prefill, "batches") >= cases.len() as u64, "{info}");
+        assert_eq!(counter(decode, "integrity_faults"), 0, "{info}");
+        let ended = running.stop();
+        let at = "landing arenas are reached over TCP";
+        assert!(
+            ended.lines.iter().any(|line| line.contains(at)),
+            "{ended:?}"
+        );
+        assert!(ended.status.success() && ended.left.is_empty(), "{ended:?}");
+        over_tcp
+    };
     let (running, api) = serve(&weights, &words);
     let apart = ask_all(&api, cases);
+    for (case, (apart, over_tcp)) in cases.iter().zip(apart.iter().zip(&over_tcp)) {
+        assert_eq!(over_tcp, apart, "{}", case.prompt);
+    }
     for ((case, unified), apart) in cases.iter().zip(&unified).zip(&apart) {
         assert_eq!(apart, unified, "{}", case.prompt);
         assert_eq!(
