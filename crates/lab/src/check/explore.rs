@@ -28,6 +28,10 @@ pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> 
             return Ok(VIOLATED);
         }
         done.push((chosen, report));
+        // At once: who ends a run of half an hour early has not read the table behind it.
+        for never in show::missing(&done[done.len() - 1..]) {
+            println!("  was to show and never did: {never}");
+        }
     }
     println!();
     print!("{}", show::clauses(&done));
