@@ -228,3 +228,37 @@ impl Rank {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::Slots;
+    use proptest::prelude::*;
+    use std::collections::BTreeSet;
+
+    proptest! {
+        /// Against a list of all that are free: the lowest is taken, none is lost, none is given
+        /// twice, and once all are back it is as it was made.
+        #[test]
+        fn slots_are_taken_lowest_first_and_none_is_lost(
+            end in 0_u32..6,
+            acts in proptest::collection::vec((any::<bool>(), 0_usize..6), 0..40),
+        ) {
+            let mut slots = Slots::new(end);
+            let (mut free, mut taken) = ((0..end).collect::<BTreeSet<_>>(), BTreeSet::new());
+            for (take, which) in acts {
+                if take {
+                    let slot = slots.take();
+                    prop_assert_eq!(slot, free.pop_first());
+                    taken.extend(slot);
+                } else if let Some(slot) = taken.iter().nth(which).copied() {
+                    taken.remove(&slot);
+                    free.insert(slot);
+                    slots.put_back([slot].into_iter());
+                }
+                prop_assert_eq!(slots.len(), free.len());
+            }
+            slots.put_back(taken.into_iter());
+            prop_assert_eq!(slots, Slots::new(end));
+        }
+    }
+}

@@ -129,6 +129,28 @@ fn h15_a_deadline_names_the_stage_it_passed_in() {
     }
 }
 
+/// Law: no page is freed while someone may still write or read it. A deadline does not end the copy
+/// that still reads a slot: who states other bytes there before it has ended is at fault.
+#[test]
+fn h15_a_deadline_gives_no_slot_back_that_a_copy_still_reads() {
+    for ends_first in [false, true] {
+        let mut d = scene();
+        let first = d.granted(PREFILL, 10, 1, &spec(1, 8, 2));
+        let second = d.granted(PREFILL, 10, 2, &spec(2, 8, 2));
+        let copied = first.manifest(0, 0, 0..2);
+        d.state(10, &copied);
+        d.tell(Event::Fired(Timer::Attempt(attempt(1))));
+        if ends_first {
+            d.copied(&copied);
+        }
+        let said = d.state(10, &second.manifest(0, 0, 0..2)); // the same slots
+        let copies = said.iter().any(|e| matches!(e, Effect::Copy { .. }));
+        assert_eq!(copies, ends_first, "{said:?}");
+        let fault = Ending::Failed(Failure::Integrity(handoff::Fault::BadBatch));
+        assert_eq!(endings(&said).contains(&(2, fault)), !ends_first);
+    }
+}
+
 /// P hangs: the deadline ends the owner and sends Cancel, and nothing is proven by that. When the
 /// Cancel's own deadline passes the arena goes and P is refused until it says Hello.
 #[test]
@@ -238,6 +260,37 @@ fn h1_too_little_room_for_a_batch_drops_the_arena_at_once() {
     assert!(endings(&said).contains(&(2, Ending::Failed(failure))));
     let handoff = second.handoff;
     assert!(to_prefill(&said).contains(&DecodeToPrefill::Cancel { handoff }));
+}
+
+/// H-18: the arena has gone because of a neighbour, and was fenced, before P has said how this one
+/// ends. Nothing is left to wait for, so whatever P says is answered at once.
+#[test]
+fn h18_unsettled_in_an_arena_that_is_gone_is_answered_at_once() {
+    let mut d = scene();
+    let first = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+    let second = d.granted(PREFILL, 10, 2, &spec(2, 14, 2));
+    d.unsettled(10, &first, (0..13).collect());
+    d.fenced(first.landings[0].arena);
+    let said = d.unsettled(10, &second, vec![1]);
+    assert_eq!(to_prefill(&said), [ended(&second, Answers::Unsettled)]);
+    assert!(d.machine.at_rest());
+}
+
+/// H-3: a life that is refused and comes back gets no new arena before its old one is fenced.
+#[test]
+fn h3_a_life_that_is_back_before_its_fence_waits_for_it() {
+    let mut d = scene();
+    let opens = |said: &[Effect]| {
+        let opens = |e: &Effect| matches!(e, Effect::OpenArena { .. });
+        said.iter().any(opens)
+    };
+    d.tell(Event::Disconnected(Conn(10)));
+    let said = d.tell(Event::Fired(Timer::Peer(Epoch::new(PREFILL))));
+    let [arena] = fences(&said)[..] else {
+        panic!("{said:?}");
+    };
+    assert!(!opens(&d.hello(PREFILL, 11, 1)), "the old one is there");
+    assert!(opens(&d.fenced(arena)), "now it is gone");
 }
 
 #[test]

@@ -17,6 +17,7 @@ mod limits;
 mod lives;
 mod order;
 mod prefill;
+mod prefill_between;
 mod prefill_edges;
 mod prefill_peers;
 mod prefill_rig;

@@ -166,6 +166,62 @@ fn h1_slots_of_a_lost_write_are_never_written_again() {
     assert_eq!(slots(&p.taken(2, 0)), [2, 3], "those that were taken");
 }
 
+/// Law: no page is freed while someone may still write or read it. A deadline ends whom it is about;
+/// what he has in flight lands all the same, and nobody else's bytes go to where it lands.
+#[test]
+fn h15_a_deadline_gives_no_slot_back_that_a_write_may_still_fill() {
+    let mut p = PrefillRig::connected(8);
+    let first = p.ticketed(1, &spec(1, 8, 1));
+    let second = p.ticketed(2, &spec(2, 16, 1));
+    let slots = |said: &[Effect]| {
+        let pages = submitted(said).into_iter().flat_map(|(_, pages)| pages);
+        pages.map(|page| page.slot).collect::<Vec<_>>()
+    };
+    assert_eq!(slots(&p.chunk(first, 100)), [0, 1]);
+    let said = p.tell(Event::Fired(Timer::Attempt(attempt(1))));
+    let failure = Failure::Deadline(handoff::Stage::Prefill);
+    assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
+    let said = p.chunk(second, 100);
+    assert_eq!(slots(&said), [2, 3], "0 and 1 may still be written");
+    let write = submitted(&said)[0].0;
+    assert!(slots(&p.written(write, true)).is_empty(), "still");
+}
+
+/// H-18: whoever has closed is remembered until that was answered.
+#[test]
+fn h18_a_job_that_is_over_is_remembered_until_it_was_answered() {
+    let mut p = PrefillRig::connected(8);
+    p.ticketed(1, &spec(1, 8, 1));
+    p.tell(Event::Fired(Timer::Attempt(attempt(1))));
+    assert_eq!((p.counts().free, p.machine.load()), (8, (0, 1)));
+    p.ended(1, handoff::Answers::Closed);
+    assert_eq!(p.machine.load(), (0, 0));
+}
+
+/// Pages of the cache are free for who needs them, and stay for as long as nobody does.
+#[test]
+fn the_cache_makes_room_for_as_much_as_is_needed() {
+    let cached = |marker| Spec {
+        cache: true,
+        ..spec(marker, 8, 1)
+    };
+    let mut p = PrefillRig::connected(6);
+    for n in [1, 2] {
+        let of = p.ticketed(n, &cached(n as u32));
+        for (write, _) in submitted(&p.chunk(of, 100)) {
+            p.written(write, true);
+        }
+        let handoff = crate::prefill_rig::handoff(n);
+        p.hear_decode(DecodeToPrefill::Committed { handoff });
+    }
+    assert_eq!((p.counts().cached, p.counts().free), (4, 2));
+    p.attempt(3, &cached(1)); // one page of two is a hit, one is new
+    assert_eq!((p.counts().cached, p.counts().free), (4, 1), "none goes");
+    let said = p.attempt(4, &spec(4, 8, 1));
+    assert_eq!(offers(&said).len(), 1, "cached pages make room");
+    assert_eq!((p.counts().cached, p.counts().free), (3, 0), "as needed");
+}
+
 #[test]
 fn jobs_that_hold_pages_are_bounded() {
     let mut p = PrefillRig::new(16, 1, false, |config| config.max_jobs = 2);

@@ -151,6 +151,40 @@ fn h3_a_d_that_comes_back_before_the_endpoint_is_destroyed_finds_its_tickets_too
     assert!(unsettled, "and hears of what never completed: {said:?}");
 }
 
+/// H-3: as long as this side's endpoint is being destroyed nothing attaches to its arena again. D,
+/// which is back meanwhile and still has that arena, is told so, and makes another.
+#[test]
+fn h3_nothing_attaches_to_an_arena_whose_endpoint_is_being_destroyed() {
+    for destroyed in [false, true] {
+        let mut p = PrefillRig::connected(16);
+        p.ticketed(1, &spec(1, 8, 1));
+        assert_eq!(detached(&lost(&mut p)), [arena(1)]);
+        if destroyed {
+            p.tell(Event::Detached { arena: arena(1) });
+        }
+        p.connect(AGAIN);
+        let offer = offers(&p.attempt(2, &spec(2, 8, 1)))[0];
+        let ticket = DecodeToPrefill::Ticket {
+            offer,
+            handoff: handoff(2),
+            tags: vec![pages::StatedTag(1), pages::StatedTag(2)],
+            first: 0,
+            landings: vec![handoff::LandingSite {
+                rank: 0,
+                arena: arena(1),
+                slots: 4,
+                address: Vec::new(),
+            }],
+            targets: Vec::new(),
+        };
+        let said = p.tell(Event::FromDecode(AGAIN, ticket));
+        let attaches = said.iter().any(|e| matches!(e, Effect::Attach { .. }));
+        let unsettled = |message: &PrefillToDecode| matches!(message, PrefillToDecode::Unsettled { slots, .. } if slots.is_empty());
+        let unsettled = to_decode(&said).iter().any(unsettled);
+        assert_eq!((attaches, unsettled), (destroyed, !destroyed), "{said:?}");
+    }
+}
+
 #[test]
 fn an_arena_that_cannot_be_reached_is_reported_so_that_d_makes_another() {
     let mut p = PrefillRig::connected(16);

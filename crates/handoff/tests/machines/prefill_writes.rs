@@ -5,7 +5,7 @@ use crate::prefill_rig::{
     D, PrefillRig, arena, detached, endings, handoff, offers, submitted, to_decode,
 };
 use crate::rig::spec;
-use handoff::prefill::Event;
+use handoff::prefill::{Effect, Event};
 use handoff::{
     Answers, Closing, DecodeToPrefill, Ending, Failure, LandingSite, PrefillToDecode, Stage,
 };
@@ -188,6 +188,70 @@ fn h7_cancelled_with_a_write_in_flight_it_closes_when_that_has_completed() {
             .is_empty(),
         "idempotent"
     );
+}
+
+/// A batch is sent when it is full, when it is the last, or when there is room for no more.
+#[test]
+fn a_batch_is_as_large_as_it_can_be() {
+    let sizes = |said: &[Effect]| {
+        let sizes = submitted(said).into_iter().map(|(_, pages)| pages.len());
+        sizes.collect::<Vec<_>>()
+    };
+    let mut p = PrefillRig::connected(16);
+    let first = p.ticketed(1, &spec(1, 12, 1));
+    let second = p.ticketed(2, &spec(2, 16, 1));
+    assert!(sizes(&p.chunk(first, 4)).is_empty(), "one more may come");
+    assert_eq!(sizes(&p.chunk(first, 100)), [2, 1], "full, and the last");
+    assert_eq!(sizes(&p.chunk(second, 4)), [1], "one slot is left");
+}
+
+/// Decode has the first page already: tags are for what is sent, from there on.
+#[test]
+fn h2_what_decode_has_is_not_sent_and_tags_count_from_there() {
+    let mut p = PrefillRig::connected(8);
+    let offer = offers(&p.attempt(1, &spec(1, 14, 1)))[0];
+    p.hear_decode(DecodeToPrefill::Ticket {
+        offer,
+        handoff: handoff(1),
+        tags: [71, 72, 73].map(pages::StatedTag).to_vec(),
+        first: 1,
+        landings: vec![LandingSite {
+            rank: 0,
+            arena: arena(1),
+            slots: 4,
+            address: Vec::new(),
+        }],
+        targets: Vec::new(),
+    });
+    p.attached(1, true);
+    let mut stated = Vec::new();
+    for (write, _) in submitted(&p.chunk(offer, 100)) {
+        for message in to_decode(&p.written(write, true)) {
+            if let PrefillToDecode::Landed(manifest) = message {
+                stated.extend(manifest.pages.iter().map(|page| (page.ordinal, page.tag.0)));
+            }
+        }
+    }
+    assert_eq!(stated, [(1, 71), (2, 72), (3, 73)]);
+}
+
+#[test]
+fn nothing_is_written_before_the_endpoint_is_there() {
+    let mut p = PrefillRig::connected(8);
+    let of = offers(&p.attempt(1, &spec(1, 14, 1)))[0];
+    p.ticket(of, 1, 4, 1);
+    assert!(submitted(&p.chunk(of, 100)).is_empty());
+    assert_eq!(submitted(&p.attached(1, true)).len(), 2);
+}
+
+#[test]
+fn writes_in_flight_are_bounded() {
+    let mut p = PrefillRig::new(8, 1, false, |config| config.max_flying = 1);
+    p.connect(D);
+    let of = p.ticketed(1, &spec(1, 14, 1));
+    let writes = submitted(&p.chunk(of, 100));
+    assert_eq!(writes.len(), 1, "one of two");
+    assert_eq!(submitted(&p.written(writes[0].0, true)).len(), 1);
 }
 
 /// Regression: a peer says how many slots an arena has, and that many were written down.

@@ -299,6 +299,38 @@ fn h18_whatever_is_unknown_is_answered() {
     }
 }
 
+/// Law: identity is ours. A ticket of an earlier life of decode has the number of one that is known
+/// here, and says nothing about it.
+#[test]
+fn h8_a_ticket_of_another_life_of_decode_is_not_the_one_of_its_number() {
+    let mut d = scene();
+    let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+    d.land_all(10, &ticket);
+    let of_this_life = ticket.handoff;
+    let of_another = HandoffId {
+        epoch: Epoch::new(DECODE + 1),
+        ..of_this_life
+    };
+    let said = again(&mut d, 11, &[of_another, of_this_life], &[]);
+    let of = |handoff: HandoffId| {
+        let about = said.iter().filter(|message| match message {
+            DecodeToPrefill::Cancel { handoff: of } => *of == handoff,
+            DecodeToPrefill::Taken { handoff: of, .. } => *of == handoff,
+            _ => false,
+        });
+        about.cloned().collect::<Vec<_>>()
+    };
+    let handoff = of_another;
+    assert_eq!(of(of_another), [DecodeToPrefill::Cancel { handoff }]);
+    let (handoff, rank, batch) = (of_this_life, 0, 0);
+    let taken = DecodeToPrefill::Taken {
+        handoff,
+        rank,
+        batch,
+    };
+    assert_eq!(of(of_this_life), [taken], "as it was");
+}
+
 /// Tickets and offers that nobody knows, by the ten thousand.
 #[test]
 fn a_long_snapshot_is_answered_item_by_item() {
