@@ -1,7 +1,8 @@
 //! The limit of a pair is measured on both, and means exactly what both would say (H-5).
 
-use crate::rig::spec;
-use handoff::{Capacity, Limit, Rejection, Role, Spec};
+use crate::rig::{CONTEXT, DECODE, GATEWAY, PAGE, PREFILL, hello, spec};
+use handoff::{Capacity, Hello, Limit, Rejection, Role, Spec, decode, gateway, prefill};
+use pages::Pool;
 use proptest::prelude::*;
 
 fn capacity(role: Role, pages: u32, page_size: u16, context: u32) -> Capacity {
@@ -141,4 +142,38 @@ fn a_limit_says_how_it_came_about() {
     ] {
         assert!(said.contains(part), "{part:?} in {said:?}");
     }
+}
+
+/// Law: capacity is measured, not declared. Whatever a machine is told to say of itself, it says
+/// what it is and what its pool holds.
+#[test]
+fn a_machine_says_what_it_is_and_what_its_pool_measures() {
+    let pool = || {
+        Pool::new(pages::Config {
+            pages: 5,
+            page_size: PAGE,
+            scrub: false,
+        })
+    };
+    let wrong = |life, role| Hello {
+        ranks: 3,
+        capacity: Some(capacity(role, 77, 9, 9)),
+        ..hello(life, role)
+    };
+    let said = |hello: &Hello| (hello.role, hello.ranks, hello.capacity);
+    let measured = |role| Some(capacity(role, 5, PAGE, CONTEXT));
+
+    let ((mine, _), config) = (pool(), prefill::Config::for_context(CONTEXT, [9; 32]));
+    let p = prefill::Prefill::new(config, wrong(PREFILL, Role::Decode), mine);
+    let of_p = (Role::Prefill, 3, measured(Role::Prefill));
+    assert_eq!(said(p.hello()), of_p, "as many ranks as write");
+
+    let ((mine, mint), config) = (pool(), decode::Config::for_pool(5, CONTEXT, [9; 32]));
+    let d = decode::Decode::new(config, wrong(DECODE, Role::Prefill), mine, mint.lend());
+    let of_d = (Role::Decode, 1, measured(Role::Decode));
+    assert_eq!(said(d.hello()), of_d);
+
+    let config = gateway::Config::default();
+    let g = gateway::Gateway::new(config, wrong(GATEWAY, Role::Prefill));
+    assert_eq!((g.hello().role, g.hello().capacity), (Role::Gateway, None));
 }
