@@ -172,6 +172,7 @@ fn figures(member: &Member) -> BTreeMap<String, Value> {
     known.value("cuts prompts", node.truncates.as_ref().ok());
     known.value("transfer backend", node.backend.as_ref().ok());
     known.value("KV checksum", node.checksum.as_ref().ok());
+    known.text("guard", &node.guard, |it| it.text().to_owned());
     known.value("deferred release", node.deferred_release.as_ref().ok());
     known.value("pages of a transfer call", node.batch_bound.as_ref().ok());
     known.value("KV dtype", node.kv_dtype.as_ref().ok());

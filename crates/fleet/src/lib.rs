@@ -9,6 +9,7 @@
 pub mod answers;
 mod combine;
 mod figure;
+mod guard;
 pub mod json;
 mod llama;
 mod log;

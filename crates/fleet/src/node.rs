@@ -187,6 +187,9 @@ pub struct Node {
     pub model: Fact<Figure<String>>,
     /// The tokenizer.
     pub tokenizer: Fact<Figure<String>>,
+    /// Version of Cofferdam's guard that is in effect in there (docs/guard-sglang.md,
+    /// docs/guard-vllm.md); unknown where none says so.
+    pub guard: Fact<Figure<Version>>,
     /// Whether introspection answered a request that carried no key.
     pub open_introspection: Fact<Figure<bool>>,
     /// What else was seen.
@@ -231,6 +234,7 @@ impl Node {
             max_running: err(&why),
             model: err(&why),
             tokenizer: err(&why),
+            guard: err(&why),
             open_introspection: err(&why),
             warnings: Vec::new(),
         }

@@ -3,6 +3,7 @@
 use crate::answers::{Answers, Page};
 use crate::combine::{agreed, derived, measured, smallest};
 use crate::figure::{Declared, Fact, Figure, Measured, Unknown};
+use crate::guard;
 use crate::json::absurd;
 use crate::models::advertised;
 use crate::node::{Engine, Node, Parallelism, Rank, Role, Warning};
@@ -29,6 +30,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
         node.truncates = never("vLLM cuts a prompt only if its request asks for it");
         node.checksum = never("vLLM has no KV checksum");
     }
+    node.guard = guard::version(&metrics, "cofferdam_guard_info", "version");
     node.open_introspection = answers.open_introspection(&["/server_info"]);
     node.warnings = warnings;
     node

@@ -5,8 +5,8 @@
 
 use super::{Group, Member, Subjects, figure, sane};
 use crate::check::{
-    CHECKSUM_LAYOUTS_EQUAL, Check, PROMPT_LIMITS_EQUAL, SAME_KV_DTYPE, SAME_LAYOUT, SAME_MODEL,
-    SAME_PAGE_SIZE, SAME_TOKENIZER,
+    CHECKSUM_LAYOUTS_EQUAL, Check, GUARD_ON_BOTH_SIDES, PROMPT_LIMITS_EQUAL, SAME_KV_DTYPE,
+    SAME_LAYOUT, SAME_MODEL, SAME_PAGE_SIZE, SAME_TOKENIZER,
 };
 use crate::finding::{Answer, Evidence, Finding, Subject, grouped};
 use fleet::{Engine, Fact, Figure, Source, Version};
@@ -47,6 +47,12 @@ pub(super) fn judge(group: &Group, subjects: &Subjects, findings: &mut Vec<Findi
         "parallelism",
         parallelism,
     ));
+    // Without any guard there is nothing to compare, and `length-compared` says what is missing.
+    if sides.all().any(|member| member.node.guard.is_ok()) {
+        findings.push(equal(&sides, &GUARD_ON_BOTH_SIDES, "guard", |member| {
+            shown(&member.node.guard)
+        }));
+    }
 }
 
 /// The two sides of a group, neither empty.

@@ -2,9 +2,9 @@
 
 use super::Member;
 use crate::advisories::{Advisory, CHECKS_OF_TABLE, Table};
-use crate::check::{Check, KNOWN_ADVISORIES};
+use crate::check::{Check, KNOWN_ADVISORIES, LENGTH_COMPARED};
 use crate::finding::{Answer, Evidence, Finding};
-use fleet::{Engine, Version};
+use fleet::{Engine, Fact, Figure, Version};
 
 pub(super) fn judge(member: &Member, table: &Table, findings: &mut Vec<Finding>) {
     for check in CHECKS_OF_TABLE {
@@ -15,20 +15,8 @@ pub(super) fn judge(member: &Member, table: &Table, findings: &mut Vec<Finding>)
 fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: &mut Vec<Finding>) {
     let engine = member.node.engine.as_ref().map(|it| it.value);
     let new = |answer, says: String| {
-        let evidence = Evidence {
-            what: "version".into(),
-            value: match &member.node.version {
-                Ok(version) => Ok(version.value.text().into()),
-                Err(why) => Err(why.to_string()),
-            },
-            source: member
-                .node
-                .version
-                .as_ref()
-                .ok()
-                .map(|it| it.source.clone()),
-        };
-        Finding::new(check, member.subject(), answer, says).with([evidence])
+        let evidence = [shown("version", &member.node.version)];
+        Finding::new(check, member.subject(), answer, says).with(evidence)
     };
     let engine = match engine {
         Ok(engine) if engine.is_supported() => engine,
@@ -66,6 +54,14 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
             return;
         }
     };
+    if check == &LENGTH_COMPARED
+        && let Ok(guard) = &member.node.guard
+    {
+        let says = format!("cofferdam-guard {} compares", guard.value);
+        let guard = [shown("guard", &member.node.guard)];
+        findings.push(Finding::new(check, member.subject(), Answer::Holds, says).with(guard));
+        return;
+    }
     let before = findings.len();
     for entry in entries {
         let (answer, says) = match affects(entry, version, table) {
@@ -86,6 +82,17 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
     }
     if findings.len() == before {
         findings.push(new(Answer::Holds, unaffected(engine, version, table)));
+    }
+}
+
+fn shown(what: &str, version: &Fact<Figure<Version>>) -> Evidence {
+    Evidence {
+        what: what.into(),
+        value: match version {
+            Ok(version) => Ok(version.value.text().into()),
+            Err(why) => Err(why.to_string()),
+        },
+        source: version.as_ref().ok().map(|it| it.source.clone()),
     }
 }
 

@@ -77,6 +77,7 @@ fn node(member: &Member) -> Value {
         "page_size": figure(node.page_size.as_ref(), |it| json!(it)),
         "truncates": figure(node.truncates.as_ref(), |it| json!(it)),
         "checksum": figure(node.checksum.as_ref(), |it| json!(it)),
+        "guard": figure(node.guard.as_ref(), |it| json!(it.text())),
         "deferred_release": figure(node.deferred_release.as_ref(), |it| json!(it)),
         "backend": figure(node.backend.as_ref(), |it| json!(it)),
         "kv_dtype": figure(node.kv_dtype.as_ref(), |it| json!(it)),

@@ -154,6 +154,39 @@ fn sglang_0_5_23_as_it_was_recorded_has_a_pool_below_its_context() {
     assert_eq!(report.verdict(), Verdict::Violated);
 }
 
+/// With what a guarded engine of this kind served beside it.
+fn guarded(mut recording: Recording, series: &str) -> Recording {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/tests/fixtures/guard");
+    let series = std::fs::read(fixtures.join(series)).unwrap();
+    recording
+        .answers
+        .get_mut("/metrics")
+        .unwrap()
+        .extend(series);
+    recording
+}
+
+#[test]
+fn a_guard_compares_lengths_and_belongs_on_both_sides() {
+    let bare = |role: &str| with_8000(answers(&format!("sglang-0.5.23-{role}")));
+    let with = |role: &str| guarded(bare(role), &format!("sglang-0.5.23-{role}"));
+    let both = pair(&with("prefill"), &with("decode"));
+    assert_eq!(failing(&both), [""; 0]);
+    assert_eq!(
+        says(&both, "length-compared", "d0"),
+        "cofferdam-guard 0.1.0 compares"
+    );
+    let sides = |report: &Report| {
+        let is_it = |it: &&Finding| it.check.id == "guard-on-both-sides";
+        report.findings.iter().find(is_it).map(|it| it.answer)
+    };
+    assert_eq!(sides(&both), Some(Answer::Holds));
+    let one = pair(&bare("prefill"), &with("decode"));
+    assert_eq!(failing(&one), ["length-compared"], "prefill has no guard");
+    assert_eq!(sides(&one), Some(Answer::Unknown));
+    assert_eq!(sides(&pair(&bare("prefill"), &bare("decode"))), None);
+}
+
 #[test]
 fn vllm_0_32_holds_its_context_without_the_null_block() {
     let vllm = answers("vllm-0.32.0");

@@ -7,6 +7,7 @@ mod switches;
 use crate::answers::{Answers, Page};
 use crate::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
+use crate::guard;
 use crate::json::absurd;
 use crate::models::advertised;
 use crate::node::{Engine, Node, Parallelism, Role, Warning};
@@ -50,6 +51,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     identity(&said, &mut node, &mut warnings);
     sizes(&said, &mut node, &mut warnings);
     switches::read(&said, &mut node);
+    node.guard = guard::version(&metrics, "cofferdam_guard_ready", "guard");
     node.open_introspection = answers.open_introspection(&["/server_info", "/get_server_info"]);
     said.warn(&mut warnings);
     node.warnings = warnings;
