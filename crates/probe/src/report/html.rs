@@ -36,10 +36,10 @@ pub fn html(report: &Report) -> String {
     let _ = write!(out, "<p>Answers: {}</p>", escape(&answers(report)));
     suites(&mut out, report);
     findings(&mut out, report);
-    let _ = write!(
+    let _ = writeln!(
         out,
         "<h2>What this is worth</h2><p>{}.</p><p>Chance of a false leak in the whole run: below \
-         {:.1e}.</p><p>To repeat it: <code>--seed {}</code></p></html>\n",
+         {:.1e}.</p><p>To repeat it: <code>--seed {}</code></p></html>",
         escape(&report.power()),
         report.chance.max(1e-300),
         report.seed
