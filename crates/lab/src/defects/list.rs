@@ -13,7 +13,7 @@ use super::release::{
     AcknowledgesBeforeDrain, DeadProcessProves, DeadlineProves, LostSlotsComeBack, PinsDoNotCount,
     ReadsDoNotCount, StaleEndpoint, StepDoesNotHold, SuccessorProves, WritesDoNotCount,
 };
-use super::safeguards::{NoExpect, NoFill, NoNewNumber, NoStepCheck, NoTicketCount};
+use super::safeguards::{NoArena, NoExpect, NoFill, NoNewNumber, NoStepCheck, NoTicketCount};
 use super::{Behind, Defect, with};
 use checker::scenario::Mode::{Direct, Landing};
 
@@ -40,13 +40,13 @@ macro_rules! defects {
     };
 }
 
-/// Rows that break nothing where they were tried, and why.
-pub const HARMLESS: &[(&str, &str)] = &[(
-    "D-24",
-    "endpoints are kept under the life that they belong to and an arena's name contains it, so the \
-     next life of decode cannot be written to; an endpoint that outlives its arena inside one life \
-     writes where nobody reads, and `same_arena` refuses what it states",
-)];
+/// Where an endpoint of prefill's can become stale: its arena is replaced within a life of decode,
+/// or that life ends and another begins.
+pub const STALE_IN: [&str; 3] = [
+    "late write",
+    "break and deadline",
+    "decode killed and restarted",
+];
 
 /// All of them, by id.
 pub const ALL: &[Defect] = defects! {
@@ -206,12 +206,14 @@ pub const ALL: &[Defect] = defects! {
         behind ["nothing more": [PromptOnly]]
     "D-24" "a stale endpoint is written through"
         seen "draft"
-        swaps [StaleEndpoint] "a break and a deadline, after which a new arena stands"
-        in "break and deadline" Landing
+        swaps [StaleEndpoint, NoArena, NotLookedAt]
+        "a failed write, after which another arena stands; neither arenas nor the checksum (D-03) are compared"
+        in "late write" Landing
         sound "`same_endpoint`, prefill/offer.rs"
         behind [
             "nothing more": [StaleEndpoint],
-            "the comparison of arenas, and the checksum": [StaleEndpoint, NotLookedAt]
+            "the comparison of arenas": [StaleEndpoint, NoArena],
+            "… and the checksum": [StaleEndpoint, NoArena, NotLookedAt]
         ]
     "D-25" "pages are released while a step that names them is in flight"
         seen "vllm-ascend #14055"

@@ -248,6 +248,22 @@ pub const ALL: &[World] = &[
         },
     },
     World {
+        name: "decode killed and restarted",
+        about: "the process of decode ends, and a new one begins",
+        setup: || {
+            let (decode_kills, decode_spawns) = (1, 1);
+            alone(
+                &[1, 1, 1],
+                1,
+                Faults {
+                    decode_kills,
+                    decode_spawns,
+                    ..none()
+                },
+            )
+        },
+    },
+    World {
         name: "failing passes",
         about: "a forward pass fails",
         setup: || {
