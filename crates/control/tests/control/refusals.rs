@@ -188,13 +188,15 @@ fn certificates_are_private_complete_and_never_overwritten() {
     let dir = tempfile::tempdir().unwrap();
     let certs = dir.path().join("new").join("certs");
     let written = certs::new_cluster(&certs, Validity::days(1)).unwrap();
-    assert_eq!(written.len(), 1 + 2 * Role::ALL.len());
+    // The authority's certificate, a pair for each role, and the pair that evidence is signed with.
+    assert_eq!(written.len(), 1 + 2 * Role::ALL.len() + 2);
     let mode = |path: &std::path::Path| path.metadata().unwrap().permissions().mode() & 0o777;
     assert_eq!(mode(&certs), 0o700);
     for role in Role::ALL {
         assert_eq!(mode(&certs.join(format!("{role}.key"))), 0o600);
         assert_eq!(Identity::load(&certs, role).unwrap().role(), role);
     }
+    assert_eq!(mode(&certs.join("evidence.key")), 0o600);
     // No CA key is left behind: nobody can add a member to this cluster later.
     assert_eq!(std::fs::read_dir(&certs).unwrap().count(), written.len());
 
