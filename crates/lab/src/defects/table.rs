@@ -15,13 +15,13 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 /// Worlds in which somebody is looked for who reads what is not his.
-const NEAR: usize = 20_000;
+const NEAR: usize = 6_000;
 /// Worlds in which a defect must show.
 const FAR: usize = 60_000;
 /// Worlds that are explored when the page is written, where nothing breaks.
 const MOST: usize = 100_000;
 /// Worlds that are explored again by every run of the test.
-const AGAIN: usize = 10_000;
+const AGAIN: usize = 4_000;
 
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
@@ -269,7 +269,7 @@ const CLEAN: &str = "
 ## The same worlds without a defect
 
 Every clause holds in each of them: explored whole when this page was written if they have up to 100,000
-worlds, and again, up to 10,000, by every run of the test.
+worlds, and again, up to 4,000, by every run of the test.
 
 | world, mode | worlds |
 |---|--:|
