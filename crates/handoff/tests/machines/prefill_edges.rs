@@ -21,6 +21,12 @@ fn foreign(offer: OfferId) -> OfferId {
     OfferId { epoch, ..offer }
 }
 
+/// The slots that are written.
+fn slots(said: &[Effect]) -> Vec<u32> {
+    let pages = submitted(said).into_iter().flat_map(|(_, pages)| pages);
+    pages.map(|page| page.slot).collect()
+}
+
 /// What the worker's loop must never do ends the worker, with nothing computed (H-5).
 #[test]
 fn h5_a_pass_begins_for_a_job_with_a_ticket_alone_and_for_something() {
@@ -146,10 +152,6 @@ fn h1_slots_of_a_lost_write_are_never_written_again() {
     let mut p = PrefillRig::connected(8);
     let first = p.ticketed(1, &spec(1, 8, 1));
     let second = p.ticketed(2, &spec(2, 16, 1));
-    let slots = |said: &[Effect]| {
-        let pages = submitted(said).into_iter().flat_map(|(_, pages)| pages);
-        pages.map(|page| page.slot).collect::<Vec<_>>()
-    };
     let said = p.chunk(first, 100);
     assert_eq!(slots(&said), [0, 1]);
     let lost = submitted(&said)[0].0;
@@ -173,10 +175,6 @@ fn h15_a_deadline_gives_no_slot_back_that_a_write_may_still_fill() {
     let mut p = PrefillRig::connected(8);
     let first = p.ticketed(1, &spec(1, 8, 1));
     let second = p.ticketed(2, &spec(2, 16, 1));
-    let slots = |said: &[Effect]| {
-        let pages = submitted(said).into_iter().flat_map(|(_, pages)| pages);
-        pages.map(|page| page.slot).collect::<Vec<_>>()
-    };
     assert_eq!(slots(&p.chunk(first, 100)), [0, 1]);
     let said = p.tell(Event::Fired(Timer::Attempt(attempt(1))));
     let failure = Failure::Deadline(handoff::Stage::Prefill);
