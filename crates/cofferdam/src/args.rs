@@ -4,6 +4,7 @@
 //! no word here ([`crate::config`]). Names that users of vLLM and SGLang type are aliases.
 
 use crate::exit::Exit;
+use crate::waits::{self, Waits};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, value_parser};
 use control::Addr;
@@ -100,6 +101,9 @@ pub struct Serve {
         default_value = "shared-memory"
     )]
     pub fabric: Fabric,
+    /// Deadlines and caps.
+    #[command(flatten)]
+    pub waits: Waits,
     /// The same engine in one process without a handoff: the reference for comparisons
     #[arg(long, env = "COFFERDAM_IN_PROCESS", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
@@ -133,6 +137,9 @@ pub struct Prefill {
     /// Pool, context and arithmetic.
     #[command(flatten)]
     pub engine: Engine,
+    /// Deadlines and caps.
+    #[command(flatten)]
+    pub waits: Waits,
 }
 
 /// Settings of `decode`.
@@ -162,6 +169,9 @@ pub struct Decode {
     /// Pool, context and arithmetic.
     #[command(flatten)]
     pub engine: Engine,
+    /// Deadlines and caps.
+    #[command(flatten)]
+    pub waits: Waits,
 }
 
 /// Settings of `gateway`.
@@ -221,6 +231,10 @@ pub struct Common {
     )]
     #[arg(value_parser = value_parser!(u32).range(0..=86_400))]
     pub drain_seconds: u32,
+    /// File that gets a line of JSON for every integrity fault, dropped arena and fail-stop
+    /// [default: standard error]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_AUDIT_LOG")]
+    pub audit_log: Option<PathBuf>,
 }
 
 impl Common {
@@ -281,6 +295,15 @@ pub struct Api {
     /// File that gets a line of JSON for every request [default: standard error]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ACCESS_LOG")]
     pub access_log: Option<PathBuf>,
+    /// Longest time of a request, from its arrival to its last token
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_REQUEST_DEADLINE")]
+    #[arg(default_value = "10m", value_parser = waits::duration)]
+    pub request_deadline: Duration,
+    /// How long a worker may owe the gateway a sign of life before it counts as lost; longer than
+    /// the longest step of a busy machine
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_SILENCE_DEADLINE")]
+    #[arg(default_value = "1m", value_parser = waits::duration)]
+    pub silence_deadline: Duration,
 }
 
 /// Settings of a worker's engine.

@@ -30,7 +30,11 @@ pub fn main() -> ExitCode {
     }
 }
 
-fn run(command: Command) -> Result<Exit, Failure> {
+/// Runs what was typed.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn run(command: Command) -> Result<Exit, Failure> {
     let done = match command {
         Command::Gate(it) => return gate::run(&it), // its exit code is its verdict
         Command::Probe(it) => return probe::run(&it), // the same
@@ -61,7 +65,10 @@ fn run(command: Command) -> Result<Exit, Failure> {
 }
 
 /// Runs a part; if it fails, its supervisor is told why.
-fn run_part(
+///
+/// # Errors
+/// See [`Failure`].
+pub fn run_part(
     common: &Common,
     part: &Part,
     run: impl FnOnce(&Path) -> Result<(), Failure>,

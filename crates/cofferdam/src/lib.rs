@@ -30,6 +30,8 @@ pub mod runtime_dir;
 mod serve;
 mod stop;
 pub mod supervisor;
+pub mod waits;
 pub mod watch;
 
-pub use commands::main;
+pub use commands::{main, run, run_part};
+pub use serve::run_limited;

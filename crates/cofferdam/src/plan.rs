@@ -128,6 +128,10 @@ impl<'a> Plan<'a> {
         for operator in &api.operator {
             words.flag("operator", operator);
         }
+        let deadline = api.request_deadline.as_millis();
+        words.flag("request-deadline", format_args!("{deadline}ms"));
+        let silence = api.silence_deadline.as_millis();
+        words.flag("silence-deadline", format_args!("{silence}ms"));
         words
     }
 
@@ -139,6 +143,9 @@ impl<'a> Plan<'a> {
         words.maybe("threads", engine.threads);
         words.flag("numeric", word(engine.numeric));
         words.flag("scrub", engine.scrub);
+        for (name, value) in self.settings.waits.typed() {
+            words.flag(name, value);
+        }
     }
 
     /// The words that every part begins with.
@@ -149,6 +156,7 @@ impl<'a> Plan<'a> {
         words.path("certs", &self.certs);
         words.flag("log-format", word(common.log_format));
         words.flag("drain-seconds", common.drain_seconds);
+        words.maybe_path("audit-log", common.audit_log.as_deref());
         words.flag("until-stdin-closes", true);
         words
     }
@@ -275,6 +283,10 @@ mod tests {
             "--numeric=exact",
             "--threads=3",
             "--page-size=32",
+            "--queue-deadline=2s",
+            "--tenant-tokens=4096",
+            "--request-deadline=3m",
+            "--audit-log=a.log",
             "--served-model-name=-m",
             "--drain-seconds=7",
             "--log-format=json",
@@ -296,6 +308,10 @@ mod tests {
             (&settings.engine, &settings.engine)
         );
         assert_eq!(gateway.api, settings.api);
+        assert_eq!(
+            (&second.waits, &worker.waits),
+            (&settings.waits, &settings.waits)
+        );
         for (common, part) in [
             (&second.common, &second.part),
             (&worker.common, &worker.part),
@@ -305,6 +321,7 @@ mod tests {
             assert!(part.certs.as_ref().unwrap().join("ca.pem").exists());
             assert!(common.model.as_ref().unwrap().is_absolute());
             assert_eq!(common.drain_seconds, 7);
+            assert_eq!(common.audit_log, settings.common.audit_log);
             assert_eq!(common.log_format, settings.common.log_format);
         }
         // Who dials finds who listens.

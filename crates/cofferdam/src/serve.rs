@@ -14,7 +14,15 @@ use std::path::Path;
 use tokio::sync::mpsc;
 
 /// Runs until it is stopped or cannot go on.
-pub fn run(settings: Serve) -> Result<(), Failure> {
+pub(crate) fn run(settings: Serve) -> Result<(), Failure> {
+    run_limited(settings, Limits::default())
+}
+
+/// The same with other limits of supervision, for a laboratory that kills parts all day.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn run_limited(settings: Serve, limits: Limits) -> Result<(), Failure> {
     logs::start(settings.common.log_format);
     let weights = weights(&settings.common)?;
     if settings.in_process {
@@ -28,18 +36,23 @@ pub fn run(settings: Serve) -> Result<(), Failure> {
         .context("cannot start the async runtime")
         .map_err(Failure::found)?;
     let dir = RuntimeDir::new().map_err(Failure::found)?;
-    let result = runtime.block_on(supervised(&settings, &weights, &dir));
+    let result = runtime.block_on(supervised(&settings, limits, &weights, &dir));
     // All processes are reaped: nobody uses it any more.
     let removed = dir.remove().map_err(Failure::found);
     result.and(removed)
 }
 
-async fn supervised(settings: &Serve, weights: &Path, dir: &RuntimeDir) -> Result<(), Failure> {
+async fn supervised(
+    settings: &Serve,
+    limits: Limits,
+    weights: &Path,
+    dir: &RuntimeDir,
+) -> Result<(), Failure> {
     let mut stop = Stop::new()?;
     let parts = Plan::new(settings, weights, dir)?.parts();
     let limits = Limits {
         drain: settings.common.drain(),
-        ..Limits::default()
+        ..limits
     };
     let (asked, mut stops) = mpsc::channel(1);
     let listen = async {

@@ -13,6 +13,10 @@ pub struct Facts {
     pub peers: u32,
     /// Pages by state.
     pub pages: Pages,
+    /// The last landing arena that was asked for could not be made, and there is none.
+    pub no_arena: bool,
+    /// What is held back, by reason.
+    pub quarantine: Quarantine,
     /// Since the start of this life.
     pub counters: Counters,
 }
@@ -32,6 +36,46 @@ pub struct Pages {
     pub cached: u64,
     /// The owner ended, an access may be pending.
     pub quarantined: u64,
+}
+
+/// Pages that may not be used yet, or never again, and memory beside the pool that is not free (law:
+/// no page is freed while someone may still write or read it).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quarantine {
+    /// Pages that local steps, copies or sends still name.
+    pub operations: Held,
+    /// Pages that a remote writer may still write (direct mode).
+    pub writers: Held,
+    /// Pages whose grant was dropped instead of given back: for good.
+    pub dropped: Held,
+    /// Pages that wait to be erased.
+    pub scrub: Held,
+    /// Dropped landing arenas that a writer still maps.
+    pub arenas: Held,
+    /// Their bytes.
+    pub arena_bytes: u64,
+}
+
+/// How many are held back for one reason.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Held {
+    /// How many.
+    pub count: u64,
+    /// For how long the oldest of them has been seen there, milliseconds.
+    pub oldest_ms: u64,
+}
+
+impl Quarantine {
+    /// Every reason with its name.
+    pub fn by_reason(&self) -> [(&'static str, Held); 5] {
+        [
+            ("operations", self.operations),
+            ("writers", self.writers),
+            ("dropped", self.dropped),
+            ("scrub", self.scrub),
+            ("arenas", self.arenas),
+        ]
+    }
 }
 
 /// Declares the counters once: the struct, their names and what they count cannot drift apart.

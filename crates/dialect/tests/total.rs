@@ -1,7 +1,7 @@
 //! Parsing is total, and what was written is read back.
 
 use dialect::{
-    Ask, Counters, Facts, Frame, Pages, Sampling, TokenOut, decode_first, encode_first,
+    Ask, Counters, Facts, Frame, Pages, Quarantine, Sampling, TokenOut, decode_first, encode_first,
     model_fingerprint,
 };
 use proptest::prelude::*;
@@ -123,6 +123,11 @@ fn frames_are_told_apart() {
             free: 7,
             cached: 2,
             ..Pages::default()
+        },
+        no_arena: true,
+        quarantine: Quarantine {
+            arena_bytes: 5,
+            ..Quarantine::default()
         },
         counters: Counters {
             steps: 9,

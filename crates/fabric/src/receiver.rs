@@ -44,6 +44,9 @@ pub trait Receiver: Send {
     /// Open arenas, oldest id first.
     fn arenas(&self) -> Vec<ArenaId>;
 
+    /// Dropped arenas that a writer still maps, and their bytes (counted apart, H-10).
+    fn lingering(&mut self) -> (usize, u64);
+
     /// Who was turned away so far, by reason.
     fn refusals(&self) -> Refusals;
 }

@@ -67,7 +67,7 @@ pub fn of_rejection(rejection: &Rejection, how: Option<&Limit>) -> Fault {
         ),
         // Not the client's fault, though a worker calls both a rejection.
         Rejection::PromptDiffers => Fault::new(
-            Code::IntegrityFault,
+            Code::IntegrityWrongTokens,
             "prefill held another prompt than decode was told of; nothing of it was used",
         ),
         Rejection::Duplicate => Fault::new(
@@ -119,13 +119,11 @@ pub fn of_failure(failure: Failure, committed: bool) -> Fault {
             Code::PrefillFailed,
             "a write of the KV cache ended without success, so it was not used; try again",
         ),
-        Failure::Integrity(fault) => Fault::new(
-            Code::IntegrityFault,
-            format!(
-                "the KV cache that arrived was not used: {}; try again",
-                integrity(fault)
-            ),
-        ),
+        Failure::Integrity(fault) => {
+            let (code, what) = integrity(fault);
+            let what = format!("the KV cache that arrived was not used: {what}; try again");
+            Fault::new(code, what)
+        }
         Failure::Compute if committed => Fault::new(
             Code::DecodeFailed,
             "a forward pass of the decode worker failed",
@@ -158,17 +156,38 @@ fn of_deadline(stage: Stage) -> Fault {
     }
 }
 
-fn integrity(fault: KvFault) -> &'static str {
+fn integrity(fault: KvFault) -> (Code, &'static str) {
     match fault {
-        KvFault::WrongTag => "a page had a tag that was not granted for it",
-        KvFault::WrongOrdinal => "a page was not where it belongs",
-        KvFault::WrongFill => "a page had more or fewer tokens than its place in the prompt",
-        KvFault::WrongChecksum => "a page had other bytes than were stated",
-        KvFault::PageTwice => "a page was stated twice",
-        KvFault::BadBatch => "a batch was stated twice with other content, or used a slot twice",
-        KvFault::Short => "it had fewer pages than the prompt",
-        KvFault::FirstToken => "the first token was stated by no writer, or by several",
-        KvFault::WrongArena => "it landed in an arena that is not this writer's",
+        KvFault::WrongTag => (
+            Code::IntegrityWrongTag,
+            "a page had a tag that was not granted for it",
+        ),
+        KvFault::WrongOrdinal => (Code::IntegrityWrongOrder, "a page was not where it belongs"),
+        KvFault::WrongFill => (
+            Code::IntegrityWrongFill,
+            "a page had more or fewer tokens than its place in the prompt",
+        ),
+        KvFault::WrongChecksum => (
+            Code::IntegrityWrongChecksum,
+            "a page had other bytes than were stated",
+        ),
+        KvFault::PageTwice => (Code::IntegrityPageTwice, "a page was stated twice"),
+        KvFault::BadBatch => (
+            Code::IntegrityBadBatch,
+            "a batch was stated twice with other content, or used a slot twice",
+        ),
+        KvFault::Short => (
+            Code::IntegrityShortCount,
+            "it had fewer pages than the prompt, or its certificate counts others",
+        ),
+        KvFault::FirstToken => (
+            Code::IntegrityFirstToken,
+            "the first token was stated by no writer in a form that can be read, or by several",
+        ),
+        KvFault::WrongArena => (
+            Code::IntegrityWrongArena,
+            "it landed in an arena that is not this writer's",
+        ),
     }
 }
 
@@ -249,7 +268,7 @@ mod tests {
         says(Rejection::Empty, Code::InvalidRequest, &["empty prompt"]);
         says(
             Rejection::PromptDiffers,
-            Code::IntegrityFault,
+            Code::IntegrityWrongTokens,
             &["another prompt"],
         );
         says(
@@ -316,10 +335,9 @@ mod tests {
         ];
         let told = all.map(|fault| {
             let fault = failed(Outcome::Failed(Failure::Integrity(fault)), false);
-            assert_eq!(fault.code, Code::IntegrityFault);
-            fault.message
+            (fault.code, fault.message)
         });
-        let different: std::collections::BTreeSet<_> = told.iter().collect();
+        let different: std::collections::BTreeSet<_> = told.iter().map(|told| told.0).collect();
         assert_eq!(different.len(), all.len());
     }
 }

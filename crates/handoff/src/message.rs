@@ -469,6 +469,23 @@ pub enum Fault {
     WrongArena,
 }
 
+impl Fault {
+    /// Its name in codes, counters and the audit log.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::WrongTag => "wrong_tag",
+            Self::WrongOrdinal => "wrong_order",
+            Self::WrongFill => "wrong_fill",
+            Self::WrongChecksum => "wrong_checksum",
+            Self::PageTwice => "page_twice",
+            Self::BadBatch => "bad_batch",
+            Self::Short => "short_count",
+            Self::FirstToken => "first_token",
+            Self::WrongArena => "wrong_arena",
+        }
+    }
+}
+
 /// Why a choice ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Finish {

@@ -55,25 +55,25 @@ const TABLE: [(&str, Gets, &str); 11] = [
     ),
     (
         "expect",
-        Gets::Error(502, &["integrity_fault"]),
+        Gets::Error(502, &["integrity_wrong_tokens"]),
         "another prompt",
     ),
     (
         "ticket",
-        Gets::Error(502, &["integrity_fault", "prefill_failed"]),
+        Gets::Error(502, &["integrity_wrong_tokens", "prefill_failed"]),
         "",
     ),
     ("tags", Gets::Leak, ""),
     ("order", Gets::Leak, ""),
     (
         "fill",
-        Gets::Error(502, &["integrity_fault"]),
+        Gets::Error(502, &["integrity_wrong_fill"]),
         "more or fewer tokens",
     ),
     ("checksum", Gets::Leak, ""),
     (
         "coverage",
-        Gets::Error(502, &["integrity_fault"]),
+        Gets::Error(502, &["integrity_short_count"]),
         "fewer pages than the prompt",
     ),
     (

@@ -14,10 +14,12 @@
 //! A torn last record (the worker was killed) is not an error: what was cut is said.
 #![forbid(unsafe_code)]
 
+mod audit;
 mod read;
 mod replay;
 mod write;
 
+pub use audit::{AuditLog, AuditRecord};
 pub use read::{RECORD_BYTES_MAX, TraceError};
 pub use replay::{Replayed, Watch, replay, replay_watched};
 pub use write::Writer;

@@ -12,6 +12,7 @@
 //! ends the worker with the evidence ([`WorkerError::FailStop`]).
 #![forbid(unsafe_code)]
 
+mod between;
 mod choose;
 pub mod decode;
 mod driver;
@@ -20,9 +21,11 @@ mod facts;
 pub mod local;
 pub mod memory;
 pub mod prefill;
+mod quarantine;
 mod start;
 
-pub use driver::{Deadlines, Stop};
+pub use between::{Between, Nothing};
+pub use driver::{Caps, Deadlines, Stop};
 pub use error::WorkerError;
 pub use start::{EngineConfig, Ready};
 
@@ -34,6 +37,12 @@ fn runs_of(layout: &model::KvLayout, filled: usize) -> Vec<fabric::Run> {
         words: run.len(),
     })
     .collect()
+}
+
+/// Opens the audit log of a worker; one that was asked to keep it does not start without.
+fn open_audit(path: Option<&std::path::Path>) -> Result<trace::AuditLog, WorkerError> {
+    let what = "cannot open the audit log";
+    trace::AuditLog::open(path).map_err(|source| WorkerError::System { what, source })
 }
 
 /// A worker's last words.

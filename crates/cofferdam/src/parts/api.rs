@@ -75,6 +75,7 @@ pub(super) async fn serve(
             .transpose()
             .map_err(Failure::usage)?,
         drain,
+        request_timeout: api.request_deadline,
         access_log: access_log(api.access_log.as_deref()).map_err(Failure::usage)?,
         ..gateway::Config::default()
     };

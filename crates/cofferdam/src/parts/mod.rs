@@ -13,17 +13,35 @@ use crate::supervisor::{Ready, Report};
 use anyhow::Context;
 use control::{Addr, Identity, Role};
 use gateway::pairs::{self, Pairs};
+use pages::Sound;
 use std::path::Path;
 use std::sync::Arc;
 use worker::decode::{DataPort, DecodeConfig};
 use worker::prefill::PrefillConfig;
-use worker::{EngineConfig, WorkerError};
+use worker::{Between, EngineConfig, Nothing, WorkerError};
 
 /// Days for which certificates are accepted.
 pub const CERTIFICATE_DAYS: u32 = 365;
 
 /// Runs a decode worker on these weights.
+///
+/// # Errors
+/// See [`Failure`].
 pub fn decode(settings: Decode, weights: &Path) -> Result<(), Failure> {
+    decode_between(Sound, &Nothing, settings, weights)
+}
+
+/// [`decode`] under other decisions and behind something that stands between it and its fabric, for
+/// a laboratory.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn decode_between(
+    decisions: impl handoff::Decisions,
+    between: &dyn Between,
+    settings: Decode,
+    weights: &Path,
+) -> Result<(), Failure> {
     let listen = required("listen", settings.listen)?;
     let certs = required("certs", settings.part.certs)?;
     let data = settings.data_listen.map(|listen| DataPort {
@@ -40,25 +58,49 @@ pub fn decode(settings: Decode, weights: &Path) -> Result<(), Failure> {
         fabric_dir: settings.fabric_dir,
         data,
         trace: settings.part.trace,
+        audit: settings.common.audit_log.clone(),
+        deadlines: settings.waits.deadlines(),
+        caps: settings.waits.caps(),
         drain_for: settings.common.drain(),
         signals: true,
         ..DecodeConfig::new(engine(&settings.engine, weights), listen, certs)
     };
-    worker::decode::run(config, |ready| say(measured(ready))).map_err(failed)
+    let ready = |ready: &worker::Ready| say(measured(ready));
+    worker::decode::run_between(decisions, between, config, ready).map_err(failed)
 }
 
 /// Runs a prefill worker on these weights.
+///
+/// # Errors
+/// See [`Failure`].
 pub fn prefill(settings: Prefill, weights: &Path) -> Result<(), Failure> {
+    prefill_between(Sound, &Nothing, settings, weights)
+}
+
+/// [`prefill`] for a laboratory, as [`decode_between`].
+///
+/// # Errors
+/// See [`Failure`].
+pub fn prefill_between(
+    decisions: impl handoff::Decisions,
+    between: &dyn Between,
+    settings: Prefill,
+    weights: &Path,
+) -> Result<(), Failure> {
     let listen = required("listen", settings.listen)?;
     let certs = required("certs", settings.part.certs)?;
     let engine = engine(&settings.engine, weights);
     let config = PrefillConfig {
         trace: settings.part.trace,
+        audit: settings.common.audit_log.clone(),
+        deadlines: settings.waits.deadlines(),
+        caps: settings.waits.caps(),
         drain_for: settings.common.drain(),
         signals: true,
         ..PrefillConfig::new(engine, listen, settings.decode_at, certs)
     };
-    worker::prefill::run(config, |ready| say(measured(ready))).map_err(failed)
+    let ready = |ready: &worker::Ready| say(measured(ready));
+    worker::prefill::run_between(decisions, between, config, ready).map_err(failed)
 }
 
 /// Runs a gateway for these weights.
@@ -68,6 +110,8 @@ pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     let served = api::Served::load(weights, &settings.api)?;
     let config = pairs::Config {
         trace: settings.part.trace,
+        audit: settings.common.audit_log.clone(),
+        silence_max: settings.api.silence_deadline,
         ..pairs::Config::new(
             settings.prefill_at,
             settings.decode_at,

@@ -99,6 +99,7 @@ impl Engine for Unified {
                 cached: pages.cached,
                 quarantined: pages.quarantined,
             },
+            quarantine: gateway::engine::Quarantine::default(),
             counters: counters.named().into_iter().map(count).collect(),
         };
         Arc::new(EngineFacts {

@@ -1,5 +1,6 @@
 //! The receiver's side of shared memory.
 
+use std::fs::File;
 use std::io;
 use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
@@ -85,13 +86,22 @@ impl Receiver for ShmReceiver {
         self.arenas.ids()
     }
 
+    fn lingering(&mut self) -> (usize, u64) {
+        ShmReceiver::lingering(self)
+    }
+
     fn refusals(&self) -> Refusals {
         self.offers.refusals()
     }
 }
 
-/// A directory of mode 0700 with an unguessable name, removed on drop.
-struct PrivateDirectory(PathBuf);
+/// Held locked for as long as the directory is used.
+const LOCK: &str = "lock";
+const PREFIX: &str = "fabric-";
+
+/// A directory of mode 0700 with an unguessable name, removed on drop; those of receivers that were
+/// killed are removed by the next one beside them.
+struct PrivateDirectory(PathBuf, File);
 
 impl PrivateDirectory {
     fn new(parent: &Path) -> io::Result<Self> {
@@ -100,14 +110,59 @@ impl PrivateDirectory {
             .iter()
             .map(|byte| format!("{byte:02x}"))
             .collect();
-        let path = std::path::absolute(parent)?.join(format!("fabric-{name}"));
+        let parent = std::path::absolute(parent)?;
+        remove_abandoned(&parent);
+        let path = parent.join(format!("{PREFIX}{name}"));
         std::fs::DirBuilder::new().mode(0o700).create(&path)?;
-        Ok(Self(path))
+        // Locked before it gets its name: a directory with an unlocked lock is abandoned.
+        let unnamed = path.join("lock.new");
+        let lock = File::create_new(&unnamed)?;
+        lock.try_lock()?;
+        std::fs::rename(&unnamed, path.join(LOCK))?;
+        Ok(Self(path, lock))
+    }
+}
+
+/// Removes what killed receivers of this user left in `parent`; a failure only leaves it there.
+fn remove_abandoned(parent: &Path) {
+    use std::os::unix::fs::MetadataExt;
+    let mine = rustix::process::geteuid().as_raw();
+    for entry in std::fs::read_dir(parent).into_iter().flatten().flatten() {
+        let is_ours = entry.file_name().to_string_lossy().starts_with(PREFIX)
+            // Not followed if it is a link: DirEntry::metadata looks at the entry itself.
+            && entry.metadata().is_ok_and(|it| it.is_dir() && it.uid() == mine);
+        let lock = File::options().write(true).open(entry.path().join(LOCK));
+        if is_ours && lock.is_ok_and(|lock| lock.try_lock().is_ok()) {
+            let _ = std::fs::remove_dir_all(entry.path());
+        }
     }
 }
 
 impl Drop for PrivateDirectory {
     fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
+        let Self(path, _lock) = self;
+        let _ = std::fs::remove_dir_all(path);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_killed_receiver_left_is_removed_and_what_is_used_is_not() {
+        let parent = tempfile::tempdir().unwrap();
+        let used = PrivateDirectory::new(parent.path()).unwrap();
+        let killed = PrivateDirectory::new(parent.path()).unwrap();
+        let left = killed.0.clone();
+        // As after SIGKILL: the lock is gone, the files are not.
+        let lock = killed.1.try_clone().unwrap();
+        std::mem::forget(killed);
+        lock.unlock().unwrap();
+        let next = PrivateDirectory::new(parent.path()).unwrap();
+        assert!(!left.exists());
+        assert!(used.0.exists() && next.0.exists());
+        drop((used, next));
+        assert_eq!(std::fs::read_dir(parent.path()).unwrap().count(), 0);
     }
 }

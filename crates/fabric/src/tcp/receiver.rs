@@ -128,6 +128,10 @@ impl Receiver for TcpReceiver {
         self.arenas.ids()
     }
 
+    fn lingering(&mut self) -> (usize, u64) {
+        self.arenas.lingering()
+    }
+
     fn refusals(&self) -> Refusals {
         self.offers.refusals()
     }

@@ -104,11 +104,60 @@ pub fn row(code: Code) -> Row {
         ),
         Code::PrefillFailed => (502, FAULT, None, "The prefill stage failed."),
         Code::DecodeFailed => (502, FAULT, None, "The decode stage failed."),
-        Code::IntegrityFault => (
+        Code::IntegrityWrongTokens => (
             502,
             FAULT,
             None,
-            "The KV handed over was not what its writer had certified.",
+            "Prefill held another prompt than the gateway had announced.",
+        ),
+        Code::IntegrityWrongTag => (
+            502,
+            FAULT,
+            None,
+            "A page of the KV cache had a tag that was not granted for it.",
+        ),
+        Code::IntegrityWrongOrder => (
+            502,
+            FAULT,
+            None,
+            "A page of the KV cache was not where it belongs.",
+        ),
+        Code::IntegrityWrongFill => (
+            502,
+            FAULT,
+            None,
+            "A page had more or fewer tokens than its place in the prompt.",
+        ),
+        Code::IntegrityWrongChecksum => (
+            502,
+            FAULT,
+            None,
+            "A page had other bytes than its writer had stated.",
+        ),
+        Code::IntegrityPageTwice => (502, FAULT, None, "A page was stated twice."),
+        Code::IntegrityBadBatch => (
+            502,
+            FAULT,
+            None,
+            "A batch was stated twice with other content, or used a slot twice.",
+        ),
+        Code::IntegrityShortCount => (
+            502,
+            FAULT,
+            None,
+            "A page of the prompt never came, or the writer's certificate counts other pages.",
+        ),
+        Code::IntegrityFirstToken => (
+            502,
+            FAULT,
+            None,
+            "No readable first token was stated, or several were.",
+        ),
+        Code::IntegrityWrongArena => (
+            502,
+            FAULT,
+            None,
+            "Pages landed in an arena that is not their writer's.",
         ),
         Code::QueueTimeout => (
             504,

@@ -224,6 +224,27 @@ impl Collector for EngineCollector {
             "Pages of the worker's KV pool by state",
             pages(&facts),
         )?;
+        let held = |value: fn(dialect::Held) -> u64| {
+            facts.workers.iter().flat_map(move |worker| {
+                worker.quarantine.by_reason().map(|(reason, held)| {
+                    let mut labels = worker_labels(worker);
+                    labels.push(("reason", reason.to_owned()));
+                    (labels, value(held))
+                })
+            })
+        };
+        gauge(
+            e,
+            "quarantined",
+            "Pages, and for the reason arenas landing arenas, that are held back",
+            held(|held| held.count),
+        )?;
+        gauge(
+            e,
+            "quarantine_age_milliseconds",
+            "For how long the oldest of them has been held back",
+            held(|held| held.oldest_ms),
+        )?;
         gauge(
             e,
             "worker_info",

@@ -1,3 +1,4 @@
+pub use dialect::Quarantine;
 use serde::Serialize;
 
 /// What an engine says about itself. A snapshot: shared, never changed.
@@ -100,6 +101,8 @@ pub struct WorkerFacts {
     pub layout_fingerprint: Option<String>,
     /// Its pages by state.
     pub pages: PageCounts,
+    /// What it holds back, by reason and with its age.
+    pub quarantine: Quarantine,
     /// Its own counters.
     pub counters: Vec<Count>,
 }

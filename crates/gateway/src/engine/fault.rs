@@ -65,8 +65,26 @@ codes! {
     PrefillFailed = "prefill_failed",
     /// The decode stage failed.
     DecodeFailed = "decode_failed",
-    /// The KV handed over was not what its writer had certified.
-    IntegrityFault = "integrity_fault",
+    /// Prefill held another prompt than the gateway had announced.
+    IntegrityWrongTokens = "integrity_wrong_tokens",
+    /// A page of the KV cache had a tag that was not granted for it.
+    IntegrityWrongTag = "integrity_wrong_tag",
+    /// A page of the KV cache was not where it belongs.
+    IntegrityWrongOrder = "integrity_wrong_order",
+    /// A page had more or fewer tokens than its place in the prompt.
+    IntegrityWrongFill = "integrity_wrong_fill",
+    /// A page had other bytes than its writer had stated.
+    IntegrityWrongChecksum = "integrity_wrong_checksum",
+    /// A page was stated twice.
+    IntegrityPageTwice = "integrity_page_twice",
+    /// A batch was stated twice with other content, or used a slot twice.
+    IntegrityBadBatch = "integrity_bad_batch",
+    /// A page of the prompt never came, or the writer's certificate counts other pages.
+    IntegrityShortCount = "integrity_short_count",
+    /// No readable first token was stated, or several were.
+    IntegrityFirstToken = "integrity_first_token",
+    /// Pages landed in an arena that is not their writer's.
+    IntegrityWrongArena = "integrity_wrong_arena",
     /// The deadline passed while waiting for prefill to begin.
     QueueTimeout = "queue_timeout",
     /// The deadline passed while prefill computed.

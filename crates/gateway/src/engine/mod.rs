@@ -22,7 +22,8 @@ mod fault;
 mod job;
 
 pub use facts::{
-    Count, EngineFacts, Limit, ModelFacts, PageCounts, Readiness, WorkerFacts, WorkerRole,
+    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, WorkerFacts,
+    WorkerRole,
 };
 pub use fault::{Code, Fault};
 pub use job::{Job, Sampling, TenantId};

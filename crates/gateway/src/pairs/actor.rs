@@ -9,12 +9,12 @@ use bytes::Bytes;
 use dialect::{Frame, TokenOut};
 use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
 use handoff::{
-    Conn, Decisions, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway,
-    RequestId, codec,
+    AttemptId, Conn, Decisions, DecodeToGateway, Ending, Failure, GatewayToDecode,
+    GatewayToPrefill, Hello, PrefillToGateway, Rejection, RequestId, codec,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use trace::{Header, TraceError, Writer};
+use trace::{AuditLog, AuditRecord, Header, TraceError, Writer};
 
 use super::counters::Counters;
 use super::facts::{Board, snapshot};
@@ -55,6 +55,7 @@ pub(super) struct Actor<J: Decisions> {
     cache: bool,
     counters: Counters,
     trace: Option<Writer>,
+    audit: AuditLog,
     models: Vec<ModelFacts>,
     board: Arc<Board>,
     draining: bool,
@@ -80,6 +81,7 @@ impl<J: Decisions> Actor<J> {
             Writer::create(path, &Header::Gateway { config, hello })
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
+        let audit = AuditLog::open(config.audit.as_deref()).map_err(StartError::Audit)?;
         let mut actor = Self {
             machine: Gateway::with_decisions(config.machine.clone(), hello, decisions),
             inbox,
@@ -90,6 +92,7 @@ impl<J: Decisions> Actor<J> {
             cache: config.cache,
             counters: Counters::default(),
             trace,
+            audit,
             models,
             board,
             draining: false,
@@ -235,7 +238,13 @@ impl<J: Decisions> Actor<J> {
             PrefillToGateway::Hello(hello) => Some(hello.clone()),
             PrefillToGateway::Ended { .. } => None,
         };
-        self.feed(Event::FromPrefill(conn, message));
+        let fault = match &message {
+            PrefillToGateway::Ended { attempt, ending } => Some((*attempt, integrity(ending))),
+            PrefillToGateway::Hello(_) => None,
+        };
+        // All others are decode's to find; another prompt ends the request by whose word comes first.
+        let fault = fault.filter(|(_, found)| *found == Some(None));
+        self.feed_and_audit(fault, Event::FromPrefill(conn, message));
         self.accepted(conn, hello);
     }
 
@@ -244,8 +253,52 @@ impl<J: Decisions> Actor<J> {
             DecodeToGateway::Hello(hello) => Some(hello.clone()),
             _ => None,
         };
-        self.feed(Event::FromDecode(conn, message));
+        let fault = match &message {
+            DecodeToGateway::Ended { attempt, ending } => Some((*attempt, integrity(ending))),
+            _ => None,
+        };
+        self.feed_and_audit(fault, Event::FromDecode(conn, message));
         self.accepted(conn, hello);
+    }
+
+    /// Feeds an event that may be an integrity fault of an attempt; if it is, counts it and writes
+    /// down whose it was and whether the request goes on.
+    fn feed_and_audit(
+        &mut self,
+        ended: Option<(AttemptId, Option<Option<handoff::Fault>>)>,
+        event: Event,
+    ) {
+        let Some((attempt, Some(fault))) = ended else {
+            return self.feed(event);
+        };
+        let about = self.machine.about(attempt);
+        if fault.is_none() && about.is_none() {
+            return self.feed(event); // it was told of already, by the other worker
+        }
+        let announced = self.counters.attempts_announced;
+        *self.counters.integrity(fault) += 1;
+        self.stale = true;
+        self.feed(event);
+        let retried = self.counters.attempts_announced > announced;
+        let (request, prefill, decode) = about.map_or((None, None, None), |(request, p, d)| {
+            (Some(request.to_string()), p, d)
+        });
+        self.audit.write(&AuditRecord {
+            event: "integrity_fault",
+            kind: Some(
+                fault
+                    .map_or("wrong_tokens", handoff::Fault::name)
+                    .to_owned(),
+            ),
+            role: "gateway",
+            epoch: self.machine.hello().epoch.to_string(),
+            request,
+            attempt: Some(attempt.to_string()),
+            prefill_epoch: prefill.map(|epoch| epoch.to_string()),
+            decode_epoch: decode.map(|epoch| epoch.to_string()),
+            retried: Some(retried),
+            ..AuditRecord::default()
+        });
     }
 
     /// A Hello after which the machine has not hung up is a worker.
@@ -403,6 +456,16 @@ impl<J: Decisions> Actor<J> {
                 submission.end();
             }
         }
+    }
+}
+
+/// Whether an attempt ended so because of an integrity fault; inside, which one, or none where
+/// prefill held another prompt.
+fn integrity(ending: &Ending) -> Option<Option<handoff::Fault>> {
+    match ending {
+        Ending::Failed(Failure::Integrity(fault)) => Some(Some(*fault)),
+        Ending::Rejected(Rejection::PromptDiffers) => Some(None),
+        _ => None,
     }
 }
 

@@ -1,6 +1,7 @@
 //! What the engine counts since its start.
 
 use crate::engine::Count;
+use handoff::Fault;
 
 /// Declares the counters once: the struct, their names and what they count cannot drift apart.
 macro_rules! counters {
@@ -19,6 +20,26 @@ macro_rules! counters {
             }
         }
     };
+}
+
+impl Counters {
+    /// The counter of one kind of integrity fault; none: prefill held another prompt.
+    pub(super) fn integrity(&mut self, fault: Option<Fault>) -> &mut u64 {
+        let Some(fault) = fault else {
+            return &mut self.integrity_wrong_tokens;
+        };
+        match fault {
+            Fault::WrongTag => &mut self.integrity_wrong_tag,
+            Fault::WrongOrdinal => &mut self.integrity_wrong_order,
+            Fault::WrongFill => &mut self.integrity_wrong_fill,
+            Fault::WrongChecksum => &mut self.integrity_wrong_checksum,
+            Fault::PageTwice => &mut self.integrity_page_twice,
+            Fault::BadBatch => &mut self.integrity_bad_batch,
+            Fault::Short => &mut self.integrity_short_count,
+            Fault::FirstToken => &mut self.integrity_first_token,
+            Fault::WrongArena => &mut self.integrity_wrong_arena,
+        }
+    }
 }
 
 counters! {
@@ -50,4 +71,24 @@ counters! {
     silent_workers,
     /// Messages of workers that were none; each cost its connection.
     malformed_messages,
+    /// Integrity faults: prefill held another prompt than decode was told of.
+    integrity_wrong_tokens,
+    /// Integrity faults: a tag that was not granted for its page.
+    integrity_wrong_tag,
+    /// Integrity faults: a page that does not belong where it was stated.
+    integrity_wrong_order,
+    /// Integrity faults: a page with more or fewer tokens than its place has.
+    integrity_wrong_fill,
+    /// Integrity faults: other bytes than were stated.
+    integrity_wrong_checksum,
+    /// Integrity faults: a page that was stated twice.
+    integrity_page_twice,
+    /// Integrity faults: a batch with other content than before, or a slot used twice.
+    integrity_bad_batch,
+    /// Integrity faults: fewer pages than the prompt has, or a certificate that counts others.
+    integrity_short_count,
+    /// Integrity faults: no readable first token, or several.
+    integrity_first_token,
+    /// Integrity faults: pages that landed in an arena that is not their writer's.
+    integrity_wrong_arena,
 }

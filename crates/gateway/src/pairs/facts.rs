@@ -2,13 +2,15 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
+use dialect::Facts;
 use handoff::gateway::Gateway;
 use handoff::{Capacity, Decisions};
 
 use super::counters::Counters;
 use super::links::{Link, Links, Place};
 use crate::engine::{
-    Count, EngineFacts, Limit, ModelFacts, PageCounts, Readiness, WorkerFacts, WorkerRole,
+    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, WorkerFacts,
+    WorkerRole,
 };
 
 /// The present snapshot.
@@ -80,7 +82,10 @@ fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
             Some(facts) if facts.peers == 0 => {
                 Readiness::NotReady("not connected to a worker of the other role".into())
             }
-            Some(_) => Readiness::Ready,
+            Some(facts) => match degraded(&facts, max_model_len, capacity) {
+                Some(why) => Readiness::NotReady(why),
+                None => Readiness::Ready,
+            },
         },
     };
     let pages = said.map_or(PageCounts::default(), |facts| PageCounts {
@@ -105,8 +110,35 @@ fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
         model_fingerprint: hello.map(|hello| hex(&hello.model)),
         layout_fingerprint: hello.map(|hello| hex(&hello.layout)),
         pages,
+        quarantine: said.map_or(Quarantine::default(), |facts| facts.quarantine),
         counters: counters.into_iter().map(count).collect(),
     }
+}
+
+/// Why a worker that is connected cannot take what it advertises: pages that were lost for good, or
+/// arenas that writers which are gone still map. It degrades admission, and no page is used again
+/// for it.
+fn degraded(facts: &Facts, context: u32, capacity: Option<Capacity>) -> Option<String> {
+    let Quarantine {
+        dropped, arenas, ..
+    } = facts.quarantine;
+    let capacity = capacity?;
+    let pool = u64::from(capacity.pages);
+    let left = pool.saturating_sub(dropped.count) * u64::from(capacity.page_size);
+    if dropped.count > 0 && left < u64::from(context) {
+        return Some(format!(
+            "{} of {pool} pages are lost for good, and what is left does not hold one context of \
+             {context} tokens: restart this worker",
+            dropped.count
+        ));
+    }
+    (facts.no_arena && arenas.count > 0).then(|| {
+        format!(
+            "no landing arena can be made: {} dropped ones, {} bytes, are still mapped by writers \
+             that are gone or stopped",
+            arenas.count, facts.quarantine.arena_bytes
+        )
+    })
 }
 
 /// Largest sum of prompt and output, and largest prompt, that this worker alone takes. A prefill

@@ -82,6 +82,8 @@ pub struct Config {
     pub limits: Limits,
     /// Where a trace of the machine is written; the file must not exist.
     pub trace: Option<PathBuf>,
+    /// File that the audit log is appended to; standard error if not given.
+    pub audit: Option<PathBuf>,
 }
 
 impl Config {
@@ -113,6 +115,7 @@ impl Config {
                 ..Limits::default()
             },
             trace: None,
+            audit: None,
         }
     }
 }
@@ -130,6 +133,9 @@ pub enum StartError {
     /// The system gave no random bits for this life's epoch.
     #[error("cannot draw random bits from /dev/urandom: {0}")]
     Random(io::Error),
+    /// The audit log cannot be opened.
+    #[error("cannot open the audit log: {0}")]
+    Audit(io::Error),
     /// The trace cannot be begun.
     #[error(transparent)]
     Trace(#[from] trace::TraceError),

@@ -132,6 +132,7 @@ async fn server_info_shows_roles_pages_and_how_the_limit_came_about() {
         })
     );
     assert_eq!(info["readiness"], json!({"state": "ready"}));
+    let nothing = json!({"count": 0, "oldest_ms": 0});
     assert_eq!(
         info["workers"][1],
         json!({
@@ -142,6 +143,10 @@ async fn server_info_shows_roles_pages_and_how_the_limit_came_about() {
             "pages": {
                 "free": 7, "reserved": 0, "granted": 0, "sealed": 0, "cached": 3,
                 "quarantined": 0,
+            },
+            "quarantine": {
+                "operations": nothing, "writers": nothing, "dropped": nothing, "scrub": nothing,
+                "arenas": nothing, "arena_bytes": 0,
             },
             "counters": [{"name": "handoffs", "value": 5}],
         })

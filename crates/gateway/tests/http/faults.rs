@@ -51,7 +51,7 @@ async fn a_stream_that_has_begun_ends_with_an_error_event_and_no_done() {
     let server = Server::start().await;
     for code in [
         Code::DecodeFailed,
-        Code::IntegrityFault,
+        Code::IntegrityWrongChecksum,
         Code::DecodeTimeout,
     ] {
         let connection = server.connect().await;

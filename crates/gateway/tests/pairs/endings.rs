@@ -131,7 +131,10 @@ async fn refusals_and_faults_of_workers_have_their_own_codes() {
     }
     assert_ne!(attempts[0], attempts[1]);
     let (before, fault) = failed(&mut answer).await;
-    assert_eq!((before.len(), fault.code), (0, Code::IntegrityFault));
+    assert_eq!(
+        (before.len(), fault.code),
+        (0, Code::IntegrityWrongChecksum)
+    );
     assert!(
         fault.message.contains("other bytes than were stated"),
         "{fault}"

@@ -272,6 +272,18 @@ impl<J: Decisions> Decode<J> {
 
 /// Questions.
 impl<J: Decisions> Decode<J> {
+    /// The attempt that a handoff serves, while it is known here.
+    pub fn attempt_of(&self, handoff: HandoffId) -> Option<AttemptId> {
+        let id = self.known(handoff)?;
+        Some(self.handoffs.get(&id)?.attempt)
+    }
+
+    /// What the gateway said of that attempt.
+    pub fn spec_of(&self, handoff: HandoffId) -> Option<&Spec> {
+        let attempt = self.attempt_of(handoff)?;
+        Some(&self.expected.get(&attempt)?.spec)
+    }
+
     /// What this life says of itself, with the measured capacity.
     pub fn hello(&self) -> &Hello {
         &self.hello
@@ -320,6 +332,11 @@ impl<J: Decisions> Decode<J> {
     /// Attempts expected or running, and handoffs that are not forgotten yet.
     pub fn load(&self) -> (usize, usize) {
         (self.expected.len(), self.handoffs.len())
+    }
+
+    /// Grants that were dropped instead of given back; each costs its page.
+    pub fn dropped_grants(&mut self) -> u64 {
+        self.pool.dropped().0
     }
 
     /// Who holds what.

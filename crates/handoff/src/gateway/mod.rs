@@ -136,6 +136,20 @@ impl<J: Decisions> Gateway<J> {
             .collect()
     }
 
+    /// Whose attempt this is, and the lives of prefill and decode that it is with; none once it is
+    /// detached.
+    pub fn about(&self, attempt: AttemptId) -> Option<(RequestId, Option<Epoch>, Option<Epoch>)> {
+        let key = self.attached.get(&attempt)?;
+        let known = self.requests.get(key)?.attempt.as_ref()?;
+        let request = RequestId {
+            epoch: self.hello.epoch,
+            n: key.0,
+        };
+        let prefill = self.prefills.get(&known.prefill).and_then(Worker::epoch);
+        let decode = self.decodes.get(&known.decode).and_then(Worker::epoch);
+        Some((request, prefill, decode))
+    }
+
     /// Requests without an outcome.
     pub fn load(&self) -> usize {
         self.requests.len()

@@ -237,6 +237,11 @@ impl<J: Decisions> Prefill<J> {
         (self.queue.len(), self.jobs.len())
     }
 
+    /// Grants that were dropped instead of given back; each costs its page.
+    pub fn dropped_grants(&mut self) -> u64 {
+        self.pool.dropped().0
+    }
+
     /// Who holds what.
     pub fn holders(&mut self) -> Vec<pages::Holder> {
         self.pool.holders()

@@ -144,10 +144,12 @@ impl Safeguard {
         match self {
             Start => Expected::NoStart,
             Edge | Admission => Expected::Error(400, &["context_length_exceeded"]),
-            Expect | Fill | Coverage => Expected::Error(502, &["integrity_fault"]),
+            Expect => Expected::Error(502, &["integrity_wrong_tokens"]),
+            Fill => Expected::Error(502, &["integrity_wrong_fill"]),
+            Coverage => Expected::Error(502, &["integrity_short_count"]),
             // Prefill tells the gateway why, and decode that it has given up: what the client
             // hears is what arrives first.
-            Ticket => Expected::Error(502, &["integrity_fault", "prefill_failed"]),
+            Ticket => Expected::Error(502, &["integrity_wrong_tokens", "prefill_failed"]),
             Scrub => Expected::Error(502, &["decode_failed"]),
             Tags | Order | Checksum => Expected::Leak,
         }

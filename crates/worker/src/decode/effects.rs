@@ -2,17 +2,21 @@
 
 use super::arena_slots;
 use super::copier::{Copied, Copy};
-use super::engine::{Engine, Told};
+use super::engine::{Engine, Granted, Told};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
 use fabric::Shape;
-use handoff::decode::{CopyPage, Effect, Event, Lane, Output};
-use handoff::{ArenaId, Decisions, DecodeToGateway, Finish, GatewayToDecode, HandoffId, Spec};
-use pages::WriterLife;
+use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
+use handoff::{
+    ArenaId, AttemptId, Closing, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
+    Finish, GatewayToDecode, HandoffId, PrefillToDecode, Rejection, Spec,
+};
+use pages::{Epoch, StatedTag, WriterLife};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+use trace::AuditRecord;
 
 impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
@@ -25,7 +29,10 @@ impl<J: Decisions> Engine<J> {
                 self.count_said(&message);
                 self.desk.links.send(conn, &message);
             }
-            Effect::ToPrefill(conn, message) => self.desk.links.send(conn, &message),
+            Effect::ToPrefill(conn, message) => {
+                self.granted(&message);
+                self.desk.links.send(conn, &message);
+            }
             Effect::Close(conn, why) => {
                 tracing::warn!(conn = conn.0, ?why, "connection ended");
                 self.desk.links.close(conn);
@@ -53,19 +60,29 @@ impl<J: Decisions> Engine<J> {
             Effect::Scrub { page } => self.kv.scrub(page)?,
             Effect::Start {
                 handoff,
-                attempt: _,
+                attempt,
                 spec,
                 first,
             } => {
+                self.enter_stage(attempt, self.deadlines.decode);
                 pending.push_back(Told::Event(self.start(handoff, &spec, &first)));
             }
             Effect::Stop(lane) => {
                 self.voices.remove(&lane);
             }
             Effect::Arm { timer, after_ms } => {
+                if let Timer::Attempt(attempt) = timer {
+                    self.stages.begin(attempt, Instant::now(), after_ms, None);
+                }
                 self.desk.timers.arm(timer, Instant::now(), after_ms);
             }
-            Effect::Disarm(timer) => self.desk.timers.disarm(timer),
+            Effect::Disarm(timer) => {
+                if let Timer::Attempt(attempt) = timer {
+                    self.stages.end(attempt);
+                    self.granted.retain(|_, granted| granted.attempt != attempt);
+                }
+                self.desk.timers.disarm(timer);
+            }
             Effect::Audit {
                 attempt,
                 handoff,
@@ -74,14 +91,122 @@ impl<J: Decisions> Engine<J> {
                 stated,
             } => {
                 tracing::error!(
-                    target: "audit",
-                    %attempt, %handoff, %writer, ?failure, stated = stated.map(|tag| tag.0),
+                    %attempt, %handoff, %writer, ?failure,
                     "what prefill handed over is not what was stated or granted"
                 );
+                self.audit_fault(attempt, handoff, writer, failure, stated);
             }
             Effect::FailStop(evidence) => return Err(WorkerError::FailStop(evidence)),
         }
         Ok(())
+    }
+
+    /// A ticket leaves: from now on prefill's time counts, and the transfer's.
+    fn granted(&mut self, message: &DecodeToPrefill) {
+        let DecodeToPrefill::Ticket { handoff, tags, .. } = message else {
+            return;
+        };
+        let Some(attempt) = self.machine.attempt_of(*handoff) else {
+            return;
+        };
+        let (tags, landing) = (tags.clone(), false);
+        let known = Granted {
+            attempt,
+            tags,
+            landing,
+        };
+        if self.granted.insert(*handoff, known).is_none() {
+            let both = self.deadlines.prefill.zip(self.deadlines.transfer);
+            self.enter_stage(attempt, both.map(|(prefill, transfer)| prefill + transfer));
+        }
+    }
+
+    /// The first batch of a handoff has landed: from now on the transfer's time counts.
+    fn landed(&mut self, handoff: HandoffId) {
+        if let Some(granted) = self.granted.get_mut(&handoff).filter(|it| !it.landing) {
+            granted.landing = true;
+            let attempt = granted.attempt;
+            self.enter_stage(attempt, self.deadlines.transfer);
+        }
+    }
+
+    fn enter_stage(&mut self, attempt: AttemptId, limit: Option<Duration>) {
+        let now = Instant::now();
+        if let Some(after_ms) = self.stages.enter(attempt, now, limit) {
+            self.desk.timers.arm(Timer::Attempt(attempt), now, after_ms);
+        }
+    }
+
+    fn audit_fault(
+        &mut self,
+        attempt: AttemptId,
+        handoff: HandoffId,
+        writer: Epoch,
+        failure: Failure,
+        stated: Option<StatedTag>,
+    ) {
+        let kind = match failure {
+            Failure::Integrity(fault) => Some(fault.name().to_owned()),
+            _ => None,
+        };
+        let tags = self.granted.get(&handoff).map(|granted| &granted.tags);
+        let epoch = self.machine.hello().epoch.to_string();
+        let record = AuditRecord {
+            event: "integrity_fault",
+            kind,
+            role: "decode",
+            decode_epoch: Some(epoch.clone()),
+            epoch,
+            attempt: Some(attempt.to_string()),
+            handoff: Some(handoff.to_string()),
+            prefill_epoch: Some(writer.to_string()),
+            stated_tag: stated.map(|tag| tag.0),
+            granted_tags: tags.map_or(Vec::new(), |tags| tags.iter().map(|tag| tag.0).collect()),
+            ..AuditRecord::default()
+        };
+        self.desk.audit(&record);
+    }
+
+    /// Prefill holds another prompt than the gateway announced (H-2).
+    fn audit_prompt(&mut self, attempt: AttemptId) {
+        let epoch = self.machine.hello().epoch.to_string();
+        self.desk.audit(&AuditRecord {
+            event: "integrity_fault",
+            kind: Some("wrong_tokens".into()),
+            role: "decode",
+            decode_epoch: Some(epoch.clone()),
+            epoch,
+            attempt: Some(attempt.to_string()),
+            ..AuditRecord::default()
+        });
+    }
+
+    /// First tokens that are none are worth as much as no first tokens: the machine then finds that
+    /// fault itself, before the commit, instead of passing on what no gateway can read.
+    pub(super) fn readable(&self, message: PrefillToDecode) -> PrefillToDecode {
+        let PrefillToDecode::Closed { handoff, rank, how } = message else {
+            return message;
+        };
+        let Closing::Sealed {
+            batches,
+            pages,
+            first: Some(first),
+        } = how
+        else {
+            return PrefillToDecode::Closed { handoff, rank, how };
+        };
+        let spec = self.machine.spec_of(handoff);
+        let problem = spec.and_then(|spec| self.first_tokens(spec, &first).err());
+        if let Some(problem) = &problem {
+            tracing::error!(%handoff, problem, "prefill states first tokens that are none");
+        }
+        let first = Some(first).filter(|_| problem.is_none());
+        let how = Closing::Sealed {
+            batches,
+            pages,
+            first,
+        };
+        PrefillToDecode::Closed { handoff, rank, how }
     }
 
     fn open_arena(&mut self, arena: ArenaId, writer: WriterLife) -> Event {
@@ -92,6 +217,7 @@ impl<J: Decisions> Engine<J> {
             slot_words: layout.page_words(),
         };
         let opened = self.receiver.open_arena(fabric_id(arena), writer, shape);
+        self.arena_failed = opened.is_err();
         match opened {
             Ok(landing) => {
                 let address = landing.as_bytes().to_vec();
@@ -114,6 +240,15 @@ impl<J: Decisions> Engine<J> {
         match self.receiver.fence(fabric_id(arena)) {
             Ok(fenced) => {
                 tracing::warn!(%arena, evidence = ?fenced.evidence, "landing arena dropped");
+                self.desk.audit(&AuditRecord {
+                    event: "arena_dropped",
+                    role: "decode",
+                    epoch: self.machine.hello().epoch.to_string(),
+                    prefill_epoch: Some(fenced.proof.writer().epoch.to_string()),
+                    arena: Some(arena.to_string()),
+                    evidence: Some(format!("{:?}", fenced.evidence)),
+                    ..AuditRecord::default()
+                });
                 Ok(Told::Fenced(arena, fenced.proof))
             }
             // Without a proof nothing may be released, and the machine waits for one.
@@ -224,6 +359,9 @@ impl<J: Decisions> Engine<J> {
     fn count_said(&mut self, message: &DecodeToGateway) {
         match message {
             DecodeToGateway::Ended { attempt, ending } => {
+                if *ending == Ending::Rejected(Rejection::PromptDiffers) {
+                    self.audit_prompt(*attempt);
+                }
                 self.desk.attempt_ended(*attempt, ending);
             }
             DecodeToGateway::Committed { cached_tokens, .. } => {
@@ -238,6 +376,9 @@ impl<J: Decisions> Engine<J> {
         match event {
             Event::FromGateway(conn, GatewayToDecode::Expect { attempt, .. }) => {
                 self.desk.attempt_seen(*attempt, *conn);
+            }
+            Event::FromPrefill(_, PrefillToDecode::Landed(manifest)) => {
+                self.landed(manifest.handoff)
             }
             Event::Disconnected(conn) => self.desk.disconnected(*conn),
             _ => {}

@@ -3,18 +3,20 @@
 use super::copier::{Copied, Copier};
 use crate::WorkerError;
 use crate::choose::Voice;
-use crate::driver::{self, Desk};
+use crate::driver::{self, Deadlines, Desk, Stages};
 use crate::facts::pages_of;
+use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Foundation};
 use control::Role;
 use dialect::{Counters, Facts};
 use fabric::Receiver;
 use handoff::decode::{Config, Decode, Event, Lane, Timer};
-use handoff::{ArenaId, Conn, Decisions, codec};
+use handoff::{ArenaId, AttemptId, Conn, Decisions, HandoffId, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
-use pages::WriterGone;
+use pages::{Epoch, StatedTag, WriterGone};
 use std::collections::{BTreeMap, VecDeque};
+use std::time::Instant;
 use text::Tokenizer;
 
 /// See the module's documentation.
@@ -33,7 +35,23 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) max_batch: usize,
     /// Where the next step begins to choose among more sequences than it can take.
     pub(super) turn: usize,
+    /// How long each stage of an attempt may take.
+    pub(super) deadlines: Deadlines,
+    pub(super) stages: Stages,
+    pub(super) ages: Ages,
+    /// Whether the last arena that was asked for could not be made.
+    pub(super) arena_failed: bool,
+    /// What the ticket of every handoff that is not over has granted.
+    pub(super) granted: BTreeMap<HandoffId, Granted>,
     epoch: u128,
+}
+
+/// What a ticket has granted: for the audit log, and to know whose stage begins.
+pub(super) struct Granted {
+    pub(super) attempt: AttemptId,
+    pub(super) tags: Vec<StatedTag>,
+    /// Whether a batch of it has landed.
+    pub(super) landing: bool,
 }
 
 /// What an effect led to at once.
@@ -46,6 +64,7 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn new(
         foundation: Foundation<J>,
         config: &EngineConfig,
+        deadlines: Deadlines,
         machine: Config,
         desk: Desk<Copied, Timer>,
         receiver: Box<dyn Receiver>,
@@ -76,6 +95,11 @@ impl<J: Decisions> Engine<J> {
             voices: BTreeMap::new(),
             max_batch: config.max_batch,
             turn: 0,
+            deadlines,
+            stages: Stages::default(),
+            ages: Ages::default(),
+            arena_failed: false,
+            granted: BTreeMap::new(),
             epoch,
         })
     }
@@ -127,7 +151,9 @@ impl<J: Decisions> driver::Engine for Engine<J> {
     ) -> Result<Result<(), String>, WorkerError> {
         let event = match role {
             Role::Gateway => codec::decode(bytes).map(|message| Event::FromGateway(conn, message)),
-            _ => codec::decode(bytes).map(|message| Event::FromPrefill(conn, message)),
+            _ => {
+                codec::decode(bytes).map(|message| Event::FromPrefill(conn, self.readable(message)))
+            }
         };
         match event {
             Ok(event) => self.tell(event).map(Ok),
@@ -163,12 +189,26 @@ impl<J: Decisions> driver::Engine for Engine<J> {
         self.machine.at_rest()
     }
 
+    fn name(&self) -> (&'static str, Epoch) {
+        ("decode", self.machine.hello().epoch)
+    }
+
     fn facts(&mut self) -> Facts {
+        let counts = self.machine.counts();
+        let holders = match counts.quarantined {
+            0 => Vec::new(),
+            _ => self.machine.holders(),
+        };
+        self.desk.counters.dropped_grants = self.machine.dropped_grants();
+        let arenas = self.receiver.lingering();
+        let quarantine = self.ages.look(Instant::now(), &holders, arenas);
         Facts {
             epoch: self.epoch,
             draining: self.desk.draining(),
             peers: self.machine.peers(),
-            pages: pages_of(self.machine.counts()),
+            pages: pages_of(counts),
+            no_arena: self.arena_failed && self.receiver.arenas().is_empty(),
+            quarantine,
             counters: Counters {
                 attaches_refused: self.receiver.refusals().total(),
                 ..self.desk.counters

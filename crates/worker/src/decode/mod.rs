@@ -5,9 +5,9 @@ mod effects;
 mod engine;
 mod step;
 
-use crate::WorkerError;
-use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
+use crate::driver::{self, Caps, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
+use crate::{Between, Nothing, WorkerError};
 use control::{Addr, Identity, Role};
 use engine::Engine;
 use fabric::shm::ShmReceiver;
@@ -51,6 +51,10 @@ pub struct DecodeConfig {
     pub data: Option<DataPort>,
     /// Where a trace of the machine is written.
     pub trace: Option<PathBuf>,
+    /// File that the audit log is appended to; standard error if not given.
+    pub audit: Option<PathBuf>,
+    /// What others may hold at one time.
+    pub caps: Caps,
     /// How long it waits for prefill workers.
     pub deadlines: Deadlines,
     /// Time for what runs, once it drains.
@@ -71,6 +75,8 @@ impl DecodeConfig {
             fabric_dir: None,
             data: None,
             trace: None,
+            audit: None,
+            caps: Caps::default(),
             deadlines: Deadlines::default(),
             drain_for: Duration::from_secs(20),
             signals: false,
@@ -95,7 +101,7 @@ pub struct DataPort {
 /// # Errors
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
-    run_by(Sound, config, ready)
+    run_between(Sound, &Nothing, config, ready)
 }
 
 /// [`run`] under other decisions, for a laboratory. The product calls `run`.
@@ -104,6 +110,19 @@ pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), Worke
 /// As [`run`].
 pub fn run_by(
     decisions: impl Decisions,
+    config: DecodeConfig,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), WorkerError> {
+    run_between(decisions, &Nothing, config, ready)
+}
+
+/// [`run_by`] with a laboratory between the worker and its fabric. The product calls `run`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_between(
+    decisions: impl Decisions,
+    between: &dyn Between,
     config: DecodeConfig,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), WorkerError> {
@@ -116,6 +135,8 @@ pub fn run_by(
         peer_ms: milliseconds(config.deadlines.peer),
         cancel_ms: milliseconds(config.deadlines.cancel),
         unsettled_ms: milliseconds(config.deadlines.unsettled),
+        max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),
+        max_pages_per_peer: pages_of_peer(&config, pages),
         ..Config::for_pool(pages, foundation.context, random()?)
     };
     let trace = match &config.trace {
@@ -135,14 +156,16 @@ pub fn run_by(
     };
     let receiver = receiver(&config, &identity, foundation.mint.lend(), limits)?;
     let (net, inputs) = Net::new()?;
-    let desk = Desk::new(inputs, trace, config.drain_for);
+    let audit = crate::open_audit(config.audit.as_deref())?;
+    let desk = Desk::new(inputs, trace, audit, config.drain_for);
     let waiting = foundation.ready("decode", String::new());
     let mut engine = Engine::new(
         foundation,
         &config.engine,
+        config.deadlines,
         machine,
         desk,
-        receiver,
+        between.receiver(receiver),
         net.inbox(),
     )?;
     let roles = [Role::Prefill, Role::Gateway];
@@ -155,6 +178,13 @@ pub fn run_by(
     let ended = driver::run(&mut engine);
     crate::say_end("decode", &ended);
     ended
+}
+
+/// Pages that one prefill life may hold before they are committed.
+fn pages_of_peer(config: &DecodeConfig, pages: usize) -> usize {
+    let tokens = config.caps.prefill_tokens.unwrap_or(u64::MAX);
+    let most = tokens / u64::from(config.engine.page_size);
+    usize::try_from(most).map_or(pages, |most| most.min(pages))
 }
 
 fn receiver(

@@ -9,7 +9,7 @@ use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use trace::Writer;
+use trace::{AuditLog, AuditRecord, Writer};
 
 /// See the module's documentation.
 pub(crate) struct Desk<Own, Timer> {
@@ -21,6 +21,7 @@ pub(crate) struct Desk<Own, Timer> {
     /// who is to be told.
     live: BTreeMap<AttemptId, Conn>,
     trace: Option<Writer>,
+    audit: AuditLog,
     drain_for: Duration,
     over_at: Option<Instant>,
 }
@@ -32,6 +33,7 @@ impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
     pub(crate) fn new(
         inbox: Receiver<Input<Own>>,
         trace: Option<Writer>,
+        audit: AuditLog,
         drain_for: Duration,
     ) -> Self {
         Self {
@@ -41,6 +43,7 @@ impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
             counters: Counters::default(),
             live: BTreeMap::new(),
             trace,
+            audit,
             drain_for,
             over_at: None,
         }
@@ -111,6 +114,11 @@ impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
         if self.live.remove(&attempt).is_some() {
             count_ending(&mut self.counters, ending);
         }
+    }
+
+    /// For the audit log.
+    pub(crate) fn audit(&mut self, record: &AuditRecord) {
+        self.audit.write(record);
     }
 
     pub(crate) fn draining(&self) -> bool {

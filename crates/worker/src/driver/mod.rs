@@ -12,12 +12,14 @@
 mod desk;
 mod links;
 mod net;
+mod stages;
 mod stop;
 mod timers;
 
 pub(crate) use desk::Desk;
 pub(crate) use links::Links;
 pub(crate) use net::{Inbox, Net};
+pub(crate) use stages::Stages;
 pub use stop::Stop;
 pub(crate) use timers::Timers;
 
@@ -25,8 +27,10 @@ use crate::WorkerError;
 use bytes::Bytes;
 use control::Role;
 use handoff::Conn;
+use pages::Epoch;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
+use trace::AuditRecord;
 
 /// What reaches the engine thread. `Own` is what this worker's other threads report.
 pub(crate) enum Input<Own> {
@@ -55,6 +59,25 @@ pub struct Deadlines {
     pub cancel: Duration,
     /// Decode: for an arena with unsettled writes that other handoffs still use.
     pub unsettled: Duration,
+    /// Prefill: until an attempt's turn has come and it has its ticket; none: its whole time.
+    pub queue: Option<Duration>,
+    /// Prefill: from the ticket to the prompt's last chunk.
+    pub prefill: Option<Duration>,
+    /// Decode: from the first batch that has landed to the commit. Before the first batch prefill's
+    /// time counts as well.
+    pub transfer: Option<Duration>,
+    /// Decode: from the commit to the last token.
+    pub decode: Option<Duration>,
+}
+
+/// What others may hold of a worker at one time (H-16). None: as much as there is.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Caps {
+    /// Tokens of one tenant: at prefill of prompts waiting or computed, at decode of prompts and
+    /// most output of everything that is not over.
+    pub tenant_tokens: Option<u64>,
+    /// Decode: tokens granted to one prefill life and not committed. One handoff is always let in.
+    pub prefill_tokens: Option<u64>,
 }
 
 impl Default for Deadlines {
@@ -64,6 +87,10 @@ impl Default for Deadlines {
             peer: seconds(10),
             cancel: seconds(5),
             unsettled: seconds(2),
+            queue: None,
+            prefill: None,
+            transfer: None,
+            decode: None,
         }
     }
 }
@@ -104,10 +131,32 @@ pub(crate) trait Engine {
     fn at_rest(&mut self) -> bool;
     /// What it says about itself.
     fn facts(&mut self) -> dialect::Facts;
+    /// `prefill` or `decode`, and the life.
+    fn name(&self) -> (&'static str, Epoch);
 }
 
 /// Runs an engine until it is told to end, or must (fail-stop).
 pub(crate) fn run<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
+    let ended = run_until_over(engine);
+    if let Err(WorkerError::FailStop(evidence)) = &ended {
+        last_words(engine, evidence);
+    }
+    ended
+}
+
+/// The evidence goes to the audit log; whoever waits sees the connection end.
+fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
+    let (role, epoch) = engine.name();
+    engine.desk().audit(&AuditRecord {
+        event: "fail_stop",
+        role,
+        epoch: epoch.to_string(),
+        evidence: Some(evidence.to_owned()),
+        ..AuditRecord::default()
+    });
+}
+
+fn run_until_over<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
     loop {
         let busy = engine.busy();
         let mut input = engine.desk().next(busy)?;

@@ -6,7 +6,7 @@ use crate::choose::Rules;
 use crate::facts::pages_of;
 use crate::start::Foundation;
 use crate::{EngineConfig, WorkerError};
-use dialect::{Counters, Facts};
+use dialect::{Counters, Facts, Quarantine};
 use handoff::{Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
@@ -280,6 +280,8 @@ impl Engine {
             draining: self.draining,
             peers: 0,
             pages: pages_of(self.pool.counts()),
+            no_arena: false,
+            quarantine: Quarantine::default(),
             counters: self.counters,
         };
         *self

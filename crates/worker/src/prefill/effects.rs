@@ -5,11 +5,11 @@ use super::engine::{Chunk, Engine, Job};
 use crate::WorkerError;
 use crate::choose::Rules;
 use fabric::SubmissionId as FabricId;
-use handoff::prefill::{Effect, Event, SendPage};
-use handoff::{ArenaId, Decisions, GatewayToPrefill, PrefillToGateway, SubmissionId};
+use handoff::prefill::{Effect, Event, SendPage, Timer};
+use handoff::{ArenaId, AttemptId, Decisions, GatewayToPrefill, PrefillToGateway, SubmissionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
@@ -68,9 +68,11 @@ impl<J: Decisions> Engine<J> {
                 let rules = rules
                     .map_err(|error| tracing::warn!(%attempt, %error, "cannot be sampled"))
                     .ok();
+                self.enter_stage(attempt, self.deadlines.prefill);
                 self.jobs.insert(
                     offer,
                     Job {
+                        attempt,
                         spec: *spec,
                         rules: rules.map(Arc::new),
                     },
@@ -81,12 +83,37 @@ impl<J: Decisions> Engine<J> {
             }
             Effect::Scrub { page } => self.kv.scrub(page)?,
             Effect::Arm { timer, after_ms } => {
+                let after_ms = self.whole_or_queue(timer, after_ms);
                 self.desk.timers.arm(timer, Instant::now(), after_ms);
             }
-            Effect::Disarm(timer) => self.desk.timers.disarm(timer),
+            Effect::Disarm(timer) => {
+                if let Timer::Attempt(attempt) = timer {
+                    self.stages.end(attempt);
+                }
+                self.desk.timers.disarm(timer);
+            }
             Effect::FailStop(evidence) => return Err(WorkerError::FailStop(evidence)),
         }
         Ok(())
+    }
+
+    /// An attempt begins in the queue; other timers are what they are.
+    fn whole_or_queue(&mut self, timer: Timer, after_ms: u64) -> u64 {
+        match timer {
+            Timer::Attempt(attempt) => {
+                let limit = self.deadlines.queue;
+                self.stages.begin(attempt, Instant::now(), after_ms, limit)
+            }
+            _ => after_ms,
+        }
+    }
+
+    /// Another stage of an attempt begins.
+    pub(super) fn enter_stage(&mut self, attempt: AttemptId, limit: Option<Duration>) {
+        let now = Instant::now();
+        if let Some(after_ms) = self.stages.enter(attempt, now, limit) {
+            self.desk.timers.arm(Timer::Attempt(attempt), now, after_ms);
+        }
     }
 
     /// Lends the pages to the fabric; false if nothing was begun.

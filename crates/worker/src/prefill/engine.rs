@@ -3,18 +3,21 @@
 use super::endpoints::{Endpoints, Moved};
 use crate::WorkerError;
 use crate::choose::Rules;
-use crate::driver::{self, Desk, Inbox};
+use crate::driver::{self, Deadlines, Desk, Inbox, Stages};
 use crate::facts::pages_of;
+use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Foundation};
 use control::Role;
 use dialect::Facts;
 use fabric::Sender;
 use handoff::prefill::{Config, Event, Prefill, Timer};
-use handoff::{Conn, Decisions, OfferId, Spec, codec};
+use handoff::{AttemptId, Conn, Decisions, OfferId, Spec, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
+use pages::Epoch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
+use std::time::Instant;
 use text::Tokenizer;
 
 /// See the module's documentation.
@@ -34,11 +37,16 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) computing: Option<Chunk>,
     /// The job that was computed last: its neighbours are next.
     pub(super) last: Option<OfferId>,
+    /// How long each stage of an attempt may take.
+    pub(super) deadlines: Deadlines,
+    pub(super) stages: Stages,
+    pub(super) ages: Ages,
     epoch: u128,
 }
 
 /// A job as the engine computes it.
 pub(super) struct Job {
+    pub(super) attempt: AttemptId,
     pub(super) spec: Spec,
     /// How its first tokens are sampled; none if nobody can.
     pub(super) rules: Option<Arc<Rules>>,
@@ -57,6 +65,7 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn new(
         foundation: Foundation<J>,
         config: &EngineConfig,
+        deadlines: Deadlines,
         machine: Config,
         desk: Desk<Moved, Timer>,
         sender: Arc<dyn Sender>,
@@ -85,6 +94,9 @@ impl<J: Decisions> Engine<J> {
             chunk: config.chunk,
             computing: None,
             last: None,
+            deadlines,
+            stages: Stages::default(),
+            ages: Ages::default(),
             epoch: epoch.bits(),
         }
     }
@@ -165,12 +177,26 @@ impl<J: Decisions> driver::Engine for Engine<J> {
         self.machine.at_rest()
     }
 
+    fn name(&self) -> (&'static str, Epoch) {
+        ("prefill", self.machine.hello().epoch)
+    }
+
     fn facts(&mut self) -> Facts {
+        let counts = self.machine.counts();
+        let holders = match counts.quarantined {
+            0 => Vec::new(),
+            _ => self.machine.holders(),
+        };
+        self.desk.counters.dropped_grants = self.machine.dropped_grants();
+        let arenas = (0, 0);
+        let quarantine = self.ages.look(Instant::now(), &holders, arenas);
         Facts {
             epoch: self.epoch,
             draining: self.desk.draining(),
             peers: self.machine.peers(),
-            pages: pages_of(self.machine.counts()),
+            pages: pages_of(counts),
+            no_arena: false,
+            quarantine,
             counters: self.desk.counters,
         }
     }

@@ -5,9 +5,9 @@ mod endpoints;
 mod engine;
 mod step;
 
-use crate::WorkerError;
-use crate::driver::{self, Deadlines, Desk, Net, Stop, milliseconds};
+use crate::driver::{self, Caps, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
+use crate::{Between, Nothing, WorkerError};
 use control::{Addr, Identity, Role};
 use engine::Engine;
 use fabric::shm::ShmSender;
@@ -34,6 +34,10 @@ pub struct PrefillConfig {
     pub certs: PathBuf,
     /// Where a trace of the machine is written.
     pub trace: Option<PathBuf>,
+    /// File that the audit log is appended to; standard error if not given.
+    pub audit: Option<PathBuf>,
+    /// What others may hold at one time.
+    pub caps: Caps,
     /// How long it waits for decode workers.
     pub deadlines: Deadlines,
     /// Time for what runs, once it drains.
@@ -58,6 +62,8 @@ impl PrefillConfig {
             decode,
             certs: certs.into(),
             trace: None,
+            audit: None,
+            caps: Caps::default(),
             deadlines: Deadlines::default(),
             drain_for: Duration::from_secs(20),
             signals: false,
@@ -72,7 +78,7 @@ impl PrefillConfig {
 /// # Errors
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: PrefillConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
-    run_by(Sound, config, ready)
+    run_between(Sound, &Nothing, config, ready)
 }
 
 /// [`run`] under other decisions, for a laboratory. The product calls `run`.
@@ -84,10 +90,24 @@ pub fn run_by(
     config: PrefillConfig,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), WorkerError> {
+    run_between(decisions, &Nothing, config, ready)
+}
+
+/// [`run_by`] with a laboratory between the worker and its fabric. The product calls `run`.
+///
+/// # Errors
+/// As [`run`].
+pub fn run_between(
+    decisions: impl Decisions,
+    between: &dyn Between,
+    config: PrefillConfig,
+    ready: impl FnOnce(&Ready),
+) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Prefill)?;
     let foundation = Foundation::lay(&config.engine, handoff::Role::Prefill, decisions, |_| 0)?;
     let machine = Config {
         peer_ms: milliseconds(config.deadlines.peer),
+        max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),
         ..Config::for_context(foundation.context, random()?)
     };
     let trace = match &config.trace {
@@ -103,12 +123,14 @@ pub fn run_by(
         }
     };
     let (net, inputs) = Net::new()?;
-    let desk = Desk::new(inputs, trace, config.drain_for);
+    let audit = crate::open_audit(config.audit.as_deref())?;
+    let desk = Desk::new(inputs, trace, audit, config.drain_for);
     let waiting = foundation.ready("prefill", String::new());
-    let sender = sender(&identity, foundation.hello.epoch)?;
+    let sender = between.sender(sender(&identity, foundation.hello.epoch)?);
     let mut engine = Engine::new(
         foundation,
         &config.engine,
+        config.deadlines,
         machine,
         desk,
         sender,

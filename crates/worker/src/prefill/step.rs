@@ -34,6 +34,10 @@ impl<J: Decisions> Engine<J> {
         self.desk.counters.steps += 1;
         let event = match self.compute(chunk)? {
             Some((checksums, first)) => {
+                // The prompt is computed: from here on it is decode that waits.
+                if let Some(attempt) = self.jobs.get(&offer).filter(|_| chunk.last) {
+                    self.enter_stage(attempt.attempt, None);
+                }
                 self.desk.counters.prompt_tokens += u64::from(chunk.to - chunk.from);
                 Event::ChunkEnd {
                     offer,

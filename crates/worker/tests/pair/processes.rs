@@ -57,6 +57,7 @@ fn deadlines() -> Deadlines {
         peer: short,
         cancel: short,
         unsettled: short,
+        ..Deadlines::default()
     }
 }
 

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use cofferdam_gateway as gateway;
 use gateway::Config;
 use gateway::api::AccessLog;
-use gateway::engine::{Count, EngineFacts, Limit, ModelFacts, PageCounts};
+use gateway::engine::{Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine};
 use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -134,6 +134,7 @@ pub fn facts() -> EngineFacts {
             cached: 3,
             ..PageCounts::default()
         },
+        quarantine: Quarantine::default(),
         counters: vec![Count {
             name: "handoffs",
             help: "Handoffs ended",

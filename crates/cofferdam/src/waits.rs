@@ -1,0 +1,120 @@
+//! How long a worker waits in each stage, and what others may hold of it: flags of every command
+//! that runs workers.
+
+use clap::Args;
+use std::time::Duration;
+use worker::{Caps, Deadlines};
+
+/// Deadlines and caps of a worker.
+#[derive(Clone, Debug, Default, PartialEq, Args)]
+pub struct Waits {
+    /// Longest wait for a request's turn at prefill (500ms, 30s, 5m) [default: the request's time]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_QUEUE_DEADLINE", value_parser = duration)]
+    pub queue_deadline: Option<Duration>,
+    /// Longest time for computing a prompt [default: the request's time]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_PREFILL_DEADLINE", value_parser = duration)]
+    pub prefill_deadline: Option<Duration>,
+    /// Longest time from the first batch of pages that has landed to the commit [default: the
+    /// request's time]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_TRANSFER_DEADLINE", value_parser = duration)]
+    pub transfer_deadline: Option<Duration>,
+    /// Longest time from the commit to the last token [default: the request's time]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_DECODE_DEADLINE", value_parser = duration)]
+    pub decode_deadline: Option<Duration>,
+    /// How long a lost worker of the other role may stay away [default: 10s]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_PEER_DEADLINE", value_parser = duration)]
+    pub peer_deadline: Option<Duration>,
+    /// How long prefill may leave a Cancel unanswered before its arena is dropped [default: 5s]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_CANCEL_DEADLINE", value_parser = duration)]
+    pub cancel_deadline: Option<Duration>,
+    /// Tokens of one tenant that a worker holds or queues at one time, at most [default: no cap]
+    #[arg(long, value_name = "N", env = "COFFERDAM_TENANT_TOKENS")]
+    pub tenant_tokens: Option<u64>,
+    /// Tokens of decode's pool that one prefill worker holds before they are committed, at most
+    /// [default: no cap]
+    #[arg(long, value_name = "N", env = "COFFERDAM_UNCOMMITTED_TOKENS")]
+    pub uncommitted_tokens: Option<u64>,
+}
+
+impl Waits {
+    pub(crate) fn deadlines(&self) -> Deadlines {
+        let default = Deadlines::default();
+        Deadlines {
+            peer: self.peer_deadline.unwrap_or(default.peer),
+            cancel: self.cancel_deadline.unwrap_or(default.cancel),
+            queue: self.queue_deadline,
+            prefill: self.prefill_deadline,
+            transfer: self.transfer_deadline,
+            decode: self.decode_deadline,
+            ..default
+        }
+    }
+
+    pub(crate) fn caps(&self) -> Caps {
+        Caps {
+            tenant_tokens: self.tenant_tokens,
+            prefill_tokens: self.uncommitted_tokens,
+        }
+    }
+
+    /// As they are typed: names and values of those that were given.
+    pub(crate) fn typed(&self) -> Vec<(&'static str, String)> {
+        let time = |time: Option<Duration>| time.map(|time| format!("{}ms", time.as_millis()));
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let all = [
+            ("queue-deadline", time(self.queue_deadline)),
+            ("prefill-deadline", time(self.prefill_deadline)),
+            ("transfer-deadline", time(self.transfer_deadline)),
+            ("decode-deadline", time(self.decode_deadline)),
+            ("peer-deadline", time(self.peer_deadline)),
+            ("cancel-deadline", time(self.cancel_deadline)),
+            ("tenant-tokens", number(self.tenant_tokens)),
+            ("uncommitted-tokens", number(self.uncommitted_tokens)),
+        ];
+        let given = all
+            .into_iter()
+            .filter_map(|(name, value)| Some((name, value?)));
+        given.collect()
+    }
+}
+
+/// `500ms`, `60s`, `5m`, `1h`, at most a day.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    let wrong = || format!("{text:?} is no time (500ms, 60s, 5m)");
+    let end = text.find(|c: char| !c.is_ascii_digit()).ok_or_else(wrong)?;
+    let number: u64 = text[..end].parse().map_err(|_| wrong())?;
+    let unit = match &text[end..] {
+        "ms" => 1,
+        "s" => 1_000,
+        "m" => 60_000,
+        "h" => 3_600_000,
+        _ => return Err(wrong()),
+    };
+    let millis = number
+        .checked_mul(unit)
+        .filter(|it| (1..=86_400_000).contains(it));
+    millis.map(Duration::from_millis).ok_or_else(wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_have_a_unit() {
+        assert_eq!(duration("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(duration("2m"), Ok(Duration::from_secs(120)));
+        for text in [
+            "5",
+            "",
+            "s",
+            "0s",
+            "-1s",
+            "25h",
+            "1d",
+            "99999999999999999999s",
+        ] {
+            assert!(duration(text).is_err(), "{text}");
+        }
+    }
+}
