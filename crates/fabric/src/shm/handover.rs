@@ -10,7 +10,7 @@ use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::JoinHandle;
 use std::time::Duration;
 
@@ -33,8 +33,59 @@ const SERVED_MAX: usize = 16;
 /// Begins every claim of this fabric.
 const MAGIC: &Magic = b"cfd-fd?\x02";
 
-/// The writer's side: shows the token and returns the arena's descriptor.
+/// What a claim gives.
+pub(crate) type Given = (Arc<OwnedFd>, Arc<Notice>);
+
+/// Tells a writer that its arena was dropped, so that it gives the memory up: the socket of its
+/// claim stays open for as long as the arena is. It is a courtesy and no fence: nobody waits for it.
+#[derive(Default)]
+pub(crate) struct Notice(Mutex<Line>);
+
+#[derive(Default)]
+struct Line {
+    dropped: bool,
+    stream: Option<UnixStream>,
+}
+
+impl Notice {
+    fn keep(&self, stream: UnixStream) {
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if !line.dropped {
+            line.stream = Some(stream);
+        }
+    }
+
+    /// The arena is dropped.
+    pub(crate) fn tell(&self) {
+        let mut line = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        line.dropped = true;
+        line.stream = None;
+    }
+}
+
+/// Whether the other end of a claim's socket, which does not block, says that the arena is dropped.
+pub(crate) fn is_told(mut socket: &UnixStream) -> bool {
+    match socket.read(&mut [0]) {
+        Ok(read) => read == 0,
+        Err(error) => !matches!(
+            error.kind(),
+            io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted
+        ),
+    }
+}
+
+/// [`claim_and_listen`] for those who only want the descriptor.
+#[cfg(test)]
 pub(crate) fn claim(landing: &ShmLanding, writer: WriterLife) -> Result<OwnedFd, AttachError> {
+    claim_and_listen(landing, writer).map(|(descriptor, _)| descriptor)
+}
+
+/// The writer's side: shows the token and returns the arena's descriptor, and the socket that ends
+/// when the arena is dropped.
+pub(crate) fn claim_and_listen(
+    landing: &ShmLanding,
+    writer: WriterLife,
+) -> Result<(OwnedFd, UnixStream), AttachError> {
     let stream = UnixStream::connect(&landing.socket)?;
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
@@ -67,7 +118,10 @@ pub(crate) fn claim(landing: &ShmLanding, writer: WriterLife) -> Result<OwnedFd,
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    descriptor.ok_or_else(|| AttachError::Mismatch("granted without a descriptor".to_owned()))
+    let descriptor = descriptor
+        .ok_or_else(|| AttachError::Mismatch("granted without a descriptor".to_owned()))?;
+    stream.set_nonblocking(true)?;
+    Ok((descriptor, stream))
 }
 
 /// The thread that hands descriptors over.
@@ -78,7 +132,7 @@ pub(crate) struct Desk {
 
 impl Desk {
     /// Listens at `path`, which must not exist and whose directory must be private.
-    pub(crate) fn open(path: &Path, offers: Offers<Arc<OwnedFd>>) -> io::Result<Self> {
+    pub(crate) fn open(path: &Path, offers: Offers<Given>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
         let own = listener.try_clone()?;
         let thread = std::thread::Builder::new().name("fabric-handover".to_owned());
@@ -100,7 +154,7 @@ impl Drop for Desk {
     }
 }
 
-fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
+fn serve(listener: &UnixListener, offers: &Offers<Given>) {
     let served = Served::default();
     loop {
         let stream = match listener.accept() {
@@ -122,7 +176,7 @@ fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
             .name("fabric-claim".to_owned())
             .spawn(move || {
                 let _place = place;
-                if let Err(error) = answer(&stream, &offers) {
+                if let Err(error) = answer(stream, &offers) {
                     offers.count_stranger();
                     tracing::warn!(%error, "a writer did not get its arena's descriptor");
                 }
@@ -133,17 +187,21 @@ fn serve(listener: &UnixListener, offers: &Offers<Arc<OwnedFd>>) {
     }
 }
 
-fn answer(stream: &UnixStream, offers: &Offers<Arc<OwnedFd>>) -> io::Result<()> {
+fn answer(stream: UnixStream, offers: &Offers<Given>) -> io::Result<()> {
     stream.set_read_timeout(Some(DEADLINE))?;
     stream.set_write_timeout(Some(DEADLINE))?;
     let mut bytes = [0; Claim::BYTES];
-    (&*stream).read_exact(&mut bytes)?;
+    (&stream).read_exact(&mut bytes)?;
     let Some(claim) = Claim::decode(&bytes, MAGIC) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a claim"));
     };
     match offers.redeem(&claim) {
-        Ok(descriptor) => send(stream, GRANTED, Some(&descriptor)),
-        Err(refusal) => send(stream, code(refusal), None),
+        Ok((descriptor, notice)) => {
+            send(&stream, GRANTED, Some(&descriptor))?;
+            notice.keep(stream);
+            Ok(())
+        }
+        Err(refusal) => send(&stream, code(refusal), None),
     }
 }
 

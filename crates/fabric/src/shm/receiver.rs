@@ -1,8 +1,8 @@
 //! The receiver's side of shared memory.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
-use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -12,14 +12,16 @@ use crate::arena::{ArenaId, Landing, Shape};
 use crate::arenas::{Arenas, Limits};
 use crate::claim::{Offers, draw_token};
 use crate::receiver::{FenceError, Fenced, OpenError, Reader, Receiver, Refusals};
-use crate::shm::handover::Desk;
+use crate::shm::handover::{Desk, Given, Notice};
 use crate::shm::landing::ShmLanding;
 
 /// Owns landing arenas in shared memory.
 pub struct ShmReceiver {
     socket: PathBuf,
     arenas: Arenas,
-    offers: Offers<Arc<OwnedFd>>,
+    offers: Offers<Given>,
+    /// Of each open arena, how its writer hears that it is dropped.
+    notices: BTreeMap<ArenaId, Arc<Notice>>,
     _desk: Desk,
     _directory: PrivateDirectory,
 }
@@ -40,6 +42,7 @@ impl ShmReceiver {
             socket,
             arenas: Arenas::new(mint, limits),
             offers,
+            notices: BTreeMap::new(),
             _desk: desk,
             _directory: directory,
         })
@@ -69,7 +72,9 @@ impl Receiver for ShmReceiver {
         .encode()
         .map_err(|bad| io::Error::new(io::ErrorKind::InvalidInput, bad.to_string()))?;
         let descriptor = self.arenas.open(arena, writer, shape)?.descriptor();
-        self.offers.put(arena, writer, token, descriptor);
+        let notice = Arc::<Notice>::default();
+        self.notices.insert(arena, notice.clone());
+        self.offers.put(arena, writer, token, (descriptor, notice));
         Ok(landing)
     }
 
@@ -79,7 +84,11 @@ impl Receiver for ShmReceiver {
 
     fn fence(&mut self, arena: ArenaId) -> Result<Fenced, FenceError> {
         self.offers.withdraw(arena);
-        self.arenas.fence(arena)
+        let fenced = self.arenas.fence(arena)?;
+        if let Some(notice) = self.notices.remove(&arena) {
+            notice.tell();
+        }
+        Ok(fenced)
     }
 
     fn arenas(&self) -> Vec<ArenaId> {

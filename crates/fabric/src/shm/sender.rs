@@ -36,7 +36,7 @@ impl Sender for ShmSender {
         let landing = ShmLanding::decode(landing)?;
         let layout = Layout::new(landing.shape)
             .ok_or(BadLanding::Malformed("a shape that no arena can have"))?;
-        let descriptor = handover::claim(&landing, self.life)?;
+        let (descriptor, socket) = handover::claim_and_listen(&landing, self.life)?;
         check(&descriptor, &layout)?;
         let map = WriteMap::new(descriptor.as_fd(), layout.len())?;
         drop(descriptor); // the map is all that is needed, and its end must be the end
@@ -45,7 +45,10 @@ impl Sender for ShmSender {
             landing.arena,
             on_completion,
             wake,
-            move |jobs, stop, teller| writes::carry_out(&map, layout, &jobs, &stop, teller),
+            move |jobs, stop, teller| {
+                let dropped = || handover::is_told(&socket);
+                writes::carry_out(map, layout, &jobs, &stop, teller, dropped)
+            },
         )?;
         Ok(Box::new(MovedEndpoint::new(
             landing.arena,
