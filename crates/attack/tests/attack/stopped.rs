@@ -163,3 +163,58 @@ fn a_stopped_decode_costs_nobody_an_answer_that_is_wrong() {
         site.rest(1);
     }
 }
+
+/// Over TCP there is nothing left to write into: the fence has joined the tasks that applied the
+/// writer's bytes, and what it sends when it goes on finds no socket.
+#[test]
+fn late_writes_of_a_stopped_prefill_are_refused_over_tcp() {
+    let asked = questions(4, false);
+    let words: Vec<&str> = HASTY
+        .into_iter()
+        .chain(["--prefill=2", "--fabric=tcp"])
+        .collect();
+    let site = attacked("half@1", &words);
+    site.rest(2);
+    site.board.hold("half-written");
+    let pending = site.api.begin(COMPLETIONS, &asked[0].0.body).unwrap();
+    let half = site.board.held(Duration::from_secs(60));
+    let stopped = half.expect("a batch is half written").pid;
+    send(stopped, Signal::STOP);
+    drop(pending);
+    wait_for("the arena is dropped", || {
+        let info = site.info();
+        (counter(named(&info, "decode", "decode-0"), "fences") == 1).then_some(())
+    });
+    // Until the gateway misses it, requests may still be given to it.
+    wait_for("the stopped worker is not ready", || {
+        let info = site.info();
+        let mut workers = info["workers"].as_array()?.iter();
+        let away = workers.any(|it| it["role"] == "prefill" && it["readiness"]["state"] != "ready");
+        away.then_some(())
+    });
+    site.ready();
+    for (question, alone) in &asked[1..] {
+        assert_eq!(question.ask(&site.api), Answer::Whole(alone.clone()));
+    }
+    // What a worker says of itself may be a moment old.
+    let before = wait_for("all three are counted", || {
+        let info = site.info();
+        let decode = named(&info, "decode", "decode-0");
+        (counter(decode, "attempts_finished") == 3).then(|| counter(decode, "batches"))
+    });
+    assert!(before > 0);
+    send(stopped, Signal::CONT);
+    site.board.release();
+    let info = site.rest(2);
+    let decode = named(&info, "decode", "decode-0");
+    assert_eq!(counter(decode, "batches"), before, "nothing late was taken");
+    for worker in info["workers"].as_array().unwrap() {
+        for count in ["integrity_faults", "dropped_grants", "malformed_messages"] {
+            assert_eq!(counter(worker, count), 0, "{count}: {worker:#}");
+        }
+    }
+    site.ready();
+    for (question, alone) in &asked {
+        assert_eq!(question.ask(&site.api), Answer::Whole(alone.clone()));
+    }
+}
