@@ -55,7 +55,7 @@ class TagTable:
         to = np.asarray(list(tags), dtype=np.int64)
         to[to == 0] = -1
         if is_torch(self.tags):
-            at, to = _to_device(at, self.tags.device), _to_device(to, self.tags.device)
+            at, to = to_device(at, self.tags.device), to_device(to, self.tags.device)
         self.tags[at] = to
 
     def stale(self, block_table: Any, expected: Any, used: Any) -> Any:
@@ -143,7 +143,7 @@ class BlockSums:
         """The same by tensor operations, on whatever device the layers are."""
         at = np.asarray(list(blocks), dtype=np.int64)
         if is_torch(self.coefficients):
-            at = _to_device(at, self.coefficients.device)
+            at = to_device(at, self.coefficients.device)
             total = _torch().zeros_like(at)
         else:
             total = np.zeros_like(at)
@@ -157,14 +157,41 @@ class BlockSums:
         return total
 
 
-def as_numbers(sums: Any) -> list[int]:
-    """Unsigned 64-bit numbers of checksums. Waits for the device: call it where the step's output
-    is read anyway."""
-    return [int(value) & 0xFFFFFFFFFFFFFFFF for value in sums.tolist()]
+class Unread:
+    """Integers on their way from the device to the host. On a CPU they are there at once; from CUDA
+    they are copied, behind what computes them, into pinned memory, with an event to say when: so
+    nobody waits for the device who would not have waited anyway."""
+
+    def __init__(self, values: Any) -> None:
+        self._event = None
+        if is_torch(values) and values.is_cuda:
+            torch = _torch()
+            host = torch.empty(values.shape, dtype=values.dtype, pin_memory=True)
+            host.copy_(values, non_blocking=True)
+            self._event = torch.cuda.Event()
+            self._event.record()
+            values = host
+        self._values = values
+
+    def ready(self) -> bool:
+        """Whether reading would wait for nothing."""
+        return self._event is None or self._event.query()
+
+    def read(self) -> list[int]:
+        """The integers. Waits if need be: call it where the step's own output is read, or when
+        ``ready``."""
+        if self._event is not None:
+            self._event.synchronize()
+        return self._values.tolist()
 
 
-def _to_device(numbers: np.ndarray, device: Any) -> Any:
-    """From pinned memory where the device has streams: a copy from pageable memory would wait for
+def unsigned(values: Sequence[int]) -> list[int]:
+    """Checksums as unsigned 64-bit numbers."""
+    return [value & 0xFFFFFFFFFFFFFFFF for value in values]
+
+
+def to_device(numbers: np.ndarray, device: Any) -> Any:
+    """A tensor of these numbers. From pinned memory where the device has streams: a copy from pageable memory would wait for
     everything that the device has been given before."""
     tensor = _torch().from_numpy(numbers)
     if device.type != "cpu":

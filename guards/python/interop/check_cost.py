@@ -11,7 +11,7 @@ import time
 import torch
 
 from cofferdam_guard.core import Secret
-from cofferdam_guard.tensors import BlockSums, TagTable, as_numbers
+from cofferdam_guard.tensors import BlockSums, TagTable, unsigned
 
 SECRET = Secret(b"a secret for tests on one machine only")
 
@@ -49,9 +49,9 @@ def checksums(layers: int, shape: tuple[int, ...], blocks: int) -> None:
     kv = [torch.randn(blocks, *shape).to(torch.bfloat16) for _ in range(layers)]
     sums = BlockSums(SECRET, kv)
     every = list(range(blocks))
-    cost = median_ms(lambda: as_numbers(sums.of(every)))
+    cost = median_ms(lambda: unsigned(sums.of(every).tolist()))
     size = sums.block_bytes * blocks
-    tensors = median_ms(lambda: as_numbers(sums.in_tensors(every)), 5)
+    tensors = median_ms(lambda: unsigned(sums.in_tensors(every).tolist()), 5)
     copy = median_ms(lambda: [layer[torch.tensor(every)] for layer in kv])
     print(
         f"checksums, {layers} layers, {blocks} blocks of {sums.block_bytes:,} bytes: {cost:.1f} ms "

@@ -54,10 +54,12 @@ class Lifetime(unittest.TestCase):
             record,
             source,
             state,
+            step,
             wire,
         )
 
-        self.decode, self.prefill, self.source = decode, prefill, source
+        self.decode, self.prefill, self.source, self.step = decode, prefill, source, step
+        self.config = config
         self.pages, self.wire = pages, wire
         self.modules = stand_in()
         sys.modules.update(self.modules)
@@ -206,24 +208,157 @@ class Lifetime(unittest.TestCase):
             seq_lens=lengths,
             seq_lens_cpu=lengths,
             req_pool_indices=torch.arange(len(reqs)),
+            out_cache_loc=torch.tensor([], dtype=torch.int32),
+            forward_mode=types.SimpleNamespace(is_decode=lambda: True),
         )
         return scheduler, batch
 
-    def test_a_late_write_ends_its_reader_at_the_next_step_and_nobody_else(self):
+    def append(self, scheduler, batch, pages):
+        """The engine gives each sequence a page for its next token."""
+        batch.out_cache_loc = torch.tensor(pages, dtype=torch.int32)
+        for at, number in enumerate(pages):
+            scheduler.req_to_token_pool.req_to_token[at, batch.seq_lens[at]] = number
+        batch.seq_lens = batch.seq_lens_cpu = batch.seq_lens + 1
+        self.step.prepare_for_decode(lambda batch: None, batch)
+
+    def pass_(self, scheduler, batch):
+        """One pass: what the sequences' ends were while it ran, and its result."""
+        result, seen = types.SimpleNamespace(), []
+
+        def original(scheduler, batch):
+            seen.extend(req.to_finish for req in batch.reqs)
+            return result
+
+        self.assertIs(self.step.run_batch(original, scheduler, batch), result)
+        return seen, result
+
+    def read(self, scheduler, batch, result):
+        """The engine reads the pass's tokens."""
+        return self.step.process_batch_result(lambda *a: "read", scheduler, batch, result)
+
+    def with_output(self):
+        """As on CUDA: a check's result is read with the step's output."""
+        import dataclasses
+
+        late = dataclasses.replace(self.guard.config, step_check=self.config.WITH_OUTPUT)
+        self.guard.config = late
+
+    def test_a_late_write_ends_its_reader_before_the_next_pass_and_nobody_else(self):
         scheduler, batch = self.batch(self.receiver(1, [2, 3, 4]), self.receiver(2, [5, 6]))
-        self.decode._check_step(self.guard, scheduler, batch)
-        self.assertEqual([req.to_finish for req in batch.reqs], [None, None])
+        self.append(scheduler, batch, [7, 8])
+        self.assertEqual(self.pass_(scheduler, batch)[0], [None, None])
         self.guard.table.rows[6, self.pages.NONCE] = 12345
-        self.decode._check_step(self.guard, scheduler, batch)
-        self.assertIsNone(batch.reqs[0].to_finish)
-        self.assertIn("step", batch.reqs[1].to_finish.message)
+        ended, result = self.pass_(scheduler, batch)
+        self.assertIsNone(ended[0])
+        self.assertIn("step: 1 pages", ended[1].message)
         self.assertEqual(batch.reqs[1].finished_len, 2)
+        self.assertEqual(self.read(scheduler, batch, result), "read")
+
+    def test_from_a_device_the_result_is_read_with_the_steps_output(self):
+        self.with_output()
+        scheduler, batch = self.batch(self.receiver(1, [2, 3, 4]), self.receiver(2, [5, 6]))
+        self.append(scheduler, batch, [7, 8])
+        self.guard.table.rows[6, self.pages.NONCE] = 12345
+        ended, result = self.pass_(scheduler, batch)
+        self.assertEqual(ended, [None, None])
+        # The next step has been launched by then; it finds what it finds by itself.
+        self.guard.table.rows[6, self.pages.NONCE] = batch.reqs[1].cofferdam.nonce
+        ended, following = self.pass_(scheduler, batch)
+        tokens = lambda *a: self.assertIsNotNone(batch.reqs[1].to_finish)
+        self.step.process_batch_result(tokens, scheduler, batch, result)
+        self.assertIsNone(batch.reqs[0].to_finish)
+        self.assertIn("step: 1 pages", batch.reqs[1].to_finish.message)
+        self.assertEqual(batch.reqs[1].finished_len, 2)
+        self.read(scheduler, batch, following)
+        self.assertIsNone(batch.reqs[0].to_finish)
 
     def test_what_lies_behind_a_sequence_is_not_looked_at(self):
-        scheduler, batch = self.batch(self.receiver(1, [2, 3, 4]), self.receiver(2, [5]))
-        scheduler.req_to_token_pool.req_to_token[1, 1:] = 9
-        self.decode._check_step(self.guard, scheduler, batch)
-        self.assertIsNone(batch.reqs[1].to_finish)
+        scheduler, batch = self.batch(self.receiver(1, [2, 3]), self.receiver(2, [5]))
+        self.append(scheduler, batch, [4, 6])
+        scheduler.req_to_token_pool.req_to_token[1, 2:] = 9
+        self.assertEqual(self.pass_(scheduler, batch)[0], [None, None])
+
+    def test_an_appended_page_that_somebody_may_write_ends_the_sequence(self):
+        for late in (False, True):
+            first, second = self.receiver(10 + late, [2]), self.receiver(20 + late, [3])
+            writing = self.receiver(30 + late, [7])  # its prefill may write page 7
+            scheduler, batch = self.batch(first, second)
+            if late:
+                self.with_output()
+            self.append(scheduler, batch, [8, 7])
+            _, result = self.pass_(scheduler, batch)
+            self.read(scheduler, batch, result)
+            self.assertIsNone(batch.reqs[0].to_finish)
+            self.assertIn("held", batch.reqs[1].to_finish.message)
+            for receiver in (first, second, writing):
+                self.decode._proven(self.guard, receiver.cofferdam)
+
+    def test_a_page_of_a_sequence_that_ended_meanwhile_may_be_anothers(self):
+        self.with_output()
+        for how in ("finished", "retracted"):
+            first = self.receiver(1, [2])
+            scheduler, batch = self.batch(first)
+            self.append(scheduler, batch, [7])
+            _, result = self.pass_(scheduler, batch)
+            if how == "finished":
+                batch.reqs[0].finished = lambda: True
+            else:
+                batch.reqs[0].is_retracted = True
+            other = self.receiver(2, [7])  # freed, reserved, and about to be written
+            self.assertIsNotNone(other.frame)
+            self.read(scheduler, batch, result)
+            self.assertIsNone(batch.reqs[0].to_finish)
+            for receiver in (first, other):
+                self.decode._proven(self.guard, receiver.cofferdam)
+
+    def test_what_a_failed_step_leaves_to_a_retraction_is_never_its_own_again(self):
+        self.with_output()
+        scheduler, batch = self.batch(self.receiver(1, [2, 3]))
+        self.append(scheduler, batch, [4])
+        self.guard.table.rows[3, self.pages.NONCE] = 12345
+        _, result = self.pass_(scheduler, batch)
+        batch.reqs[0].is_retracted = True
+        self.read(scheduler, batch, result)
+        batch.reqs[0].is_retracted = False
+        self.step._own(self.guard, batch.reqs[0], torch.tensor([5, 6, 7]))
+        scheduler.req_to_token_pool.req_to_token[0, :3] = torch.tensor([5, 6, 7])
+        self.append(scheduler, batch, [8])
+        _, result = self.pass_(scheduler, batch)
+        self.read(scheduler, batch, result)
+        self.assertIn("step: 3 pages", batch.reqs[0].to_finish.message)
+
+    def test_pages_of_several_tokens_are_stamped_when_they_begin(self):
+        self.guard.page_size = 2
+        scheduler, batch = self.batch(self.receiver(1, [2]), self.receiver(2, [3]))
+        table = torch.zeros((2, 8), dtype=torch.int32)
+        table[0, :4] = torch.tensor([4, 5, 8, 9])
+        table[1, :3] = torch.tensor([6, 7, 10])
+        scheduler.req_to_token_pool.req_to_token = table
+        batch.seq_lens = batch.seq_lens_cpu = torch.tensor([3, 3])
+        batch.out_cache_loc = torch.tensor([8, 10], dtype=torch.int32)  # both begin a page
+        self.step.prepare_for_decode(lambda batch: None, batch)
+        self.assertEqual(self.pass_(scheduler, batch)[0], [None, None])
+        self.guard.table.rows[5, self.pages.NONCE] = 12345
+        batch.seq_lens = batch.seq_lens_cpu = torch.tensor([4, 4])
+        table[1, 3] = 11
+        batch.out_cache_loc = torch.tensor([9, 11], dtype=torch.int32)  # both go on in theirs
+        self.step.prepare_for_decode(lambda batch: None, batch)
+        ended, _ = self.pass_(scheduler, batch)
+        self.assertIsNone(ended[0])
+        self.assertIn("step: 1 pages", ended[1].message)
+
+    def test_a_verdict_that_is_on_its_way_is_not_waited_for(self):
+        receiver = self.receiver(1, [2, 3])
+        reservation = receiver.cofferdam
+        reservation.reasons = types.SimpleNamespace(ready=lambda: False)
+        self.assertIs(self.decode._verify_pages(self.guard, reservation), self.decode._NOT_YET)
+        self.assertFalse(reservation.verified)
+        reservation.reasons = types.SimpleNamespace(
+            ready=lambda: True, read=lambda: [self.pages.OK, self.pages.FOREIGN]
+        )
+        refused = self.decode._verify_pages(self.guard, reservation)
+        self.assertEqual(refused, ("foreign", "page 1 of 2 (1 pages in all)"))
+        self.assertFalse(reservation.verified)
 
 
 if __name__ == "__main__":

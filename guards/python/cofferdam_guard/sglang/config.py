@@ -10,6 +10,9 @@ from dataclasses import dataclass
 from .. import settings
 from ..core import Secret
 
+# Values of COFFERDAM_GUARD_STEP_CHECK beside 0 and 1.
+WITH_OUTPUT = "with-output"
+
 
 @dataclass(frozen=True)
 class Config:
@@ -24,8 +27,9 @@ class Config:
     quarantine_limit: float
     # Whether each page's bytes are summed on both sides.
     checksum: bool
-    # Whether every step's block table is compared with the tags.
-    step_check: bool
+    # Whether every step's block table is compared with the tags; `WITH_OUTPUT`: and the result is
+    # read with the step's output on a CPU too, as it is on every other device.
+    step_check: bool | str
     # Faults on request (`rid` of a certain form), for tests and the self-test only.
     faults: bool
     # A peer without a guard is refused unless this says otherwise.
@@ -52,15 +56,17 @@ def read() -> Config:
         audit=common.audit,
         quarantine_limit=fraction,
         checksum=_flag("COFFERDAM_GUARD_CHECKSUM", True),
-        step_check=_flag("COFFERDAM_GUARD_STEP_CHECK", True),
+        step_check=_flag("COFFERDAM_GUARD_STEP_CHECK", True, WITH_OUTPUT),
         faults=_flag("COFFERDAM_GUARD_FAULTS", False),
         allow_unguarded_peer=_flag("COFFERDAM_GUARD_ALLOW_UNGUARDED_PEER", False),
         break_hook=os.environ.get("COFFERDAM_GUARD_TEST_BREAK", ""),
     )
 
 
-def _flag(name: str, default: bool) -> bool:
+def _flag(name: str, default: bool, *more: str) -> bool | str:
     value = os.environ.get(name, "")
+    if value in more:
+        return value
     if value not in ("", "0", "1"):
-        raise settings.BadSettings(f"{name} is {value!r}: 0 or 1")
+        raise settings.BadSettings(f"{name} is {value!r}: {', '.join(('0', *more))} or 1")
     return default if value == "" else value == "1"

@@ -1,20 +1,19 @@
-"""Decode's half: what is reserved, what must arrive, what is attended to, and when it is freed.
+"""Decode's half: what is reserved, what must arrive, and when it is freed (steps: `step.py`).
 
 A reservation gets a nonce that was never used before and wiped tags. When SGLang says that a
 transfer is complete, the guard looks: statement, tag of every page, sum of every page's bytes.
-Before each step the block table of every running sequence is compared with the tags. Pages whose
-writer has not proven its end are held without a deadline.
+Pages whose writer has not proven its end are held without a deadline.
 """
 
 import time
-from http import HTTPStatus
 
 import torch
 
 from .. import core
+from ..tensors import Unread
 from . import pages as page
 from . import wire
-from .state import Guard, Reservation, here, is_fake
+from .state import Guard, Reservation, here
 
 # How long to wait for a proof before asking prefill again.
 ASK_AGAIN_S = 5.0
@@ -210,144 +209,25 @@ def _verify(guard: Guard, receiver, reservation: Reservation | None):
 
 
 def _verify_pages(guard: Guard, reservation: Reservation):
+    """The verdict is on its way from the device after the first call, and waited for by none."""
     count = reservation.indices.shape[0]
-    tags = guard.tags(reservation.nonce, reservation.room, count)
-    rows = guard.table.rows.index_select(0, reservation.indices)
-    sums = guard.kv.sums(reservation.pages) if guard.config.checksum else None
-    reasons = tags.judge(rows, sums)
-    worst = int(reasons.max().item()) if count else page.OK
-    if worst == page.OK:
+    if reservation.reasons is None:
+        tags = guard.tags(reservation.nonce, reservation.room, count)
+        rows = guard.table.rows.index_select(0, reservation.indices)
+        sums = guard.kv.sums(reservation.pages) if guard.config.checksum else None
+        reservation.reasons = Unread(tags.judge(rows, sums))
+    if not reservation.reasons.ready():
+        return _NOT_YET
+    reasons = reservation.reasons.read()
+    bad = [ordinal for ordinal, reason in enumerate(reasons) if reason != page.OK]
+    if not bad:
         reservation.verified = True
         _proven(guard, reservation)
         guard.record.count("verified_total")
         guard.record.count("verified_blocks_total", count)
         return None
-    bad = torch.nonzero(reasons).flatten()
-    first = int(bad[0])
-    return (
-        page.REASONS[int(reasons[first])],
-        f"page {first} of {count} ({bad.shape[0]} pages in all)",
-    )
-
-
-# -- what is attended to ------------------------------------------------------------------------
-
-
-def prepare_for_decode(original, self):
-    """`ScheduleBatch.prepare_for_decode`: pages that decode appends carry their reader's nonce."""
-    original(self)
-    guard = here()
-    if guard.role != "decode" or not guard.config.step_check or self.out_cache_loc is None:
-        return
-    if self.out_cache_loc.shape[0] != len(self.reqs):
-        raise RuntimeError(
-            "cofferdam-guard: more than one token a step: speculative decoding is not guarded"
-        )
-    size = guard.page_size
-    fresh = self.out_cache_loc % size == 0 if size > 1 else None
-    nonces = torch.tensor([_nonce(req) for req in self.reqs], device=self.out_cache_loc.device)
-    pages = self.out_cache_loc.to(torch.int64) // size
-    if fresh is not None:
-        pages, nonces = pages[fresh], nonces[fresh]
-    # A page that is held is not stamped: the step's check then finds it and ends the sequence.
-    if _take(guard, pages.tolist()):
-        guard.table.stamp(pages, nonces)
-
-
-def _take(guard: Guard, pages: list[int]) -> bool:
-    """Whether the ledger lets these pages have a new reader."""
-    try:
-        if pages:
-            guard.ledger.allocate(pages)
-        return True
-    except core.GuardFault as fault:
-        guard.record.refusal("held", detail=str(fault.args[-1]))
-        return False
-
-
-def _nonce(req) -> int:
-    reservation = getattr(req, "cofferdam", None)
-    return reservation.nonce if reservation is not None else 0
-
-
-def run_batch(original, self, batch, *args, **kwargs):
-    """`Scheduler.run_batch`: block tables against tags, before the pass that attends to them."""
-    guard = here()
-    if guard.role == "decode" and guard.config.step_check and batch.forward_mode.is_decode():
-        _check_step(guard, self, batch)
-    return original(self, batch, *args, **kwargs)
-
-
-def _check_step(guard: Guard, scheduler, batch) -> None:
-    """One gather and one comparison for the whole batch. A sequence whose table names a page that
-    was not written for it ends with an error, and this step's token is not released."""
-    size = guard.page_size
-    lengths = batch.seq_lens
-    longest = (
-        int(batch.seq_lens_cpu.max()) if batch.seq_lens_cpu is not None else int(lengths.max())
-    )
-    table = scheduler.req_to_token_pool.req_to_token[batch.req_pool_indices, :longest:size]
-    owners = guard.table.owners(table.to(torch.int64) // size)
-    expected = torch.tensor([_nonce(req) for req in batch.reqs], device=owners.device).unsqueeze(1)
-    position = torch.arange(table.shape[1], device=owners.device).unsqueeze(0) * size
-    wrong = (owners != expected) & (position < lengths.to(owners.device).unsqueeze(1))
-    counts = wrong.sum(1).tolist()
-    guard.record.count("steps_checked_total")
-    for req, count in zip(batch.reqs, counts):
-        if count and not req.finished() and req.to_finish is None:
-            _end_at_step(guard, req, count)
-
-
-def _end_at_step(guard: Guard, req, count: int) -> None:
-    from sglang.srt.managers.schedule_batch import FINISH_ABORT
-
-    message = guard.refuse(
-        req.bootstrap_room,
-        req.rid,
-        "step",
-        f"{count} pages of the block table are not this request's",
-    )
-    guard.verdicts.pop(req.bootstrap_room, None)
-    # Nothing that this step, or one whose check failed, computes may leave.
-    req.finished_len = len(req.output_ids)
-    req.to_finish = FINISH_ABORT(message, HTTPStatus.INTERNAL_SERVER_ERROR, "InternalServerError")
-
-
-def pre_alloc(original, self, req, *args, **kwargs):
-    """`DecodePreallocQueue._pre_alloc`: a pretended transfer writes nothing, so its reader would
-    attend to what was there. It reads zeros instead."""
-    got = original(self, req, *args, **kwargs)
-    if is_fake(req):
-        guard = here()
-        pages = _pages_of(guard, self.req_to_token_pool, req)
-        guard.kv.zero(pages)
-        _own(guard, req, pages)
-    return got
-
-
-def resume_retracted_reqs(original, self, *args, **kwargs):
-    """`resume_retracted_reqs`: decode itself has written these pages back from its own copy."""
-    resumed = original(self, *args, **kwargs)
-    guard = here()
-    for req in resumed:
-        _own(guard, req, _pages_of(guard, self.req_to_token_pool, req))
-    return resumed
-
-
-def _pages_of(guard: Guard, pool, req) -> torch.Tensor:
-    slots = pool.req_to_token[req.kv.req_pool_idx, : req.kv.kv_allocated_len : guard.page_size]
-    return slots.to(torch.int64) // guard.page_size
-
-
-def _own(guard: Guard, req, pages: torch.Tensor) -> None:
-    if getattr(req, "cofferdam", None) is None:
-        room = req.bootstrap_room or 0
-        req.cofferdam = Reservation(
-            room, wire.fresh_nonce(), req.rid, pages, pages.tolist(), 0, -1, True
-        )
-    if not _take(guard, pages.tolist()):
-        return
-    guard.table.stamp(pages, torch.tensor(req.cofferdam.nonce))
+    first = bad[0]
+    return page.REASONS[reasons[first]], f"page {first} of {count} ({len(bad)} pages in all)"
 
 
 # -- when it is freed -------------------------------------------------------------------------

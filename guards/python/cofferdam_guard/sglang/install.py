@@ -94,8 +94,18 @@ def init_disaggregation(original, self):
         guard.kv.pages,
         guard.page_size,
         "on" if guard.config.checksum else "OFF",
-        "on" if guard.config.step_check else "OFF",
+        _step_check(guard),
     )
+
+
+def _step_check(guard) -> str:
+    """When the result of a step's check is read, for the log."""
+    if not guard.config.step_check:
+        return "OFF"
+    if guard.config.step_check == settings.WITH_OUTPUT or guard.role != "decode":
+        return "on, read with the step's output"
+    on_cpu = guard.table.rows.device.type == "cpu"
+    return "on, read before the pass" if on_cpu else "on, read with the step's output"
 
 
 def model_name(scheduler) -> str:

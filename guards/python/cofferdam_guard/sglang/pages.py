@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from ..tensors import BlockSums
+from ..tensors import BlockSums, to_device
 
 WORDS = 8
 STRIDE = WORDS * 8
@@ -121,13 +121,14 @@ class Tags:
         n, device = rows.shape[0], rows.device
         reason = torch.zeros(n, dtype=torch.int8, device=device)
         if sums is not None:
-            reason[rows[:, SUM] != sums] = ALTERED
-        reason[rows[:, SEAL] != self._seal(rows)] = TORN
+            reason = reason.masked_fill(rows[:, SUM] != sums, ALTERED)
+        reason = reason.masked_fill(rows[:, SEAL] != self._seal(rows), TORN)
         ordinals = torch.arange(n, dtype=torch.int64, device=device)
-        reason[rows[:, PLACE] != ((ordinals << 32) | self.count)] = MISPLACED
+        reason = reason.masked_fill(rows[:, PLACE] != ((ordinals << 32) | self.count), MISPLACED)
         stranger = (rows[:, NONCE] != self.nonce) | (rows[:, ROOM] != self.room)
-        reason[stranger] = FOREIGN
-        reason[(rows[:, NONCE] == 0) & (rows[:, SEAL] == 0)] = UNWRITTEN
+        reason = reason.masked_fill(stranger, FOREIGN)
+        unwritten = (rows[:, NONCE] == 0) & (rows[:, SEAL] == 0)
+        reason = reason.masked_fill(unwritten, UNWRITTEN)
         return reason
 
 
@@ -160,7 +161,7 @@ def page_tensor(indices, device) -> torch.Tensor:
     """SGLang's page indices (numpy or tensor, 32-bit) as 64-bit indices on the device."""
     if isinstance(indices, torch.Tensor):
         return indices.to(device=device, dtype=torch.int64)
-    return torch.from_numpy(np.ascontiguousarray(indices, dtype=np.int64)).to(device)
+    return to_device(np.ascontiguousarray(indices, dtype=np.int64), torch.device(device))
 
 
 def runs(indices) -> list[tuple[int, int, int]]:

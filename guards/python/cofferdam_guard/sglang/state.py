@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from .. import core
+from ..tensors import Unread
 from . import pages as page
 from . import wire
 from .config import Config
@@ -32,6 +33,8 @@ class Reservation:
     tokens: int
     metadata_index: int
     verified: bool = False
+    # What was found of each page that has arrived, once it was looked at.
+    reasons: Unread | None = None
     # The ledger's hold for prefill's writing; ended by proof only.
     hold: int | None = None
 

@@ -1,6 +1,6 @@
 """Which functions of SGLang's are hooked, version by version, with the parameters relied on."""
 
-from . import decode, door, prefill, source
+from . import decode, door, prefill, source, step
 from .hooks import Hook
 
 _D = "sglang.srt.disaggregation."
@@ -20,7 +20,12 @@ def table(version: str, init_disaggregation) -> list[Hook]:
     old = version == "0.5.19"
     both = [
         Hook(_SCHEDULER + "init_disaggregation", _p("self"), init_disaggregation),
-        Hook(_SCHEDULER + "run_batch", _p("self batch pp_proxy_tensors"), decode.run_batch),
+        Hook(_SCHEDULER + "run_batch", _p("self batch pp_proxy_tensors"), step.run_batch),
+        Hook(
+            _SCHEDULER + "process_batch_result",
+            _p("self batch result"),
+            step.process_batch_result,
+        ),
         Hook(
             _SCHEDULER + "process_pending_chunked_abort",
             _p("self"),
@@ -29,7 +34,7 @@ def table(version: str, init_disaggregation) -> list[Hook]:
         Hook(
             "sglang.srt.managers.schedule_batch:ScheduleBatch.prepare_for_decode",
             _p("self"),
-            decode.prepare_for_decode,
+            step.prepare_for_decode,
         ),
         Hook(
             _D + "utils:prepare_abort",
@@ -101,12 +106,12 @@ def table(version: str, init_disaggregation) -> list[Hook]:
         Hook(
             _D + "decode:DecodePreallocQueue._pre_alloc",
             _p("self req prefix_indices prefix_len total_prefix_len"),
-            decode.pre_alloc,
+            step.pre_alloc,
         ),
         Hook(
             _D + "decode:DecodePreallocQueue.resume_retracted_reqs",
             _p("self rids_to_check"),
-            decode.resume_retracted_reqs,
+            step.resume_retracted_reqs,
         ),
         Hook(
             _D + "decode:DecodeTransferQueue._do_release",

@@ -12,7 +12,7 @@ from ..channel import ClaimClient, ClaimServer, now_ms
 from ..core import GuardFault, Producer, Reference, Statement, kind_of
 from ..evidence import Evidence
 from ..settings import Settings
-from ..tensors import BlockSums, as_numbers, is_torch
+from ..tensors import BlockSums, Unread, is_torch, unsigned
 from .handover import Expect, Handover, State
 
 # Statements kept on a producer; how much longer than the lease of the blocks, for answers that
@@ -27,33 +27,10 @@ REFUSALS = {
 SELFTEST = "cofferdam-guard-selftest"
 
 
-class Sums:
-    """Checksums on their way from the device: on a CPU they are there at once, from CUDA they are
-    copied on the step's stream and looked at when an event says so, never waited for."""
-
-    def __init__(self, sums: Any) -> None:
-        self._event = None
-        if is_torch(sums) and sums.is_cuda:
-            import torch
-
-            host = torch.empty(sums.shape, dtype=sums.dtype, pin_memory=True)
-            host.copy_(sums, non_blocking=True)
-            self._event = torch.cuda.Event()
-            self._event.record()
-            sums = host
-        self._sums = sums
-
-    def ready(self) -> bool:
-        return self._event is None or self._event.query()
-
-    def numbers(self) -> list[int]:
-        return as_numbers(self._sums)
-
-
 @dataclass
 class Arrived:
     expect: Expect
-    sums: Sums
+    sums: Unread
     until: float
 
 
@@ -71,7 +48,7 @@ class WorkerGuard:
         self._server: ClaimServer | None = None
         self._client = ClaimClient(settings.secret)
         self._to_state: dict[str, State] = {}
-        self._stating: dict[str, tuple[State, Sums]] = {}
+        self._stating: dict[str, tuple[State, Unread]] = {}
         self._serials: dict[str, int] = {}
         self._expect: dict[str, tuple[Expect, Reference]] = {}
         self._arrived: dict[str, Arrived] = {}
@@ -120,7 +97,7 @@ class WorkerGuard:
     def after_forward(self) -> None:
         """Takes down what this step has completed, before anybody else can have the blocks."""
         for name, state in self._to_state.items():
-            self._stating[name] = (state, Sums(self.sums.of(state.blocks)))
+            self._stating[name] = (state, Unread(self.sums.of(state.blocks)))
         self._to_state.clear()
         self._publish()
 
@@ -154,7 +131,7 @@ class WorkerGuard:
                 continue
             if self._selftest and SELFTEST in name:
                 self._flip_one_byte(known[0].blocks[-1])
-            sums = Sums(self.sums.of(known[0].blocks))
+            sums = Unread(self.sums.of(known[0].blocks))
             until = time.monotonic() + self.settings.wait_s
             self._arrived[name] = Arrived(known[0], sums, until)
         for name in list(self._arrived):
@@ -192,7 +169,7 @@ class WorkerGuard:
                 self.sums.block_bytes,
                 state.tags,
                 filled,
-                sums.numbers(),
+                unsigned(sums.read()),
             )
             self._serials[name] = state.serial
             with self._lock:
@@ -214,7 +191,7 @@ class WorkerGuard:
         if statement is None:
             return self._refuse(name, REFUSALS.get(kind, "refused_statement_total"), kind)
         first = expect.total - len(expect.blocks)
-        received = list(enumerate(arrived.sums.numbers(), first))
+        received = list(enumerate(unsigned(arrived.sums.read()), first))
         try:
             statement.compare(
                 reference,
