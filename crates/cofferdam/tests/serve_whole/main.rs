@@ -16,6 +16,7 @@ mod past_the_gateway;
 mod probe;
 mod small;
 mod stops;
+mod strangers;
 mod topology;
 
 use serde_json::Value;

@@ -43,13 +43,23 @@ impl Topology {
             Running::start(COFFERDAM, &words)
         };
         let socket = |name: &str| format!("unix:{}/{name}.sock", dir.path().display());
-        let listen = |name: &str| vec![format!("--listen={}", socket(name)), "--threads=1".into()];
+        let has = |own: &[&str], flag: &str| own.iter().any(|word| word.starts_with(flag));
+        let listen = |name: &str, own: &[&str]| {
+            let address = format!("--listen={}", socket(name));
+            let address = (!has(own, "--listen")).then_some(address);
+            address
+                .into_iter()
+                .chain(["--threads=1".to_owned()])
+                .collect::<Vec<_>>()
+        };
         let fabric = format!("--fabric-dir={}", dir.path().display());
-        let d = part("decode", &[listen("d"), vec![fabric]].concat(), decode);
+        let fabric = (!has(decode, "--data-listen")).then_some(fabric);
+        let words: Vec<String> = listen("d", decode).into_iter().chain(fabric).collect();
+        let d = part("decode", &words, decode);
         let at_d = format!("--decode-at={}", d.part_addr());
         let p = part(
             "prefill",
-            &[listen("p"), vec![at_d.clone()]].concat(),
+            &[listen("p", prefill), vec![at_d.clone()]].concat(),
             prefill,
         );
         let at_p = format!("--prefill-at={}", p.part_addr());
