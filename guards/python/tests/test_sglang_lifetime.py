@@ -304,12 +304,14 @@ class Lifetime(unittest.TestCase):
                 batch.reqs[0].finished = lambda: True
             else:
                 batch.reqs[0].is_retracted = True
-            other = self.receiver(2, [7])  # freed, reserved, and about to be written
+            other = self.receiver(2, [7])  # freed, reserved, and written
             self.assertIsNotNone(other.frame)
+            self.decode._proven(self.guard, other.cofferdam)
+            tags = self.guard.ledger.tags([7])
             self.read(scheduler, batch, result)
             self.assertIsNone(batch.reqs[0].to_finish)
-            for receiver in (first, other):
-                self.decode._proven(self.guard, receiver.cofferdam)
+            self.assertEqual(self.guard.ledger.tags([7]), tags)
+            self.decode._proven(self.guard, first.cofferdam)
 
     def test_what_a_failed_step_leaves_to_a_retraction_is_never_its_own_again(self):
         self.with_output()
