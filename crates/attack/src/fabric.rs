@@ -126,6 +126,7 @@ impl Shared {
         *left -= 1;
         *all &= landed;
         if *left > 0 {
+            self.changed.notify_all();
             return;
         }
         let landed = *all;
@@ -167,6 +168,15 @@ impl Shared {
                 Err(_) => return false,
             }
         }
+    }
+
+    /// Waits until no more than so many parts of an outer submission are not over.
+    fn wait_for_parts(&self, outer: SubmissionId, left: usize) {
+        let open = |state: &mut State| {
+            !state.closing && state.whole.get(&outer).is_some_and(|(n, _)| *n > left)
+        };
+        let waited = self.changed.wait_while(self.state(), open);
+        drop(waited);
     }
 
     /// Waits, but not beyond the end of the endpoint.
@@ -242,11 +252,13 @@ impl AttackedEndpoint {
         pause: Duration,
         held: Option<usize>,
     ) {
-        let (arena, board) = (self.arena, self.board.clone());
-        self.begin(id, pieces.len());
+        let (arena, board, parts) = (self.arena, self.board.clone(), pieces.len());
+        self.begin(id, parts);
         self.later(move |shared| {
             for (nth, piece) in pieces.into_iter().enumerate() {
                 if held == Some(nth) {
+                    // A submission is only a promise: whoever is stopped here has written.
+                    shared.wait_for_parts(id, parts - nth);
                     board.say(
                         "half-written",
                         &format!("{id:?}"),
