@@ -48,7 +48,7 @@ def load(options: Mapping[str, Any] | None = None, env: Mapping[str, str] | None
     if policy not in (FAIL, RECOMPUTE):
         raise BadSettings(f"COFFERDAM_GUARD_POLICY is {policy!r}: 'fail' or 'recompute'")
     try:
-        port, wait_s = int(value("port", "5700")), float(value("wait_s", "5"))
+        port, wait_s = int(value("port", "5700")), float(value("wait_s", "30"))
     except ValueError as error:
         raise BadSettings(f"a number of the guard's settings is none: {error}") from error
     if not 0 < port < 65536 or not 0 < wait_s <= 600:
