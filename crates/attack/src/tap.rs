@@ -275,7 +275,7 @@ impl PrefillDecode {
             }
             DecodeToPrefill::Busy { offer, .. }
             | DecodeToPrefill::OfferEnded { offer }
-            | DecodeToPrefill::Rejected { offer, .. } => {
+            | DecodeToPrefill::Faulty { offer, .. } => {
                 self.names().offers.remove(&offer);
             }
             _ => {}

@@ -65,11 +65,6 @@ pub fn of_rejection(rejection: &Rejection, how: Option<&Limit>) -> Fault {
             Code::InvalidRequest,
             "an empty prompt, no choice, or nothing to generate",
         ),
-        // Not the client's fault, though a worker calls both a rejection.
-        Rejection::PromptDiffers => Fault::new(
-            Code::IntegrityWrongTokens,
-            "prefill held another prompt than decode was told of; nothing of it was used",
-        ),
         Rejection::Duplicate => Fault::new(
             Code::Internal,
             "an id was used twice; this is a fault of the server",
@@ -118,6 +113,10 @@ pub fn of_failure(failure: Failure, committed: bool) -> Fault {
         Failure::Unsettled => Fault::new(
             Code::PrefillFailed,
             "a write of the KV cache ended without success, so it was not used; try again",
+        ),
+        Failure::Integrity(KvFault::FailStop) => Fault::new(
+            Code::IntegrityFailStop,
+            "a worker found one of its own rules broken and has ended; try again",
         ),
         Failure::Integrity(fault) => {
             let (code, what) = integrity(fault);
@@ -176,9 +175,17 @@ fn integrity(fault: KvFault) -> (Code, &'static str) {
             Code::IntegrityBadBatch,
             "a batch was stated twice with other content, or used a slot twice",
         ),
+        KvFault::WrongTokens => (
+            Code::IntegrityWrongTokens,
+            "prefill held another prompt than decode was told of",
+        ),
+        KvFault::MissingPage => (
+            Code::IntegrityMissingPage,
+            "a page of the prompt never came",
+        ),
         KvFault::Short => (
             Code::IntegrityShortCount,
-            "it had fewer pages than the prompt, or its certificate counts others",
+            "its certificate counts other pages than were stated",
         ),
         KvFault::FirstToken => (
             Code::IntegrityFirstToken,
@@ -188,6 +195,7 @@ fn integrity(fault: KvFault) -> (Code, &'static str) {
             Code::IntegrityWrongArena,
             "it landed in an arena that is not this writer's",
         ),
+        KvFault::FailStop => (Code::IntegrityFailStop, "a worker has ended"),
     }
 }
 
@@ -267,11 +275,6 @@ mod tests {
         );
         says(Rejection::Empty, Code::InvalidRequest, &["empty prompt"]);
         says(
-            Rejection::PromptDiffers,
-            Code::IntegrityWrongTokens,
-            &["another prompt"],
-        );
-        says(
             Rejection::Duplicate,
             Code::Internal,
             &["fault of the server"],
@@ -332,6 +335,9 @@ mod tests {
             Short,
             FirstToken,
             WrongArena,
+            WrongTokens,
+            MissingPage,
+            FailStop,
         ];
         let told = all.map(|fault| {
             let fault = failed(Outcome::Failed(Failure::Integrity(fault)), false);

@@ -279,12 +279,12 @@ pub enum DecodeToPrefill {
         /// names them as its slots. Empty where writes land in slots that P picks.
         targets: Vec<PageId>,
     },
-    /// The offer is refused for good.
-    Rejected {
+    /// What is offered is not what D was told of. The offer is over for good.
+    Faulty {
         /// The offer.
         offer: OfferId,
-        /// Why.
-        why: Rejection,
+        /// What is wrong with it.
+        fault: Fault,
     },
     /// Not now. The offer is over.
     Busy {
@@ -384,8 +384,6 @@ pub enum Rejection {
     },
     /// An empty prompt, no choice, or nothing to generate.
     Empty,
-    /// P holds another prompt than D was told of (H-2).
-    PromptDiffers,
     /// Already known: ids are never reused (H-8).
     Duplicate,
 }
@@ -461,12 +459,19 @@ pub enum Fault {
     PageTwice,
     /// A batch number with other content than before, or a slot used twice.
     BadBatch,
-    /// Fewer pages or batches than the prompt has.
+    /// The certificate counts other pages or batches than were stated.
     Short,
     /// No writer, or more than one, stated the first token.
     FirstToken,
     /// Landed in an arena that is not this writer's.
     WrongArena,
+    /// P holds another prompt than D was told of (H-2).
+    WrongTokens,
+    /// A page of the prompt never came, though the certificate counts what did.
+    MissingPage,
+    /// The worker found one of its own rules broken, such as a block table with a page that its
+    /// sequence does not own, and ends (fail-stop).
+    FailStop,
 }
 
 impl Fault {
@@ -482,6 +487,9 @@ impl Fault {
             Self::Short => "short_count",
             Self::FirstToken => "first_token",
             Self::WrongArena => "wrong_arena",
+            Self::WrongTokens => "wrong_tokens",
+            Self::MissingPage => "missing_page",
+            Self::FailStop => "fail_stop",
         }
     }
 }

@@ -73,8 +73,8 @@ const TABLE: [(&str, Gets, &str); 11] = [
     ("checksum", Gets::Leak, ""),
     (
         "coverage",
-        Gets::Error(502, &["integrity_short_count"]),
-        "fewer pages than the prompt",
+        Gets::Error(502, &["integrity_missing_page"]),
+        "never came",
     ),
     (
         "scrub",

@@ -1,7 +1,7 @@
 //! What a worker counts, from the endings that it sees.
 
 use dialect::{Counters, Pages};
-use handoff::{Ending, Failure, Rejection};
+use handoff::{Ending, Failure};
 use pages::Counts;
 
 /// The ledger's counts as they are told to a gateway.
@@ -20,12 +20,7 @@ pub(crate) fn pages_of(counts: Counts) -> Pages {
 pub(crate) fn count_ending(counters: &mut Counters, ending: &Ending) {
     let counter = match ending {
         Ending::Finished => &mut counters.attempts_finished,
-        Ending::Rejected(why) => {
-            if *why == Rejection::PromptDiffers {
-                counters.integrity_faults += 1;
-            }
-            &mut counters.attempts_rejected
-        }
+        Ending::Rejected(_) => &mut counters.attempts_rejected,
         Ending::Cancelled => &mut counters.attempts_cancelled,
         Ending::Refused(_) => &mut counters.attempts_refused,
         Ending::Failed(failure) => {

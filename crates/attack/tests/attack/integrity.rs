@@ -16,7 +16,7 @@ const KINDS: [(&str, &str); 13] = [
     ("drop", "wrong_checksum"),
     ("page-twice", "page_twice"),
     ("bad-batch", "bad_batch"),
-    ("missing-page", "short_count"),
+    ("missing-page", "missing_page"),
     ("short-count", "short_count"),
     ("first-token", "first_token"),
     ("wrong-arena", "wrong_arena"),
@@ -28,11 +28,6 @@ fn faults(site: &Site, role: &str) -> Vec<Value> {
     site.audit().into_iter().filter(of).collect()
 }
 
-/// What is rejected is not tried again, whatever the reason (law: rejected is terminal, H-5).
-fn is_retried(kind: &str) -> bool {
-    kind != "wrong_tokens"
-}
-
 /// Law: the reader verifies. The first attempt of each life meets the fault; the retry is right.
 #[test]
 fn each_kind_is_found_counted_written_down_and_tried_once_more() {
@@ -41,14 +36,7 @@ fn each_kind_is_found_counted_written_down_and_tried_once_more() {
     for (inject, kind) in KINDS {
         let site = attacked(&format!("{inject}@1"), &[]);
         let answer = question.ask(&site.api);
-        let retried = is_retried(kind);
-        match answer {
-            Answer::Whole(choices) if retried => assert_eq!(choices, *alone, "{inject}"),
-            Answer::Error(502, code, _) if !retried => {
-                assert_eq!(code, format!("integrity_{kind}"));
-            }
-            other => panic!("{inject}: {other:?}"),
-        }
+        assert_eq!(answer, Answer::Whole(alone.clone()), "{inject}");
         let info = site.rest(1);
         let counted = counter(&info, &format!("integrity_{kind}"));
         assert_eq!(counted, 1, "{inject}: {info:#}");
@@ -59,11 +47,7 @@ fn each_kind_is_found_counted_written_down_and_tried_once_more() {
             metrics.contains(&series),
             "{inject}: no {series} in {metrics}"
         );
-        assert_eq!(
-            counter(&info, "attempts_announced"),
-            1 + u64::from(retried),
-            "{inject}"
-        );
+        assert_eq!(counter(&info, "attempts_announced"), 2, "{inject}");
 
         let (gateway, decode) = (faults(&site, "gateway"), faults(&site, "decode"));
         assert_eq!((gateway.len(), decode.len()), (1, 1), "{inject}");
@@ -71,7 +55,7 @@ fn each_kind_is_found_counted_written_down_and_tried_once_more() {
         assert_eq!(told["kind"], kind);
         assert_eq!(found["kind"], kind);
         assert_eq!(told["attempt"], found["attempt"], "{inject}: one attempt");
-        assert_eq!(told["retried"], retried, "{told}");
+        assert_eq!(told["retried"], true, "{told}");
         assert!(
             told["request"].is_string() && told["prefill_epoch"].is_string(),
             "{told}"
@@ -111,12 +95,7 @@ fn each_kind_has_its_own_code() {
             assert!(!message.is_empty());
             let told = faults(&site, "gateway");
             let retried: Vec<_> = told.iter().map(|line| line["retried"] == true).collect();
-            let once = [true, false];
-            let expected = if is_retried(kind) {
-                &once[..]
-            } else {
-                &once[1..]
-            };
+            let expected = [true, false];
             assert_eq!(retried, expected, "{inject}: one retry and no second one");
             let info = site.rest(1);
             let workers = info["workers"].as_array().unwrap();
@@ -139,7 +118,7 @@ fn a_step_time_check_that_fails_ends_the_worker_and_the_stream() {
     // The prompt's 38 entries are looked at once, then those that a step writes.
     let site = attacked("step-check@45", &["--peer-deadline=1s"]);
     let answer = question.ask(&site.api);
-    assert_eq!(answer, Answer::BrokenOff("decode_failed".into()));
+    assert_eq!(answer, Answer::BrokenOff("integrity_fail_stop".into()));
     let stops: Vec<Value> = site
         .audit()
         .into_iter()

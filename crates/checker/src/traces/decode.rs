@@ -119,7 +119,7 @@ impl Fold {
     ) {
         let about = |message: &DecodeToPrefill| match message {
             DecodeToPrefill::Ticket { offer: of, .. }
-            | DecodeToPrefill::Rejected { offer: of, .. }
+            | DecodeToPrefill::Faulty { offer: of, .. }
             | DecodeToPrefill::Busy { offer: of, .. }
             | DecodeToPrefill::OfferEnded { offer: of } => *of == offer,
             _ => false,

@@ -83,7 +83,7 @@ impl Fold {
             }
             Event::FromDecode(
                 _,
-                DecodeToPrefill::Rejected { offer, .. }
+                DecodeToPrefill::Faulty { offer, .. }
                 | DecodeToPrefill::Busy { offer, .. }
                 | DecodeToPrefill::OfferEnded { offer },
             ) => {

@@ -36,7 +36,7 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
     (
         2,
         "handoff/src/decode/offer.rs",
-        "PromptDiffers",
+        "WrongTokens",
         "count and digest against the Expect",
     ),
     (

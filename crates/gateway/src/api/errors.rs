@@ -141,11 +141,12 @@ pub fn row(code: Code) -> Row {
             None,
             "A batch was stated twice with other content, or used a slot twice.",
         ),
+        Code::IntegrityMissingPage => (502, FAULT, None, "A page of the prompt never came."),
         Code::IntegrityShortCount => (
             502,
             FAULT,
             None,
-            "A page of the prompt never came, or the writer's certificate counts other pages.",
+            "The writer's certificate counts other pages than it had stated.",
         ),
         Code::IntegrityFirstToken => (
             502,
@@ -158,6 +159,12 @@ pub fn row(code: Code) -> Row {
             FAULT,
             None,
             "Pages landed in an arena that is not their writer's.",
+        ),
+        Code::IntegrityFailStop => (
+            502,
+            FAULT,
+            None,
+            "A worker found one of its own rules broken and ended.",
         ),
         Code::QueueTimeout => (
             504,

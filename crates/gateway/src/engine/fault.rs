@@ -79,12 +79,16 @@ codes! {
     IntegrityPageTwice = "integrity_page_twice",
     /// A batch was stated twice with other content, or used a slot twice.
     IntegrityBadBatch = "integrity_bad_batch",
-    /// A page of the prompt never came, or the writer's certificate counts other pages.
+    /// A page of the prompt never came.
+    IntegrityMissingPage = "integrity_missing_page",
+    /// The writer's certificate counts other pages than it had stated.
     IntegrityShortCount = "integrity_short_count",
     /// No readable first token was stated, or several were.
     IntegrityFirstToken = "integrity_first_token",
     /// Pages landed in an arena that is not their writer's.
     IntegrityWrongArena = "integrity_wrong_arena",
+    /// A worker found one of its own rules broken and ended.
+    IntegrityFailStop = "integrity_fail_stop",
     /// The deadline passed while waiting for prefill to begin.
     QueueTimeout = "queue_timeout",
     /// The deadline passed while prefill computed.

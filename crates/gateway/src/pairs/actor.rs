@@ -9,8 +9,8 @@ use bytes::Bytes;
 use dialect::{Frame, TokenOut};
 use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
 use handoff::{
-    AttemptId, Conn, Decisions, DecodeToGateway, Ending, Failure, GatewayToDecode,
-    GatewayToPrefill, Hello, PrefillToGateway, Rejection, RequestId, codec,
+    AttemptId, Conn, Decisions, DecodeToGateway, Ending, Failure, Fault, GatewayToDecode,
+    GatewayToPrefill, Hello, PrefillToGateway, RequestId, codec,
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
@@ -242,8 +242,8 @@ impl<J: Decisions> Actor<J> {
             PrefillToGateway::Ended { attempt, ending } => Some((*attempt, integrity(ending))),
             PrefillToGateway::Hello(_) => None,
         };
-        // All others are decode's to find; another prompt ends the request by whose word comes first.
-        let fault = fault.filter(|(_, found)| *found == Some(None));
+        // All others are decode's to find, whose ending wins.
+        let fault = fault.filter(|(_, found)| *found == Some(Fault::FailStop));
         self.feed_and_audit(fault, Event::FromPrefill(conn, message));
         self.accepted(conn, hello);
     }
@@ -263,18 +263,11 @@ impl<J: Decisions> Actor<J> {
 
     /// Feeds an event that may be an integrity fault of an attempt; if it is, counts it and writes
     /// down whose it was and whether the request goes on.
-    fn feed_and_audit(
-        &mut self,
-        ended: Option<(AttemptId, Option<Option<handoff::Fault>>)>,
-        event: Event,
-    ) {
+    fn feed_and_audit(&mut self, ended: Option<(AttemptId, Option<Fault>)>, event: Event) {
         let Some((attempt, Some(fault))) = ended else {
             return self.feed(event);
         };
         let about = self.machine.about(attempt);
-        if fault.is_none() && about.is_none() {
-            return self.feed(event); // it was told of already, by the other worker
-        }
         let announced = self.counters.attempts_announced;
         *self.counters.integrity(fault) += 1;
         self.stale = true;
@@ -285,11 +278,7 @@ impl<J: Decisions> Actor<J> {
         });
         self.audit.write(&AuditRecord {
             event: "integrity_fault",
-            kind: Some(
-                fault
-                    .map_or("wrong_tokens", handoff::Fault::name)
-                    .to_owned(),
-            ),
+            kind: Some(fault.name().to_owned()),
             role: "gateway",
             epoch: self.machine.hello().epoch.to_string(),
             request,
@@ -459,12 +448,10 @@ impl<J: Decisions> Actor<J> {
     }
 }
 
-/// Whether an attempt ended so because of an integrity fault; inside, which one, or none where
-/// prefill held another prompt.
-fn integrity(ending: &Ending) -> Option<Option<handoff::Fault>> {
+/// The integrity fault that ended an attempt, if one did.
+fn integrity(ending: &Ending) -> Option<Fault> {
     match ending {
-        Ending::Failed(Failure::Integrity(fault)) => Some(Some(*fault)),
-        Ending::Rejected(Rejection::PromptDiffers) => Some(None),
+        Ending::Failed(Failure::Integrity(fault)) => Some(*fault),
         _ => None,
     }
 }

@@ -23,21 +23,21 @@ macro_rules! counters {
 }
 
 impl Counters {
-    /// The counter of one kind of integrity fault; none: prefill held another prompt.
-    pub(super) fn integrity(&mut self, fault: Option<Fault>) -> &mut u64 {
-        let Some(fault) = fault else {
-            return &mut self.integrity_wrong_tokens;
-        };
+    /// The counter of one kind of integrity fault.
+    pub(super) fn integrity(&mut self, fault: Fault) -> &mut u64 {
         match fault {
+            Fault::WrongTokens => &mut self.integrity_wrong_tokens,
             Fault::WrongTag => &mut self.integrity_wrong_tag,
             Fault::WrongOrdinal => &mut self.integrity_wrong_order,
             Fault::WrongFill => &mut self.integrity_wrong_fill,
             Fault::WrongChecksum => &mut self.integrity_wrong_checksum,
             Fault::PageTwice => &mut self.integrity_page_twice,
             Fault::BadBatch => &mut self.integrity_bad_batch,
+            Fault::MissingPage => &mut self.integrity_missing_page,
             Fault::Short => &mut self.integrity_short_count,
             Fault::FirstToken => &mut self.integrity_first_token,
             Fault::WrongArena => &mut self.integrity_wrong_arena,
+            Fault::FailStop => &mut self.integrity_fail_stop,
         }
     }
 }
@@ -85,10 +85,14 @@ counters! {
     integrity_page_twice,
     /// Integrity faults: a batch with other content than before, or a slot used twice.
     integrity_bad_batch,
-    /// Integrity faults: fewer pages than the prompt has, or a certificate that counts others.
+    /// Integrity faults: a page of the prompt that never came.
+    integrity_missing_page,
+    /// Integrity faults: a certificate that counts other pages than were stated.
     integrity_short_count,
     /// Integrity faults: no readable first token, or several.
     integrity_first_token,
     /// Integrity faults: pages that landed in an arena that is not their writer's.
     integrity_wrong_arena,
+    /// Attempts at a worker that found one of its own rules broken and ended.
+    integrity_fail_stop,
 }

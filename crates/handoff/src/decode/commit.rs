@@ -168,7 +168,12 @@ fn check_complete<J: Decisions>(decisions: J, h: &Handoff) -> Result<Vec<u8>, (u
             reserved: h.first..h.prompt_pages,
         };
         if !decisions.covers(arrived) {
-            return Err((rank as u16, Fault::Short));
+            let stated = (writer.taken.len(), writer.recorded.len());
+            let fault = match stated == (batches as usize, pages as usize) {
+                true => Fault::MissingPage,
+                false => Fault::Short,
+            };
+            return Err((rank as u16, fault));
         }
         first.extend(writer.first.iter().flatten());
     }

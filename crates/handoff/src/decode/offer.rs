@@ -6,7 +6,7 @@ use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
-    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, LandingSite, OfferId, Rejection, Spec,
+    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, Failure, Fault, LandingSite, OfferId, Spec,
 };
 use pages::{Domain, Epoch, Grant, Share, WriterLife};
 
@@ -73,15 +73,10 @@ impl<J: Decisions> Decode<J> {
         }
         let told = (expected.spec.tokens.len() as u32, expected.digest);
         if !self.decisions.same_prompt(told, (count, digest)) {
-            let why = Rejection::PromptDiffers;
-            self.send(
-                conn,
-                DecodeToPrefill::Rejected {
-                    offer,
-                    why: why.clone(),
-                },
-            );
-            return self.end_attempt(attempt, Ending::Rejected(why));
+            let fault = Fault::WrongTokens;
+            self.send(conn, DecodeToPrefill::Faulty { offer, fault });
+            let failure = Failure::Integrity(fault);
+            return self.end_attempt(attempt, Ending::Failed(failure));
         }
         let count = self.decisions.prompt_length(told.0, count);
         self.admit_offer(conn, peer, offer, attempt, count);

@@ -4,8 +4,8 @@ use super::{Effect, Gateway, Item, Outcome, PrefillJudged, Timer};
 use crate::Decisions;
 use crate::id::{LastAttempt, RequestKey};
 use crate::{
-    AfterPrefill, AttemptId, Conn, Ending, Failure, Finish, GatewayToDecode, GatewayToPrefill,
-    Refusal, Rejection, RequestId, Spec, Stage,
+    AfterPrefill, AttemptId, Conn, Ending, Failure, Fault, Finish, GatewayToDecode,
+    GatewayToPrefill, Refusal, Rejection, RequestId, Spec, Stage,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -266,7 +266,12 @@ impl<J: Decisions> Gateway<J> {
                 self.detach(n);
                 self.finish(n, Outcome::Rejected(why));
             }
-            AfterPrefill::Fail(ending) => self.fail_attempt(n, ending),
+            AfterPrefill::Fail(ending) => {
+                if ending == Ending::Failed(Failure::Integrity(Fault::FailStop)) {
+                    self.leaves(conn);
+                }
+                self.fail_attempt(n, ending);
+            }
         }
     }
 
@@ -311,19 +316,25 @@ impl<J: Decisions> Gateway<J> {
                 self.finish(n, Outcome::Failed(Failure::PeerFailed(Stage::Decode)));
             }
             Ending::Rejected(why) => self.finish(n, Outcome::Rejected(why)),
+            Ending::Failed(Failure::Integrity(Fault::FailStop)) => {
+                self.leaves(conn);
+                self.retry_or_finish(n, id, ending);
+            }
             other => self.retry_or_finish(n, id, other),
         }
     }
 
     /// One retry, with new ids, if no token was sent; the old attempt is detached already.
     fn retry_or_finish(&mut self, n: RequestKey, attempt: AttemptId, ending: Ending) {
-        let Some(request) = self.requests.get_mut(&n) else {
-            return;
-        };
         let may = match ending {
             Ending::Failed(Failure::Deadline(_)) => false,
+            // That nobody else is there would say less than the last words of who was.
+            Ending::Failed(Failure::Integrity(Fault::FailStop)) => !self.pairs().is_empty(),
             Ending::Failed(_) => true,
             _ => false,
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
         };
         if !request.begun && may && request.retries < self.config.max_retries {
             request.retries += 1;

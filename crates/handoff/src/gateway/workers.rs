@@ -9,9 +9,11 @@ use crate::{
 use serde::Serialize;
 
 /// A worker, known once it has said Hello.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Worker {
     pub hello: Option<Hello>,
+    /// It has said its last words (fail-stop): no attempt goes to it any more.
+    pub leaving: bool,
 }
 
 impl Worker {
@@ -22,13 +24,13 @@ impl Worker {
 
 impl<J: Decisions> Gateway<J> {
     pub(super) fn prefill_dialled(&mut self, conn: Conn) {
-        self.prefills.insert(conn, Worker { hello: None });
+        self.prefills.insert(conn, Worker::default());
         let hello = GatewayToPrefill::Hello(self.hello.clone());
         self.out.push(Effect::ToPrefill(conn, hello));
     }
 
     pub(super) fn decode_dialled(&mut self, conn: Conn) {
-        self.decodes.insert(conn, Worker { hello: None });
+        self.decodes.insert(conn, Worker::default());
         let hello = GatewayToDecode::Hello(self.hello.clone());
         self.out.push(Effect::ToDecode(conn, hello));
     }
@@ -92,6 +94,14 @@ impl<J: Decisions> Gateway<J> {
         }
     }
 
+    /// A worker has said its last words: no attempt goes to it any more.
+    pub(super) fn leaves(&mut self, conn: Conn) {
+        let worker = self.prefills.get_mut(&conn);
+        if let Some(worker) = worker.or(self.decodes.get_mut(&conn)) {
+            worker.leaving = true;
+        }
+    }
+
     fn hang_up(&mut self, conn: Conn, why: Hangup) {
         self.out.push(Effect::Close(conn, why));
         self.handle_disconnected(conn);
@@ -108,8 +118,8 @@ impl<J: Decisions> Gateway<J> {
     /// Every pair of workers that are up and understand each other's pages, with its limit.
     pub(super) fn pairs(&self) -> Vec<(Conn, Conn, Limit)> {
         let mut pairs = Vec::new();
-        for (prefill, p) in &self.prefills {
-            for (decode, d) in &self.decodes {
+        for (prefill, p) in self.prefills.iter().filter(|(_, p)| !p.leaving) {
+            for (decode, d) in self.decodes.iter().filter(|(_, d)| !d.leaving) {
                 let (Some(p), Some(d)) = (&p.hello, &d.hello) else {
                     continue;
                 };

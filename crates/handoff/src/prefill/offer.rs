@@ -8,7 +8,7 @@ use crate::id::JobKey;
 use crate::prefix::Page;
 use crate::{
     AttemptId, Closing, Conn, Ending, Failure, Fault, HandoffId, LandingSite, OfferId,
-    PrefillToDecode, Rejection, Stage, digest,
+    PrefillToDecode, Stage, digest,
 };
 use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, PageId, Seal, StatedTag};
 
@@ -172,7 +172,7 @@ impl<J: Decisions> Prefill<J> {
                 targets,
                 ranks,
             });
-            return self.end_job(id, Ending::Failed(Failure::Integrity(Fault::Short)));
+            return self.end_job(id, Ending::Failed(Failure::Integrity(Fault::WrongTokens)));
         }
         job.ticket = Some(Ticket {
             handoff,
@@ -242,9 +242,9 @@ impl<J: Decisions> Prefill<J> {
         true
     }
 
-    pub(super) fn rejected(&mut self, decode: Epoch, offer: OfferId, why: Rejection) {
+    pub(super) fn offer_faulty(&mut self, decode: Epoch, offer: OfferId, fault: Fault) {
         self.offer_over(decode, offer, |this, attempt| {
-            this.end_attempt(attempt, Ending::Rejected(why));
+            this.end_attempt(attempt, Ending::Failed(Failure::Integrity(fault)));
         });
     }
 

@@ -47,7 +47,7 @@ impl<J: Decisions> Prefill<J> {
             } => {
                 self.ticket(decode, offer, handoff, tags, first, landings, targets);
             }
-            DecodeToPrefill::Rejected { offer, why } => self.rejected(decode, offer, why),
+            DecodeToPrefill::Faulty { offer, fault } => self.offer_faulty(decode, offer, fault),
             DecodeToPrefill::Busy { offer, after_ms } => self.busy(decode, offer, after_ms),
             DecodeToPrefill::OfferEnded { offer } => self.offer_ended(decode, offer),
             DecodeToPrefill::Taken {
@@ -263,7 +263,7 @@ fn handoff_of(message: &DecodeToPrefill) -> Option<HandoffId> {
         | DecodeToPrefill::Ended { handoff, .. } => Some(*handoff),
         DecodeToPrefill::Hello(_)
         | DecodeToPrefill::Synced
-        | DecodeToPrefill::Rejected { .. }
+        | DecodeToPrefill::Faulty { .. }
         | DecodeToPrefill::Busy { .. }
         | DecodeToPrefill::OfferEnded { .. } => None,
     }

@@ -115,6 +115,31 @@ fn h16_one_retry_with_new_ids_while_no_token_was_sent() {
     }
 }
 
+/// A worker that ends with its last words gets no further attempt, and the request hears what
+/// happened, not that nobody is left.
+#[test]
+fn last_words_are_the_outcome_and_nothing_more_goes_to_whoever_said_them() {
+    let failure = Failure::Integrity(Fault::FailStop);
+    let refused = Outcome::Refused(Refusal::PeerUnavailable);
+    for by_prefill in [false, true] {
+        let mut g = GatewayRig::new();
+        let attempt = g.prefilling(&prompt());
+        if by_prefill {
+            let said = g.prefill_ended(attempt, Ending::Failed(failure));
+            assert!(outcomes(&said).is_empty(), "decode's word counts");
+        }
+        let ending = match by_prefill {
+            true => Ending::Cancelled,
+            false => Ending::Failed(failure),
+        };
+        let said = g.decode_ended(attempt, ending);
+        assert!(expected(&said).is_none());
+        assert_eq!(outcomes(&said), [(1, Outcome::Failed(failure))]);
+        let said = g.request(&prompt());
+        assert_eq!(outcomes(&said), [(2, refused.clone())]);
+    }
+}
+
 #[test]
 fn h16_no_retry_once_a_token_was_sent() {
     let mut g = GatewayRig::new();
@@ -130,8 +155,8 @@ fn h5_no_retry_of_what_was_rejected_refused_or_out_of_time() {
     let late = Failure::Deadline(Stage::Transfer);
     let cases = [
         (
-            Ending::Rejected(Rejection::PromptDiffers),
-            Outcome::Rejected(Rejection::PromptDiffers),
+            Ending::Rejected(Rejection::Empty),
+            Outcome::Rejected(Rejection::Empty),
         ),
         (
             Ending::Refused(Refusal::QueueFull),

@@ -254,11 +254,11 @@ fn h2_fewer_pages_or_batches_than_the_prompt_has() {
     let first = || Some(vec![1]);
     assert_closing_fault(Fault::Short, 0..3, sealed(1, 4, first()));
     assert_closing_fault(Fault::Short, 1..4, sealed(1, 4, first()));
-    assert_closing_fault(Fault::Short, 0..3, sealed(1, 3, first()));
+    assert_closing_fault(Fault::MissingPage, 0..3, sealed(1, 3, first()));
     assert_closing_fault(Fault::Short, 0..4, sealed(2, 4, first()));
     assert_closing_fault(Fault::Short, 0..4, sealed(u32::MAX, 4, first()));
     assert_closing_fault(Fault::Short, 0..4, sealed(1, u32::MAX, first()));
-    assert_closing_fault(Fault::Short, 0..0, sealed(0, 0, first()));
+    assert_closing_fault(Fault::MissingPage, 0..0, sealed(0, 0, first()));
 }
 
 #[test]

@@ -48,17 +48,15 @@ fn h5_over_ds_limit_from_hello_it_ends_at_p_already() {
 }
 
 #[test]
-fn h5_rejected_by_d_is_terminal_and_p_computes_nothing_for_it() {
+fn h2_what_d_finds_faulty_is_over_and_p_computes_nothing_for_it() {
     let mut p = PrefillRig::connected(8);
     let of = offers(&p.attempt(1, &spec(1, 14, 1)))[0];
     assert_eq!(p.counts().free, 4);
     assert!(p.machine.runnable().is_empty(), "no pass before the ticket");
-    let why = Rejection::PromptDiffers;
-    let said = p.hear_decode(DecodeToPrefill::Rejected {
-        offer: of,
-        why: why.clone(),
-    });
-    assert_eq!(endings(&said), [(1, Ending::Rejected(why))]);
+    let fault = handoff::Fault::WrongTokens;
+    let said = p.hear_decode(DecodeToPrefill::Faulty { offer: of, fault });
+    let failure = Failure::Integrity(fault);
+    assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
     assert!(p.machine.at_rest());
     let said = p.ticket(of, 1, 4, 1);
     let abandoned = closed(1, 0, Closing::Abandoned);
@@ -189,7 +187,7 @@ fn h2_a_ticket_that_does_not_fit_the_offer_is_a_fault_and_closed() {
             landings: vec![site],
             targets: Vec::new(),
         });
-        let failure = Failure::Integrity(handoff::Fault::Short);
+        let failure = Failure::Integrity(handoff::Fault::WrongTokens);
         assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
         assert_eq!(to_decode(&said), [closed(1, 0, Closing::Abandoned)]);
         assert_eq!(p.counts().free, 8);

@@ -229,9 +229,9 @@ fn h8_another_d_cannot_answer_for_this_one() {
             rank,
             answers: Answers::Closed,
         },
-        DecodeToPrefill::Rejected {
+        DecodeToPrefill::Faulty {
             offer,
-            why: handoff::Rejection::PromptDiffers,
+            fault: handoff::Fault::WrongTokens,
         },
         DecodeToPrefill::Busy { offer, after_ms: 0 },
         DecodeToPrefill::OfferEnded { offer },

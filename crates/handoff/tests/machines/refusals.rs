@@ -5,8 +5,8 @@ use crate::decode_rig::{DecodeRig, endings, offer_id, starts, ticket, to_gateway
 use crate::rig::{CONTEXT, NEIGHBOUR, PREFILL, attempt, spec};
 use handoff::decode::Effect;
 use handoff::{
-    Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, GatewayToDecode, Hangup,
-    PrefillToDecode, Refusal, Rejection, Role, digest,
+    Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, GatewayToDecode,
+    Hangup, PrefillToDecode, Refusal, Rejection, Role, digest,
 };
 use pages::Epoch;
 
@@ -82,7 +82,7 @@ fn h5_after_a_rejection_its_offer_is_over() {
 }
 
 #[test]
-fn h2_h5_an_offer_of_another_prompt_is_rejected_on_both_sides() {
+fn h2_an_offer_of_another_prompt_ends_the_attempt_on_both_sides() {
     let told = spec(1, 14, 2);
     let shorter = spec(1, 13, 2);
     let other = spec(2, 14, 2);
@@ -99,11 +99,12 @@ fn h2_h5_an_offer_of_another_prompt_is_rejected_on_both_sides() {
                 digest: digest(&of.tokens),
             },
         );
-        let why = Rejection::PromptDiffers;
-        assert_eq!(endings(&said), [(1, Ending::Rejected(why.clone()))]);
+        let fault = Fault::WrongTokens;
+        let ended = Ending::Failed(Failure::Integrity(fault));
+        assert_eq!(endings(&said), [(1, ended)]);
         assert_eq!(
             to_prefill(&said),
-            [DecodeToPrefill::Rejected { offer, why }]
+            [DecodeToPrefill::Faulty { offer, fault }]
         );
         assert!(d.machine.at_rest());
         assert_eq!(d.counts().free, 16);

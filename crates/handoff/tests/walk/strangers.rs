@@ -135,7 +135,7 @@ impl World {
         let endings = [
             Ending::Finished,
             Ending::Cancelled,
-            Ending::Rejected(Rejection::PromptDiffers),
+            Ending::Rejected(Rejection::Empty),
             Ending::Refused(handoff::Refusal::QueueFull),
             Ending::Failed(Failure::Compute),
         ];

@@ -146,7 +146,7 @@ impl Safeguard {
             Edge | Admission => Expected::Error(400, &["context_length_exceeded"]),
             Expect => Expected::Error(502, &["integrity_wrong_tokens"]),
             Fill => Expected::Error(502, &["integrity_wrong_fill"]),
-            Coverage => Expected::Error(502, &["integrity_short_count"]),
+            Coverage => Expected::Error(502, &["integrity_missing_page"]),
             // Prefill tells the gateway why, and decode that it has given up: what the client
             // hears is what arrives first.
             Ticket => Expected::Error(502, &["integrity_wrong_tokens", "prefill_failed"]),

@@ -10,7 +10,7 @@ use fabric::Shape;
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
 use handoff::{
     ArenaId, AttemptId, Closing, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
-    Finish, GatewayToDecode, HandoffId, PrefillToDecode, Rejection, Spec,
+    Fault, Finish, GatewayToDecode, HandoffId, PrefillToDecode, Spec,
 };
 use pages::{Epoch, StatedTag, WriterLife};
 use std::collections::VecDeque;
@@ -172,7 +172,7 @@ impl<J: Decisions> Engine<J> {
         let epoch = self.machine.hello().epoch.to_string();
         self.desk.audit(&AuditRecord {
             event: "integrity_fault",
-            kind: Some("wrong_tokens".into()),
+            kind: Some(Fault::WrongTokens.name().to_owned()),
             role: "decode",
             decode_epoch: Some(epoch.clone()),
             epoch,
@@ -359,7 +359,7 @@ impl<J: Decisions> Engine<J> {
     fn count_said(&mut self, message: &DecodeToGateway) {
         match message {
             DecodeToGateway::Ended { attempt, ending } => {
-                if *ending == Ending::Rejected(Rejection::PromptDiffers) {
+                if *ending == Ending::Failed(Failure::Integrity(Fault::WrongTokens)) {
                     self.audit_prompt(*attempt);
                 }
                 self.desk.attempt_ended(*attempt, ending);

@@ -11,7 +11,7 @@ use control::Role;
 use dialect::{Counters, Facts};
 use fabric::Receiver;
 use handoff::decode::{Config, Decode, Event, Lane, Timer};
-use handoff::{ArenaId, AttemptId, Conn, Decisions, HandoffId, codec};
+use handoff::{ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, Ending, HandoffId, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use pages::{Epoch, StatedTag, WriterGone};
@@ -191,6 +191,11 @@ impl<J: Decisions> driver::Engine for Engine<J> {
 
     fn name(&self) -> (&'static str, Epoch) {
         ("decode", self.machine.hello().epoch)
+    }
+
+    fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending) {
+        let ended = DecodeToGateway::Ended { attempt, ending };
+        self.desk.links.send(conn, &ended);
     }
 
     fn facts(&mut self) -> Facts {

@@ -121,6 +121,11 @@ impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
         self.audit.write(record);
     }
 
+    /// Attempts that have not ended, and who waits for their ends.
+    pub(crate) fn unended(&mut self) -> BTreeMap<AttemptId, Conn> {
+        std::mem::take(&mut self.live)
+    }
+
     pub(crate) fn draining(&self) -> bool {
         self.over_at.is_some()
     }

@@ -26,7 +26,7 @@ pub(crate) use timers::Timers;
 use crate::WorkerError;
 use bytes::Bytes;
 use control::Role;
-use handoff::Conn;
+use handoff::{AttemptId, Conn, Ending, Failure, Fault};
 use pages::Epoch;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
@@ -133,6 +133,8 @@ pub(crate) trait Engine {
     fn facts(&mut self) -> dialect::Facts;
     /// `prefill` or `decode`, and the life.
     fn name(&self) -> (&'static str, Epoch);
+    /// Tells a gateway how an attempt ended.
+    fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending);
 }
 
 /// Runs an engine until it is told to end, or must (fail-stop).
@@ -144,9 +146,11 @@ pub(crate) fn run<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
     ended
 }
 
-/// The evidence goes to the audit log; whoever waits sees the connection end.
+/// Whoever waits hears why at once, and does not have to guess from a lost connection; the evidence
+/// goes to the audit log.
 fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
     let (role, epoch) = engine.name();
+    let unended = engine.desk().unended();
     engine.desk().audit(&AuditRecord {
         event: "fail_stop",
         role,
@@ -154,6 +158,11 @@ fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
         evidence: Some(evidence.to_owned()),
         ..AuditRecord::default()
     });
+    for (attempt, conn) in unended {
+        let ending = Ending::Failed(Failure::Integrity(Fault::FailStop));
+        engine.say_ended(conn, attempt, ending);
+    }
+    engine.desk().links.close_all();
 }
 
 fn run_until_over<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {

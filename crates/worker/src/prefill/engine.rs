@@ -11,7 +11,7 @@ use control::Role;
 use dialect::Facts;
 use fabric::Sender;
 use handoff::prefill::{Config, Event, Prefill, Timer};
-use handoff::{AttemptId, Conn, Decisions, OfferId, Spec, codec};
+use handoff::{AttemptId, Conn, Decisions, Ending, OfferId, PrefillToGateway, Spec, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use pages::Epoch;
@@ -179,6 +179,11 @@ impl<J: Decisions> driver::Engine for Engine<J> {
 
     fn name(&self) -> (&'static str, Epoch) {
         ("prefill", self.machine.hello().epoch)
+    }
+
+    fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending) {
+        let ended = PrefillToGateway::Ended { attempt, ending };
+        self.desk.links.send(conn, &ended);
     }
 
     fn facts(&mut self) -> Facts {

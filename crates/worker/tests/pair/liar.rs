@@ -145,7 +145,7 @@ impl Liar {
             });
             match self.next(self.prefill) {
                 DecodeToPrefill::Busy { .. } => {}
-                DecodeToPrefill::Rejected { .. } => return None,
+                DecodeToPrefill::Faulty { .. } => return None,
                 DecodeToPrefill::Ticket {
                     handoff,
                     tags,
@@ -310,7 +310,7 @@ fn what_was_not_granted_or_is_not_what_was_stated_is_found_and_no_token_leaves()
         (Lie::Tag, Fault::WrongTag),
         (Lie::Fill, Fault::WrongFill),
         (Lie::Order, Fault::WrongOrdinal),
-        (Lie::MissingPage, Fault::Short),
+        (Lie::MissingPage, Fault::MissingPage),
         (Lie::PageTwice, Fault::PageTwice),
         (Lie::Arena, Fault::WrongArena),
         (Lie::FirstTokens, Fault::FirstToken),
@@ -329,12 +329,12 @@ fn what_was_not_granted_or_is_not_what_was_stated_is_found_and_no_token_leaves()
 }
 
 #[test]
-fn a_prompt_that_is_not_the_gateways_is_rejected_before_a_ticket() {
+fn a_prompt_that_is_not_the_gateways_is_refused_before_a_ticket() {
     let pair = Pair::start(|_| {});
     let (heard, facts) = story(&pair, Lie::Digest);
     assert_eq!(
         ending(&heard),
-        Ending::Rejected(handoff::Rejection::PromptDiffers),
+        Ending::Failed(Failure::Integrity(Fault::WrongTokens)),
         "H-2"
     );
     assert_eq!((heard.len(), facts.counters.batches), (1, 0));
