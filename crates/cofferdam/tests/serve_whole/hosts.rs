@@ -2,34 +2,27 @@
 //! and nothing of another part's file system.
 
 use crate::line::Line;
+use crate::network::{self, DECODE, GATEWAY, Host, PREFILL, plug, pull, sent};
 use crate::{COFFERDAM, at_rest, counter, ended, info_when, rest, serve, small, worker};
 use serde_json::{Value, json};
 use std::fs;
-use std::io::Write;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 use std::time::Duration;
 use testkit::Api;
 use testkit::crowd::{self, COMPLETIONS, Shape, prompt};
 use testkit::process::{Running, wait_for};
 
-/// Where a part runs: an address, and the network namespace that has it.
-#[derive(Clone, Copy)]
-struct Host {
-    namespace: Option<&'static str>,
-    ip: &'static str,
-}
-
 /// Parts that know each other by address. Dropped, they end.
-struct Hosts {
-    api: Api,
+pub struct Hosts {
+    pub api: Api,
     gateway: Running,
     _workers: Vec<Running>,
     _dir: tempfile::TempDir,
 }
 
 impl Hosts {
-    fn start(model: &Path, prefill: &[Host], decode: &[Host], gateway: Host) -> Hosts {
+    pub fn start(model: &Path, prefill: &[Host], decode: &[Host], gateway: Host) -> Hosts {
         let data = |host: Host| vec![format!("--data-listen=tcp:{}:0", host.ip)];
         Self::start_with(model, prefill, decode, gateway, &data)
     }
@@ -235,118 +228,13 @@ fn a_data_connection_that_is_cut_or_held_up_costs_what_was_on_it() {
     assert!(counter(worker(&info, "decode"), "fences") >= 2, "{info}");
 }
 
-/// Tells this test, started again, that it is inside of its own network.
-const INSIDE: &str = "COFFERDAM_TEST_INSIDE";
-/// Set where the test has to run, so that a machine that does not let it is a failure.
-const REQUIRED: &str = "COFFERDAM_TEST_REQUIRE_NAMESPACES";
-
 /// Prefill, decode and gateway in three network namespaces, on a switch between them, and the
 /// cables pulled. Needs the right to make namespaces: without it the test says so and is not run.
 #[test]
 fn three_hosts_and_a_pulled_cable() {
-    if std::env::var_os(INSIDE).is_some() {
-        return inside();
+    if network::is_own("hosts::three_hosts_and_a_pulled_cable") {
+        inside();
     }
-    let probe = "mount -t tmpfs none /run && ip link add probe type bridge && ip netns add probe";
-    let probed = in_own_network(&["sh", "-c", probe]);
-    if !probed.status.success() {
-        let why = String::from_utf8_lossy(&probed.stderr);
-        assert!(std::env::var_os(REQUIRED).is_none(), "cannot run: {why}");
-        // Past the harness, which keeps what a test that passes has said to itself.
-        let mut out = std::io::stderr();
-        let said =
-            "NOT RUN: serve_whole hosts::three_hosts_and_a_pulled_cable: no network namespaces";
-        writeln!(out, "{said}: {}", why.trim()).unwrap();
-        return;
-    }
-    let this = std::env::current_exe().unwrap();
-    let this = this.to_str().expect("a path of ours is text");
-    let name = "hosts::three_hosts_and_a_pulled_cable";
-    let ran = in_own_network(&[
-        "env",
-        &format!("{INSIDE}=1"),
-        this,
-        name,
-        "--exact",
-        "--nocapture",
-    ]);
-    let said = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-    assert!(
-        ran.status.success(),
-        "{}\n{}",
-        said(&ran.stdout),
-        said(&ran.stderr)
-    );
-    assert!(said(&ran.stdout).contains("1 passed"), "it ran");
-}
-
-/// Namespaces, addresses and mounts end with the last process inside: nothing is left behind.
-fn in_own_network(words: &[&str]) -> Output {
-    let own = ["--net", "--mount", "--propagation", "private", "--"];
-    let command = Command::new("unshare").args(own).args(words).output();
-    command.unwrap_or_else(|error| Output {
-        status: std::os::unix::process::ExitStatusExt::from_raw(127 << 8),
-        stdout: Vec::new(),
-        stderr: error.to_string().into_bytes(),
-    })
-}
-
-fn run(words: &str) {
-    let words: Vec<&str> = words.split(' ').collect();
-    let ran = Command::new(words[0]).args(&words[1..]).output().unwrap();
-    assert!(ran.status.success(), "{words:?}: {ran:?}");
-}
-
-const PREFILL: Host = Host {
-    namespace: Some("prefill"),
-    ip: "10.77.0.2",
-};
-const DECODE: Host = Host {
-    namespace: Some("decode"),
-    ip: "10.77.0.3",
-};
-const GATEWAY: Host = Host {
-    namespace: Some("gateway"),
-    ip: "10.77.0.4",
-};
-
-/// A switch, to which this process is connected, with a cable to each host.
-fn network() {
-    run("mount -t tmpfs none /run");
-    run("ip link set lo up");
-    run("ip link add switch type bridge");
-    run("ip link set switch up");
-    run("ip addr add 10.77.0.1/24 dev switch");
-    for host in [PREFILL, DECODE, GATEWAY] {
-        let name = host.namespace.unwrap();
-        run(&format!("ip netns add {name}"));
-        run(&format!(
-            "ip link add {name} type veth peer name eth0 netns {name}"
-        ));
-        run(&format!("ip link set {name} master switch up"));
-        run(&format!("ip -n {name} link set lo up"));
-        run(&format!("ip -n {name} addr add {}/24 dev eth0", host.ip));
-        run(&format!("ip -n {name} link set eth0 up"));
-    }
-}
-
-/// Bytes that a host has sent so far, as the switch counts them.
-fn sent(host: Host) -> u64 {
-    let table = fs::read_to_string("/proc/self/net/dev").unwrap();
-    let name = format!("{}:", host.namespace.unwrap());
-    let line = table
-        .lines()
-        .find_map(|line| line.trim().strip_prefix(&name));
-    let received = line.and_then(|line| line.split_whitespace().next());
-    received.expect("a line for each cable").parse().unwrap()
-}
-
-fn pull(host: Host) {
-    run(&format!("ip link set {} down", host.namespace.unwrap()));
-}
-
-fn plug(host: Host) {
-    run(&format!("ip link set {} up", host.namespace.unwrap()));
 }
 
 const CONTEXT: usize = 4096;
@@ -365,7 +253,7 @@ fn choices(api: &Api, owner: usize) -> Value {
 }
 
 fn inside() {
-    network();
+    network::switch(&[PREFILL, DECODE, GATEWAY]);
     let model = small::model(CONTEXT);
     let expected: Vec<Value> = {
         let (_running, api) = serve(&model, &["--in-process"]);

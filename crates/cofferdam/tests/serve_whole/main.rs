@@ -12,6 +12,8 @@ mod hosts;
 mod incident;
 mod limits;
 mod line;
+mod long_line;
+mod network;
 mod past_the_gateway;
 mod probe;
 mod small;
