@@ -46,14 +46,14 @@ pub(super) fn snapshot<J: Decisions>(
     });
     EngineFacts {
         models: models.to_vec(),
-        readiness: readiness(draining, &workers),
+        readiness: readiness(draining, &workers, limit.is_some()),
         limit,
         workers,
         counters: counters.named(),
     }
 }
 
-fn readiness(draining: bool, workers: &[WorkerFacts]) -> Readiness {
+fn readiness(draining: bool, workers: &[WorkerFacts], paired: bool) -> Readiness {
     if draining {
         return Readiness::Draining;
     }
@@ -63,6 +63,10 @@ fn readiness(draining: bool, workers: &[WorkerFacts]) -> Readiness {
             let role = role.as_str();
             return Readiness::NotReady(format!("no {role} worker is connected and ready"));
         }
+    }
+    // A worker that has said its last words is still connected for a moment.
+    if !paired {
+        return Readiness::NotReady("no pair of prefill and decode workers goes together".into());
     }
     Readiness::Ready
 }

@@ -25,6 +25,9 @@ pub enum Act {
     Retry(usize, prefill::Timer),
 }
 
+/// New tokens that no worker has room for.
+pub const TOO_MUCH: u32 = 1000;
+
 impl World {
     /// What goes on by itself.
     pub fn acts(&mut self) -> Vec<Act> {
@@ -206,7 +209,10 @@ impl World {
             .collect();
         let spec = Spec {
             tokens,
-            max_new: 1 + dice.roll(4) as u32,
+            max_new: match dice.chance(2) {
+                true => TOO_MUCH,
+                false => 1 + dice.roll(4) as u32,
+            },
             choices: 1 + dice.roll(2) as u16,
             domain: Domain::new(7 + dice.roll(2)),
             cache: dice.chance(70),

@@ -176,6 +176,7 @@ impl World {
                 }
             }
             Message::Answering(DecodeToPrefill::Busy { .. }) => self.saw("busy"),
+            Message::Answering(DecodeToPrefill::Faulty { .. }) => self.saw("another prompt"),
             Message::FromDecode(DecodeToGateway::Committed { cached_tokens, .. }) => {
                 self.saw(if *cached_tokens > 0 {
                     "prefix hit"

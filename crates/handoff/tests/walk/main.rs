@@ -13,6 +13,7 @@ mod strangers;
 mod world;
 
 use dice::Dice;
+use handoff::gateway::Outcome;
 use proptest::prelude::*;
 use std::collections::BTreeMap;
 use world::{Node, World};
@@ -105,8 +106,10 @@ proptest! {
         walk(&mut world, &steps, 12, 0);
         prop_assert!(calm_down(&mut world, PATIENCE), "H-11: no end: {:?}", world.acts());
         for (n, client) in &world.clients {
-            let answered = Some(handoff::gateway::Outcome::Answered);
-            prop_assert_eq!(&client.outcome, &answered, "request {}", n);
+            let rejected = matches!(client.outcome, Some(Outcome::Rejected(_)));
+            prop_assert_eq!(rejected, client.spec.max_new == acts::TOO_MUCH, "request {}", n);
+            let answered = client.outcome == Some(Outcome::Answered);
+            prop_assert!(rejected || answered, "request {}: {:?}", n, client.outcome);
         }
         prop_assert!(world.at_rest());
     }
@@ -159,6 +162,7 @@ fn every_situation_is_met_on_some_walk() {
         "prefix hit",
         "duplicate",
         "busy",
+        "another prompt",
         "unsettled",
         "fence",
         "late write",
