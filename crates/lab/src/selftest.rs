@@ -6,6 +6,7 @@
 
 mod cases;
 mod table;
+mod timings;
 
 use crate::defects::swap::Swapped;
 use crate::reproduce::stack::{Differs, KEYS, Shape, Stack};
@@ -45,6 +46,12 @@ pub struct SelfTest {
     /// Requests to the engine without a defect, after the others; 0 leaves it out.
     #[arg(long, default_value_t = 1000)]
     healthy: u64,
+    /// Write times to the first token of D-01's engine to this file, and do nothing else.
+    #[arg(long, value_name = "FILE")]
+    timings: Option<PathBuf>,
+    /// Requests that are timed.
+    #[arg(long, default_value_t = 500)]
+    timed: u64,
     /// The weights, a GGUF file; SmolLM2-135M-Instruct is fetched if this is left out.
     #[arg(long, env = "COFFERDAM_MODEL")]
     model: Option<PathBuf>,
@@ -84,6 +91,10 @@ impl SelfTest {
             Some(model) => model.clone(),
             None => weights::Fetcher::new()?.ensure()?,
         };
+        if let Some(file) = &self.timings {
+            timings::write(&model, file, self.timed)?;
+            return Ok(true);
+        }
         let wanted =
             |case: &&Case| self.defect.is_empty() || self.defect.iter().any(|it| it == case.id);
         let mut good = true;
@@ -162,8 +173,8 @@ fn start(model: &Path, case: &Case) -> anyhow::Result<Stack> {
     Stack::start_by(model, shape, differs)
 }
 
-/// Asks as `cofferdam probe` would.
-fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Result<Outcome> {
+/// The server of a stack, as both tenants reach it.
+fn endpoints(stack: &Stack) -> anyhow::Result<BTreeMap<Tenant, Endpoint>> {
     let mut endpoints = BTreeMap::new();
     for (n, (_, key)) in KEYS.iter().enumerate() {
         let file = tempfile::NamedTempFile::new()?;
@@ -177,11 +188,22 @@ fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Re
         };
         endpoints.insert(Tenant(n as u8), endpoint);
     }
+    Ok(endpoints)
+}
+
+/// Runs a client to its end.
+fn ask_all<T>(client: impl Future<Output = T>) -> anyhow::Result<T> {
     let runtime = tokio::runtime::Builder::new_current_thread()
         .enable_all()
         .build()
         .context("the client's runtime")?;
-    let run = runtime.block_on(async {
+    Ok(runtime.block_on(client))
+}
+
+/// Asks as `cofferdam probe` would.
+fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Result<Outcome> {
+    let endpoints = endpoints(stack)?;
+    let run = ask_all(async {
         let run = Run::new(endpoints, seed, budget);
         let known = Known {
             // With an edge, the prompt alone must fit into the pool; else an answer follows it.
@@ -195,7 +217,7 @@ fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Re
             }
         }
         run
-    });
+    })?;
     let counts = run.counts();
     let telling = counts.telling();
     let findings = run.findings();

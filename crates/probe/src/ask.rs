@@ -29,6 +29,8 @@ pub struct Ask {
     pub headers: Vec<(String, String)>,
     /// Fields beside the usual ones.
     pub fields: Map<String, Value>,
+    /// Tokens of the prompt, where they are known before it is sent.
+    pub tokens: Option<u64>,
     /// Another request's text in place of a new one: the same prompt once more.
     pub like: Option<Marked>,
 }
@@ -45,6 +47,7 @@ impl Ask {
             leave: Leave::Never,
             headers: Vec::new(),
             fields: Map::new(),
+            tokens: None,
             like: None,
         }
     }
@@ -69,6 +72,8 @@ pub struct Answer {
     pub marked: Marked,
     /// Tokens that the answer could have.
     pub max_tokens: u32,
+    /// Tokens of the prompt, where they were known before it was sent.
+    pub tokens: Option<u64>,
     /// The request.
     pub sent: Sent,
     /// What came back.

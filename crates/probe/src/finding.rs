@@ -1,5 +1,6 @@
 //! What a run found, and the requests that show it again.
 
+use crate::canary::Author;
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -70,6 +71,32 @@ pub struct Sent {
 }
 
 impl Sent {
+    /// The text of the prompt.
+    pub fn prompt(&self) -> Option<&str> {
+        let body = &self.body;
+        let text = body.get("prompt").or_else(|| body.get("text"));
+        text.or_else(|| body.get("messages")?.pointer("/0/content"))?
+            .as_str()
+    }
+
+    /// The same with another text.
+    #[must_use]
+    pub fn with_prompt(&self, text: String) -> Sent {
+        let mut sent = self.clone();
+        let body = &mut sent.body;
+        for name in ["prompt", "text"] {
+            if let Some(slot) = body.get_mut(name) {
+                *slot = Value::String(text);
+                return sent;
+            }
+        }
+        let content = body.get_mut("messages");
+        if let Some(slot) = content.and_then(|it| it.pointer_mut("/0/content")) {
+            *slot = Value::String(text);
+        }
+        sent
+    }
+
     /// For a shell; `$KEY_A` is tenant A's key.
     pub fn curl(&self) -> String {
         let quote = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
@@ -94,6 +121,28 @@ impl Sent {
     }
 }
 
+/// How a finding is recognised when its requests are sent once more.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Proof {
+    /// It is not: one time proves nothing, or sending it again would do harm.
+    None,
+    /// The last answer holds words of this author's canary.
+    Foreign(Author),
+    /// The last request is answered with 200, although its prompt is longer than so many tokens.
+    Over(u64),
+    /// The last request is answered with this status.
+    Status(u16),
+}
+
+/// A smaller reproduction.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+pub struct Shrunk {
+    /// The requests that still show it; empty if it did not show again.
+    pub shows: Vec<Sent>,
+    /// Requests that it took to find out.
+    pub tried: u32,
+}
+
 /// Something that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Finding {
@@ -107,4 +156,9 @@ pub struct Finding {
     pub quote: Option<String>,
     /// Requests that show it, in the order in which they were sent.
     pub shows: Vec<Sent>,
+    /// How it would be recognised.
+    #[serde(skip)]
+    pub proof: Proof,
+    /// A smaller reproduction, if one was looked for.
+    pub shrunk: Option<Shrunk>,
 }

@@ -21,6 +21,7 @@ pub mod matcher;
 pub mod power;
 pub mod report;
 pub mod run;
+pub mod shrink;
 pub mod suites;
 pub mod text;
 pub mod wire;

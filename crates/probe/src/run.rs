@@ -3,10 +3,10 @@
 use crate::ask::{Answer, Ask, prompt};
 use crate::budget::Budget;
 use crate::canary::{Author, Canaries, Marked, Tenant};
-use crate::client::{Endpoint, NoReply, Reply};
+use crate::client::{Endpoint, Leave, NoReply, Reply};
 use crate::counts::Counts;
-use crate::finding::{Finding, Kind, Sent};
-use crate::matcher::Matcher;
+use crate::finding::{Finding, Kind, Proof, Sent, Shrunk};
+use crate::matcher::{Hit, Matcher};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -36,6 +36,17 @@ pub enum Spent {
     /// The canaries that can be kept.
     #[error("more canaries would not fit into memory")]
     Canaries,
+}
+
+/// What came of a request that was sent once more.
+#[derive(Clone, Debug, Default)]
+pub struct Again {
+    /// The HTTP status, if there was one.
+    pub status: Option<u16>,
+    /// Tokens of its prompt, as the answer counts them.
+    pub prompt_tokens: Option<u64>,
+    /// Canaries in the answer, its own too.
+    pub hits: Vec<Hit>,
 }
 
 /// What changes while a run goes on.
@@ -148,8 +159,26 @@ impl Run {
 
     fn take(&self, inside: &mut Inside, ask: &Ask) -> Result<(Marked, Instant), Spent> {
         let start = self.turn(inside)?;
+        let marked = self.drawn(inside, ask)?;
+        Ok((marked, start))
+    }
+
+    /// The text of a request that will be sent to more than one server.
+    ///
+    /// # Errors
+    /// No more fits into memory.
+    pub fn marked(&self, suite: &'static str, ask: &Ask) -> Result<Marked, Spent> {
+        let mut inside = self.inside();
+        let drawn = self.drawn(&mut inside, ask);
+        if drawn.is_err() {
+            inside.counts.cut_short.insert(suite.to_owned());
+        }
+        drawn
+    }
+
+    fn drawn(&self, inside: &mut Inside, ask: &Ask) -> Result<Marked, Spent> {
         if let Some(marked) = &ask.like {
-            return Ok((marked.clone(), start));
+            return Ok(marked.clone());
         }
         let tenant = ask.tenant;
         let next = inside.next.entry(tenant).or_default();
@@ -159,7 +188,7 @@ impl Run {
         let marked = self.canaries.mark(author, ask.sentences);
         let planted = inside.matcher.plant(&marked);
         planted.map_err(|_| Spent::Canaries)?;
-        Ok((marked, start))
+        Ok(marked)
     }
 
     /// When one more request may be sent.
@@ -233,6 +262,7 @@ impl Run {
         let answer = Answer {
             marked,
             max_tokens: ask.max_tokens,
+            tokens: ask.tokens,
             sent,
             reply,
             foreign,
@@ -253,6 +283,43 @@ impl Run {
     /// Adds a finding of a suite.
     pub fn found(&self, finding: Finding) {
         self.inside().found(finding);
+    }
+
+    /// Sends a request of a finding once more, as it is or smaller, to the tenants' server.
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub async fn again(&self, sent: &Sent) -> Result<Again, Spent> {
+        let _place = self.places.acquire().await.expect("never closed");
+        let start = self.turn(&mut self.inside())?;
+        tokio::time::sleep_until(start).await;
+        let tenant = self.tenants().into_iter();
+        let mut tenant = tenant.filter(|it| Some(it.to_string()) == sent.tenant);
+        let endpoint = self.endpoint(tenant.next().unwrap_or(self.tenants()[0]));
+        let limit = self.budget.request_time;
+        let Ok(reply) = endpoint.ask(sent, Leave::Never, limit).await else {
+            return Ok(Again::default());
+        };
+        let mut inside = self.inside();
+        let said = &reply.said;
+        inside.counts.tokens +=
+            said.prompt_tokens.unwrap_or(0) + said.completion_tokens.unwrap_or(0);
+        let texts = said.everything.iter();
+        let hits = texts.flat_map(|text| inside.matcher.find(text)).collect();
+        Ok(Again {
+            status: Some(reply.status),
+            prompt_tokens: said.prompt_tokens,
+            hits,
+        })
+    }
+
+    /// Keeps a smaller reproduction of this finding.
+    pub fn shrunk(&self, of: &Finding, shrunk: Shrunk) {
+        let mut inside = self.inside();
+        let found = inside.findings.iter_mut().find(|it| *it == of);
+        if let Some(finding) = found {
+            finding.shrunk = Some(shrunk);
+        }
     }
 
     /// What was counted so far.
@@ -286,7 +353,9 @@ impl Inside {
         let says = match &answer.reply {
             Err(NoReply::Hang(_)) => {
                 let mine = answer.marked.author;
-                let says = format!("no answer to {mine} within {} s", limit.as_secs());
+                let length = answer.tokens;
+                let length = length.map_or(String::new(), |it| format!(", {it} tokens,"));
+                let says = format!("no answer to {mine}{length} within {} s", limit.as_secs());
                 Some((Kind::Hang, says))
             }
             Ok(reply) if reply.status == 200 => reply.said.garbage.as_deref().map(|why| {
@@ -301,6 +370,8 @@ impl Inside {
             says,
             quote: None,
             shows: vec![answer.sent.clone()],
+            proof: Proof::None,
+            shrunk: None,
         }));
         findings
     }
@@ -330,12 +401,18 @@ impl Inside {
             );
             let source = self.kept.iter().rfind(|(author, _)| *author == hit.author);
             let source = source.map(|(_, sent)| sent.clone());
+            let proof = match &source {
+                Some(_) if kind.convicts() => Proof::Foreign(hit.author),
+                _ => Proof::None,
+            };
             findings.push(Finding {
                 kind,
                 suite,
                 says,
                 quote: Some(hit.quote),
                 shows: source.into_iter().chain([answer.sent.clone()]).collect(),
+                proof,
+                shrunk: None,
             });
         }
         findings

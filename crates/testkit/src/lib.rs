@@ -3,6 +3,7 @@
 //! crowds of requests. They panic with the reason when they cannot do what a test needs.
 #![forbid(unsafe_code)]
 
+mod copying;
 pub mod crowd;
 mod golden;
 mod http;
@@ -11,6 +12,7 @@ mod small;
 pub mod weights;
 mod writer;
 
+pub use copying::copying_gguf;
 pub use golden::{Case, Golden, Kind, Perplexity, TokenizerVector, golden};
 pub use http::{Api, Events, Pending, Reply};
 pub use small::{SmallSpec, small_gguf};

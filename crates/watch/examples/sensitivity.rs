@@ -1,10 +1,13 @@
 //! How well skipped prefills are seen, on made-up traces: `cargo run --release -p cofferdam-watch
-//! --example sensitivity`. The figures in docs/watch.md are from here.
+//! --example sensitivity`. The figures in docs/watch.md are from here. With a file of times of a
+//! real engine (`cofferdam-lab self-test --timings FILE`) its requests are drawn from in their place.
 
 #[path = "../tests/learning/synthetic.rs"]
+#[allow(dead_code, reason = "some of it is for the tests only")]
 mod synthetic;
 
-use synthetic::Trace;
+use serde_json::Value;
+use synthetic::{Made, Trace};
 use watch::{Settings, Signal, Watch};
 
 /// Requests of one run, after those learned from.
@@ -30,35 +33,85 @@ const ENGINES: [Engine; 5] = [
     }),
 ];
 
+/// Lengths and seconds of a real engine's requests.
+#[derive(Clone, Default)]
+struct Real {
+    computed: Vec<(u64, f64)>,
+    skipped: Vec<(u64, f64)>,
+}
+
+impl Real {
+    fn read(path: &str) -> Self {
+        let text = std::fs::read_to_string(path).expect("the file of times");
+        let mut real = Self::default();
+        for line in text.lines() {
+            let line: Value = serde_json::from_str(line).expect("a line of times");
+            let of = |name: &str| line[name].as_f64().expect("a number");
+            let kind = match line["over"] == true {
+                true => &mut real.skipped,
+                false => &mut real.computed,
+            };
+            kind.push((of("tokens") as u64, of("ms") / 1e3));
+        }
+        real
+    }
+
+    /// The next request: the trace says whether it is one that skipped, the engine how long it took.
+    fn next(&self, trace: &mut Trace) -> Made {
+        let mut made = trace.next();
+        let from = if made.skipped {
+            &self.skipped
+        } else {
+            &self.computed
+        };
+        let at = (trace.chance() * from.len() as f64) as usize;
+        let (tokens, seconds) = from[at.min(from.len() - 1)];
+        made.request.prompt_tokens = tokens;
+        made.request.seconds = Some(seconds);
+        made
+    }
+}
+
 fn main() {
+    let real = std::env::args().nth(1).map(|path| Real::read(&path));
     println!(
         "{:<46} {:>9} {:>8} {:>8} {:>9} {:>11} {:>12}",
         "engine", "one in", "skipped", "found", "of long", "delay (p50)", "false/10^6"
     );
-    for (name, set) in ENGINES {
+    for rate in [0.0, 0.1, 0.01, 0.001, 0.0001] {
+        if let Some(real) = &real {
+            row("of a real engine", |_| (), rate, Some(real));
+        }
+    }
+    let made_up = ENGINES.iter().filter(|_| real.is_none());
+    for (name, set) in made_up {
         for rate in [0.0, 0.1, 0.01, 0.001, 0.0001] {
-            row(name, set, rate);
+            row(name, *set, rate, None);
         }
     }
 }
 
 /// Of a rate: found of all, found of those that can be seen (long enough), and when the first was.
-fn row(name: &str, set: fn(&mut Trace), rate: f64) {
+fn row(name: &str, set: fn(&mut Trace), rate: f64, real: Option<&Real>) {
+    let next = |trace: &mut Trace| match real {
+        Some(real) => real.next(trace),
+        None => trace.next(),
+    };
     let (mut skipped, mut found, mut long, mut found_long, mut alarms) = (0, 0, 0, 0, 0);
     let mut delays = Vec::new();
     for seed in 0..SEEDS {
         let mut trace = Trace::new(1000 + seed);
         set(&mut trace);
         let mut watch = Watch::new(Settings::default());
-        for it in trace.take(LEARNED) {
-            watch.see(&it.request);
+        for _ in 0..LEARNED {
+            watch.see(&next(&mut trace).request);
         }
         let (_, series) = watch.series().next().expect("one series");
         let from = series.learned(100).sees_from(0.5).unwrap_or(u64::MAX);
         trace.skipped = rate;
         let (mut first, mut first_found) = (None, None);
         for n in 0..REQUESTS {
-            let it = trace.next();
+            let it = next(&mut trace);
             let seen = watch.see(&it.request);
             let fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
             let fast = seen.judged.signals.iter().any(fast);

@@ -20,8 +20,8 @@ pub struct Probe {
     /// Key of tenant B [default: A's, where the server knows one key only]
     #[arg(long, value_name = "FILE|env:NAME", requires = "key_a")]
     pub key_b: Option<String>,
-    /// What is run [default: all that cannot hurt: boundary,load,abort,prefix,coherence,control].
-    /// Those that can must be named: retry, churn, flood, pair
+    /// What is run [default: all that cannot hurt: boundary,load,stream,abort,
+    /// prefix,coherence,control]. Those that can must be named: retry, churn, flood, pair
     #[arg(long, value_name = "NAMES", value_delimiter = ',', value_parser = suite)]
     pub suite: Vec<Suite>,
     /// How it is asked
@@ -39,6 +39,9 @@ pub struct Probe {
     /// Tokens of the context that is advertised [default: what the server says]
     #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(64..=1 << 32))]
     pub context: Option<u64>,
+    /// An adapter (LoRA) that the server has, for suite prefix; may be given more than once
+    #[arg(long, value_name = "NAME")]
+    pub lora: Vec<String>,
     /// The prefill worker behind the server, for suite pair
     #[arg(long, value_name = "URL", requires = "decode")]
     pub prefill: Option<String>,
@@ -76,6 +79,9 @@ pub struct Probe {
     /// Key to sign with: evidence.key of `cofferdam certs new`
     #[arg(long, value_name = "FILE", requires = "evidence_out")]
     pub evidence_key: Option<PathBuf>,
+    /// Don't look for smaller reproductions of what was found
+    #[arg(long)]
+    pub no_shrink: bool,
     /// Say what would be sent, and send nothing
     #[arg(long)]
     pub dry_run: bool,

@@ -44,6 +44,13 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
         let before = plan.workers().await;
         let run = Run::new(plan.endpoints.clone(), seed, plan.budget);
         let suites = suites(&run, &plan).await;
+        if !args.no_shrink {
+            tokio::select! {
+                () = ::probe::shrink::shrink(&run) => {}
+                never = tell(&run, "shrink") => never,
+                _ = tokio::signal::ctrl_c() => eprintln!("shrink: it was interrupted"),
+            }
+        }
         let report = Report::new(args.url.clone(), seed, &run, suites);
         (report, (before, plan.workers().await))
     });

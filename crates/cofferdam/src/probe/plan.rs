@@ -42,6 +42,7 @@ impl Plan {
             (Some(prefill), Some(decode)) => Some(Pair {
                 prefill: endpoint(Address::parse(prefill)?, key_a.clone()),
                 decode: endpoint(Address::parse(decode)?, key_a.clone()),
+                bootstrap: None,
             }),
             _ => None,
         };
@@ -58,6 +59,7 @@ impl Plan {
                 pool: args.pool,
                 context: args.context,
                 pair,
+                adapters: args.lora.clone(),
                 ..Known::default()
             },
             suites,
@@ -88,6 +90,9 @@ impl Plan {
         known.limit = known.limit.or(limit);
         known.pool = known.pool.or(pool);
         known.context = known.context.or(context);
+        if let Some(pair) = &mut known.pair {
+            pair.bootstrap = bootstrap(&pair.prefill).await;
+        }
         if a.model.is_none() {
             let model = model(a).await;
             for endpoint in self.endpoints.values_mut() {
@@ -119,6 +124,17 @@ fn target(endpoint: &Endpoint) -> Target {
         key: endpoint.key.clone(),
         tls: endpoint.tls.clone(),
     }
+}
+
+/// The port at which an SGLang prefill worker is met by decode.
+async fn bootstrap(prefill: &Endpoint) -> Option<u16> {
+    let info = match get(prefill, "/server_info").await {
+        Some(info) => info,
+        None => get(prefill, "/get_server_info").await?,
+    };
+    let is_prefill = info["disaggregation_mode"] == "prefill";
+    let port = info["disaggregation_bootstrap_port"].as_u64();
+    port.filter(|_| is_prefill)?.try_into().ok()
 }
 
 /// The first model that the server names, if it names one.

@@ -12,7 +12,7 @@ pub fn json(report: &Report) -> Value {
     });
     let findings = report.findings.iter().map(|it| {
         json!({"kind": it.kind, "suite": it.suite, "says": it.says, "quote": it.quote,
-               "requests": it.shows,
+               "requests": it.shows, "shrunk": it.shrunk,
                "curl": it.shows.iter().map(|it| it.curl()).collect::<Vec<_>>()})
     });
     let by_kind = counts

@@ -86,7 +86,20 @@ fn findings(out: &mut String, report: &Report) {
         if finding.kind == Kind::Suspect {
             continue;
         }
-        for sent in &finding.shows {
+        let shows = match &finding.shrunk {
+            Some(shrunk) if shrunk.shows.is_empty() => {
+                let tried = shrunk.tried;
+                let _ = writeln!(out, "    (did not show again in {tried} requests)");
+                &finding.shows
+            }
+            Some(shrunk) => {
+                let tried = shrunk.tried;
+                let _ = writeln!(out, "    (shrunk, in {tried} requests)");
+                &shrunk.shows
+            }
+            None => &finding.shows,
+        };
+        for sent in shows {
             let _ = writeln!(out, "    {}", short(&sent.curl()));
         }
     }

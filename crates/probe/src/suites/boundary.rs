@@ -2,10 +2,10 @@
 //! is above is refused, at once and with an error that says so.
 
 use super::length::{Base, Lengths};
-use super::{Known, Stopped, Suite, find};
+use super::{Known, Stopped, Suite, find, find_by};
 use crate::ask::{Answer, Ask};
 use crate::canary::Tenant;
-use crate::finding::Kind;
+use crate::finding::{Kind, Proof};
 use crate::run::Run;
 
 const NAME: &str = "boundary";
@@ -79,7 +79,8 @@ fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) {
         (Some(200) | None, _) => {} // a hang is found by whoever waited
         (Some(status), _) => {
             let says = format!("{status} for a prompt of {tokens} tokens; the limit is {limit}");
-            find(run, Suite::Boundary, Kind::WrongErrorClass, says, shows());
+            let (kind, proof) = (Kind::WrongErrorClass, Proof::Status(status));
+            find_by(run, Suite::Boundary, kind, says, shows(), proof);
         }
     }
 }
@@ -95,7 +96,8 @@ fn is_refused(run: &Run, answer: &Answer, tokens: u64, limit: u64, control: bool
                 _ => String::new(),
             };
             let says = format!("200 for {over}{counted}");
-            find(run, Suite::Boundary, Kind::SilentAcceptance, says, shows());
+            let (kind, proof) = (Kind::SilentAcceptance, Proof::Over(limit));
+            find_by(run, Suite::Boundary, kind, says, shows(), proof);
             if control && !answer.copies() {
                 let says = format!(
                     "the answer to {over} does not go on with its own prompt, as those below do"
@@ -107,7 +109,8 @@ fn is_refused(run: &Run, answer: &Answer, tokens: u64, limit: u64, control: bool
         Some(status) => {
             let says =
                 format!("{status} for {over}: a client would try again, or give up the server");
-            find(run, Suite::Boundary, Kind::WrongErrorClass, says, shows());
+            let (kind, proof) = (Kind::WrongErrorClass, Proof::Status(status));
+            find_by(run, Suite::Boundary, kind, says, shows(), proof);
         }
     }
 }

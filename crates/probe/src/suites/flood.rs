@@ -2,9 +2,9 @@
 //! short: what the second one is answered must hold nothing of the first.
 
 use super::length::Lengths;
-use super::{Known, Stopped, Suite, find};
+use super::{Known, Stopped, Suite, find_by};
 use crate::ask::Ask;
-use crate::finding::Kind;
+use crate::finding::{Kind, Proof};
 use crate::run::Run;
 use crate::wire::Dialect;
 use futures::future::join_all;
@@ -57,7 +57,8 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
                 let says =
                     format!("200 for a prompt of {tokens} tokens, over the limit of {limit}");
                 let shows = vec![answer.sent];
-                find(run, Suite::Flood, Kind::SilentAcceptance, says, shows);
+                let (kind, proof) = (Kind::SilentAcceptance, Proof::Over(limit));
+                find_by(run, Suite::Flood, kind, says, shows, proof);
             }
         }
         // Short ones too: they get pages that the long ones have just left.

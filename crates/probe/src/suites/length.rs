@@ -176,6 +176,7 @@ impl Base {
         let mut ask = Ask::new(tenant, 0);
         ask.like = Some(self.marked.clone());
         ask.max_tokens = max_tokens;
+        ask.tokens = Some(tokens.max(self.tokens));
         ask.filler = (self.filler as u64 + tokens.saturating_sub(self.tokens)) as usize;
         ask
     }

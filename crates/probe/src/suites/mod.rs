@@ -8,13 +8,16 @@ mod flood;
 mod length;
 mod load;
 mod pair;
+mod pair_rooms;
 mod prefix;
+mod prefix_named;
 mod retry;
+mod stream;
 
 pub use length::{Lengths, NoLengths};
 pub use pair::Pair;
 
-use crate::finding::{Finding, Kind, Sent};
+use crate::finding::{Finding, Kind, Proof, Sent};
 use crate::run::{Run, Spent};
 use serde::Serialize;
 use std::sync::OnceLock;
@@ -30,6 +33,8 @@ pub struct Known {
     pub context: Option<u64>,
     /// The two workers behind a router, if their addresses are known.
     pub pair: Option<Pair>,
+    /// Adapters (LoRA) that the server has, by the names by which they are asked for.
+    pub adapters: Vec<String>,
     /// The limit that a suite found, so that the next need not look for it.
     pub found: OnceLock<u64>,
 }
@@ -70,6 +75,8 @@ pub enum Suite {
     Boundary,
     /// Streams against whole answers, and answers alone against answers under load.
     Load,
+    /// Answers as streams against whole ones; many streams at once.
+    Stream,
     /// Clients that leave; others that follow at once.
     Abort,
     /// Prefixes shared between tenants.
@@ -90,9 +97,10 @@ pub enum Suite {
 
 impl Suite {
     /// All of them, harmless ones first.
-    pub const ALL: [Suite; 10] = [
+    pub const ALL: [Suite; 11] = [
         Suite::Boundary,
         Suite::Load,
+        Suite::Stream,
         Suite::Abort,
         Suite::Prefix,
         Suite::Coherence,
@@ -108,6 +116,7 @@ impl Suite {
         match self {
             Suite::Boundary => "boundary",
             Suite::Load => "load",
+            Suite::Stream => "stream",
             Suite::Abort => "abort",
             Suite::Prefix => "prefix",
             Suite::Coherence => "coherence",
@@ -132,14 +141,23 @@ impl Suite {
                  found by bisection if it is not given: 20 to 30 requests), to twice the limit"
             }
             Suite::Load => "six prompts alone, three times each, then among others, three times",
+            Suite::Stream => {
+                "six prompts whole, twice, and as streams: alone, and among others that are left"
+            }
             Suite::Abort => "24 prompts whose client leaves; two others follow each at once",
-            Suite::Prefix => "six prompts three times each: one tenant, the other, the first again",
+            Suite::Prefix => {
+                "six prompts three times each: one tenant, the other, the first again; two more \
+                 under salts, and two for each --lora"
+            }
             Suite::Coherence => "three prompts each of five lengths up to 0.95 of the limit",
             Suite::Control => "PUT without a body to 14 paths with which servers are operated",
             Suite::Retry => "pairs of requests with the same ids, and with fields of engines",
             Suite::Churn => "six long prompts alone, then among three times as many as allowed",
             Suite::Flood => "rounds of prompts that fill the pool, then prompts over the limit",
-            Suite::Pair => "requests to both workers, with references to blocks that were used up",
+            Suite::Pair => {
+                "requests to both workers: with references to blocks that were used up (vLLM); at and \
+                 over the limit, what each side counts (SGLang)"
+            }
         }
     }
 
@@ -161,8 +179,9 @@ impl Suite {
             Suite::Boundary => 16 + limit,
             Suite::Load => 66,
             Suite::Abort => 73,
-            Suite::Prefix => 18,
-            Suite::Coherence => 18 + limit,
+            Suite::Prefix => 26 + 8 * known.adapters.len() as u64,
+            Suite::Stream => 42,
+            Suite::Coherence => 18 + limit, // 40 more if an edge is looked for
             Suite::Control => 30,
             Suite::Retry => 30,
             Suite::Churn => 110,
@@ -182,6 +201,7 @@ impl Suite {
             Suite::Churn => load::run(run, known, &load::CHURN).await,
             Suite::Coherence => coherence::run(run, known).await,
             Suite::Control => control::run(run, known).await,
+            Suite::Stream => stream::run(run, known).await,
             Suite::Abort => abort::run(run, known).await,
             Suite::Prefix => prefix::run(run, known).await,
             Suite::Retry => retry::run(run, known).await,
@@ -213,11 +233,18 @@ impl From<NoLengths> for Stopped {
 
 /// A finding of a suite.
 fn find(run: &Run, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>) {
+    find_by(run, suite, kind, says, shows, Proof::None);
+}
+
+/// The same, with how it can be recognised again.
+fn find_by(run: &Run, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>, proof: Proof) {
     run.found(Finding {
         kind,
         suite: suite.name(),
         says,
         quote: None,
         shows,
+        proof,
+        shrunk: None,
     });
 }

@@ -1,7 +1,8 @@
 //! Both workers of a disaggregated pair, asked directly, as a router would.
 //!
 //! vLLM: prefill answers with references to its blocks, and decode fetches them. A reference is for
-//! one prompt and one use; a second request that brings it must be refused.
+//! one prompt and one use; a second request that brings it must be refused. SGLang: see
+//! [`super::pair_rooms`].
 
 use super::{Known, Stopped, Suite, find};
 use crate::ask::Ask;
@@ -21,6 +22,8 @@ pub struct Pair {
     pub prefill: Endpoint,
     /// Decode.
     pub decode: Endpoint,
+    /// SGLang: the port of prefill's bootstrap server. Without one it is a vLLM pair.
+    pub bootstrap: Option<u16>,
 }
 
 impl std::fmt::Debug for Pair {
@@ -35,11 +38,15 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             "pair needs the addresses of both workers".to_owned(),
         ));
     };
+    if let Some(port) = pair.bootstrap {
+        return super::pair_rooms::run(run, known, pair, port).await;
+    }
     let tenants = run.tenants();
     let (a, b) = (tenants[0], tenants[tenants.len() - 1]);
     for n in 0..ROUNDS {
         let Some(references) = prefill(run, pair, a, 6 + n).await? else {
-            let why = "prefill does not answer with kv_transfer_params: not a vLLM pair";
+            let why = "prefill does not answer with kv_transfer_params: neither a vLLM pair \
+                       nor one of SGLang";
             return Err(Stopped::Needs(why.to_owned()));
         };
         // The one whom the references are for.

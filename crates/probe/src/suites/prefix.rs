@@ -2,6 +2,7 @@
 //!
 //! With a control: a server that never reuses anything would pass every such test.
 
+use super::prefix_named::{adapters, salts};
 use super::{Known, Stopped, Suite, find};
 use crate::ask::Ask;
 use crate::canary::Tenant;
@@ -51,7 +52,9 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             same.push(again);
         }
     }
-    judge(run, &cold, &same, &other)
+    judge(run, &cold, &same, &other)?;
+    salts(run, known, (a, b)).await?;
+    adapters(run, known, a).await
 }
 
 fn as_tenant(ask: &Ask, tenant: Tenant) -> Ask {

@@ -1,5 +1,6 @@
 //! Every verdict, against a scripted server.
 
+mod more;
 mod server;
 
 use fleet::net::{Address, Secret, Tls, TlsFiles};
@@ -272,6 +273,13 @@ async fn hangs_and_errors_of_the_wrong_class() {
     Suite::Boundary.run(&run, &known()).await.unwrap();
     let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
     assert_eq!(kinds, [Kind::Hang, Kind::WrongErrorClass].into());
+    let findings = run.findings();
+    let hang = findings.iter().find(|it| it.kind == Kind::Hang).unwrap();
+    assert!(
+        hang.says.contains(", 601 tokens, within 2 s"),
+        "{}",
+        hang.says
+    );
 }
 
 #[tokio::test]
@@ -442,6 +450,7 @@ async fn a_reference_that_was_used_up_must_be_refused() {
         let pair = Pair {
             prefill: endpoint(&url, "key-of-a"),
             decode: endpoint(&url, "key-of-a"),
+            bootstrap: None,
         };
         let known = Known {
             pair: Some(pair),

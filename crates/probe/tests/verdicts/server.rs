@@ -56,7 +56,8 @@ impl Asked {
             return String::new();
         };
         let at = words.windows(3).position(|it| it == opening).unwrap_or(0);
-        let rest = &words[(at + 3).min(words.len())..words.len() - 3];
+        let end = words.len() - 3;
+        let rest = &words[(at + 3).min(end)..end];
         rest.iter().take(12).copied().collect::<Vec<_>>().join(" ")
     }
 

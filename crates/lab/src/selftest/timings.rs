@@ -1,0 +1,59 @@
+//! Times to the first token of D-01's engine, for `cofferdam watch`: of prompts that fit, which it
+//! computes, and of longer ones, whose prefill it skips.
+
+use super::{LIMIT, ask_all, budget, cases::ALL, endpoints, start};
+use anyhow::Context;
+use probe::suites::Lengths;
+use probe::{Ask, Budget, Run, Tenant};
+use serde_json::json;
+use std::io::Write;
+use std::path::Path;
+
+/// One prompt in so many is over the limit.
+const OVER: u64 = 5;
+
+/// Asks for so many, one after the other, and writes a line for each: tokens, milliseconds, and
+/// whether it was over the limit.
+pub(super) fn write(model: &Path, file: &Path, requests: u64) -> anyhow::Result<()> {
+    let stack = start(model, &ALL[0])?;
+    let budget = Budget {
+        requests: u64::MAX,
+        at_once: 1,
+        ..budget()
+    };
+    let run = Run::new(endpoints(&stack)?, [99; 32], budget);
+    let mut out = std::fs::File::create(file).context("the file of times")?;
+    ask_all(async {
+        let (tenant, suite, limit) = (Tenant(0), "timings", u64::from(LIMIT));
+        let lengths = Lengths::measure(&run, suite, tenant).await?;
+        let base = lengths.base(&run, suite, tenant, limit).await?;
+        for n in 0..requests {
+            let over = n % OVER == OVER - 1;
+            let mut ask = match over {
+                // Up to what decode's pool holds.
+                true => base.with(limit + 1 + n * 37 % 150, 1, tenant),
+                // Evenly in the logarithm, 16 to the limit.
+                false => {
+                    let share = (n * 193 % 997) as f64 / 997.0;
+                    let tokens = 16.0 * (limit as f64 / 16.0).powf(share);
+                    Ask::new(Tenant((n % 2) as u8), lengths.sentences(tokens as u64))
+                }
+            };
+            (ask.max_tokens, ask.stream) = (1, true);
+            let answer = run.ask(suite, ask).await?;
+            let reply = answer.reply.as_ref().ok();
+            let first = reply
+                .filter(|it| it.status == 200)
+                .and_then(|it| it.first_byte);
+            let (Some(first), Some(tokens)) = (first, answer.prompt_tokens()) else {
+                continue; // busy, or refused after all
+            };
+            let ms = first.as_secs_f64() * 1e3;
+            writeln!(out, "{}", json!({"tokens": tokens, "ms": ms, "over": over}))?;
+        }
+        anyhow::Ok(())
+    })??;
+    // With D-01 inside it may notice something on its way down: that is not the question here.
+    let _ = stack.end();
+    Ok(())
+}
