@@ -70,10 +70,11 @@ fn build(context: usize) -> Writer {
     }
     let mut embedding = vec![0.0; vocab * HIDDEN];
     for (token, row) in embedding.chunks_exact_mut(HIDDEN).enumerate() {
-        row[ALWAYS] = EVER;
         if token < CONTROL {
+            row[ALWAYS] = EVER / 2.0; // less likely than any other where nothing is
             continue;
         }
+        row[ALWAYS] = EVER;
         let code = Random(token as u64).next();
         for (bit, value) in row[..CODE].iter_mut().enumerate() {
             *value = if code >> bit & 1 == 1 { 1.0 } else { -1.0 };

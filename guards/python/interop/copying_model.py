@@ -98,6 +98,7 @@ def main() -> None:
     embedding = torch.zeros(config["vocab_size"], HIDDEN)
     embedding[:, :CODE] = torch.tensor([code(it) for it in range(config["vocab_size"])])
     embedding[:, ALWAYS] = EVER
+    embedding[:CONTROL, ALWAYS] = EVER / 2  # less likely than any other where nothing is
     weights = {"model.embed_tokens.weight": embedding, "model.norm.weight": torch.ones(HIDDEN)}
     for n, layer in enumerate(layers()):
         # Every token has the same norm; it is taken out of what reads normed values.

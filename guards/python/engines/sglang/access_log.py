@@ -100,7 +100,7 @@ def one(pair: Pair, n: int, length: int, timeout: float = 120.0) -> dict:
 def lengths(count: int) -> list[int]:
     """Two lengths, so that each is soon learned; one in twenty over the limit, all different."""
     draw = random.Random(7)
-    usual = (32, 256)
+    usual = (16, 256)
     return [draw.randrange(1994, 3900) if n % 20 == 19 else usual[n % 2] for n in range(count)]
 
 
