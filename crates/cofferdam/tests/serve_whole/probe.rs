@@ -200,3 +200,81 @@ fn a_model_is_private_until_the_workers_that_run_were_tested() {
     });
     running.stop();
 }
+
+/// All of it with the real commands, and a model that copies, so that the positive control is seen:
+/// private, tested by the operators, open, and private again with another worker.
+#[test]
+fn what_the_probe_finds_clean_opens_the_model_until_a_worker_is_another() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = file(dir.path(), "keys", KEYS);
+    let certs = dir.path().join("certs");
+    control::certs::new_cluster(&certs, control::certs::Validity::days(1)).unwrap();
+    let path = |name: &str| certs.join(name).to_str().unwrap().to_owned();
+    let evidence = dir.path().join("evidence.txt").to_str().unwrap().to_owned();
+    let (running, api) = serve(
+        &small::copying(320),
+        &[
+            "--api-keys",
+            &keys,
+            "--operator=tenant-a",
+            "--operator=tenant-b",
+            "--require-evidence",
+            &evidence,
+            "--evidence-pub",
+            &path("evidence.pub"),
+        ],
+    );
+    let (operator, customer) = (api.with_key("key-of-a"), api.with_key("key-of-c"));
+    let (status, why) = asked(&customer);
+    assert_eq!(status, 503);
+    assert!(
+        why.contains("private until what runs has been tested"),
+        "{why}"
+    );
+    let url = format!("http://{}", api.addr);
+    let a = file(dir.path(), "a", "key-of-a\n");
+    let b = file(dir.path(), "b", "key-of-b\n");
+    let key = path("evidence.key");
+    let words = [
+        &url,
+        "--key-a",
+        &a,
+        "--key-b",
+        &b,
+        "--rate=0",
+        "--evidence-key",
+        &key,
+    ];
+    let more = [
+        "--evidence-out",
+        &evidence,
+        "--suite=boundary,load,abort,flood",
+    ];
+    let (code, out, err) = probe(&[&words[..], &more[..]].concat());
+    assert_eq!(code, 0, "{out}{err}");
+    assert!(
+        out.starts_with("CLEAN") && out.contains("% showed their own"),
+        "{out}"
+    );
+    wait_for("open to everybody", || {
+        (asked(&customer).0 == 200).then_some(())
+    });
+    assert_eq!(api.get("/readyz").status, 200);
+
+    let before = operator.get("/server_info").good()["workers"].clone();
+    send(running.part("prefill"), Signal::KILL);
+    info_when(&operator, "another life of prefill", |info| {
+        let all = info["workers"].as_array().unwrap();
+        let new = |it: &Value| it["role"] == "prefill" && it["readiness"]["state"] == "ready";
+        let known = before.as_array().unwrap();
+        let old = |it: &Value| known.iter().any(|old| old["epoch"] == it["epoch"]);
+        all.iter().any(|it| new(it) && !old(it))
+    });
+    let (status, why) = asked(&customer);
+    assert_eq!(status, 503, "{why}");
+    assert!(
+        why.contains("is not among those that the evidence is about"),
+        "{why}"
+    );
+    running.stop();
+}
