@@ -75,6 +75,8 @@ kinds! {
     Slow = "slow",
     /// A statement is made twice, as after a reconnect.
     Repeat = "repeat",
+    /// What was stated to an earlier life of decode, certificate included, is stated to this one.
+    Replay = "replay",
     /// A check of a block table in decode finds what is not there.
     StepCheck = "step-check",
 }

@@ -118,6 +118,8 @@ struct Names {
     offers: BTreeMap<OfferId, String>,
     handoffs: BTreeMap<HandoffId, String>,
     landing: BTreeMap<HandoffId, Lied>,
+    /// The first handoff that was stated at all, and everything that was stated of it.
+    former: Option<(HandoffId, Vec<PrefillToDecode>)>,
 }
 
 /// What was changed of a handoff's statements.
@@ -252,8 +254,31 @@ impl PrefillDecode {
         PrefillToDecode::Closed { handoff, rank, how }
     }
 
+    /// What is stated of the first handoff is kept; what is stated to another life of decode may come
+    /// with it.
+    fn with_the_former(
+        &self,
+        handoff: HandoffId,
+        stated: Vec<PrefillToDecode>,
+    ) -> Vec<PrefillToDecode> {
+        let mut names = self.names();
+        let (of, former) = names.former.get_or_insert((handoff, Vec::new()));
+        if *of == handoff {
+            former.extend(stated.iter().cloned());
+        }
+        if of.epoch == handoff.epoch || !self.hits(Kind::Replay) {
+            return stated;
+        }
+        former.iter().cloned().chain(stated).collect()
+    }
+
     fn heard(&self, message: DecodeToPrefill) {
+        let former = self.names().former.as_ref().map(|(of, _)| *of);
         match message {
+            DecodeToPrefill::Cancel { handoff } if Some(handoff) == former => {
+                self.board
+                    .say("refused", &handoff.to_string(), &Value::Null);
+            }
             DecodeToPrefill::Ticket {
                 offer,
                 handoff,
@@ -290,9 +315,12 @@ impl Tap for PrefillDecode {
             return None;
         }
         let messages = match read(bytes)? {
-            PrefillToDecode::Landed(manifest) => self.landed(manifest),
+            PrefillToDecode::Landed(manifest) => {
+                let handoff = manifest.handoff;
+                self.with_the_former(handoff, self.landed(manifest))
+            }
             PrefillToDecode::Closed { handoff, rank, how } => {
-                vec![self.closed(handoff, rank, how)]
+                self.with_the_former(handoff, vec![self.closed(handoff, rank, how)])
             }
             offer @ PrefillToDecode::Offer { .. } => self.offer(offer),
             _ => return None,

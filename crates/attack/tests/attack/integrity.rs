@@ -3,7 +3,10 @@
 
 use crate::{attacked, questions};
 use attack::{Answer, Site, counter};
+use rustix::process::Signal;
 use serde_json::Value;
+use std::time::Duration;
+use testkit::process::{send, wait_for};
 
 /// The fault that is injected, and the name under which it is found.
 const KINDS: [(&str, &str); 13] = [
@@ -135,6 +138,38 @@ fn a_step_time_check_that_fails_ends_the_worker_and_the_stream() {
         panic!("the next life answers");
     };
     assert_eq!(choices[0].tokens[0], alone[0].tokens[0]);
+}
+
+/// A ticket is of one life of decode: what was stated and certified under it is worth nothing to
+/// another one (law: every grant has a tag never used before).
+#[test]
+fn what_was_stated_to_an_earlier_life_is_refused_by_another() {
+    let asked = questions(2, false);
+    let site = attacked("replay@1", &["--peer-deadline=1s"]);
+    let (question, alone) = &asked[0];
+    assert_eq!(question.ask(&site.api), Answer::Whole(alone.clone()));
+    send(site.running.part("decode"), Signal::KILL);
+    // The life that has died is told apart from the next one by being away.
+    wait_for("the gateway misses it", || {
+        (site.api.get("/readyz").status == 503).then_some(())
+    });
+    site.ready();
+    site.board.hold("refused");
+    let (question, alone) = &asked[1];
+    std::thread::scope(|scope| {
+        let answer = scope.spawn(|| question.ask(&site.api));
+        let refused = site.board.held(Duration::from_secs(60));
+        site.board.release();
+        assert!(refused.is_some(), "the other life's statement was made");
+        assert_eq!(answer.join().unwrap(), Answer::Whole(alone.clone()));
+    });
+    let info = site.rest(1);
+    for worker in info["workers"].as_array().unwrap() {
+        for count in ["integrity_faults", "dropped_grants"] {
+            assert_eq!(counter(worker, count), 0, "{count}: {worker:#}");
+        }
+    }
+    assert_eq!(counter(&info, "attempts_announced"), 2, "{info:#}");
 }
 
 /// No line of the audit log has anything of a prompt or an answer in it.
