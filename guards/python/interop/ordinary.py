@@ -104,11 +104,11 @@ def main() -> None:
     args = parser.parse_args()
     pair, verdict = Pair(*PORTS[args.pair]), Verdict()
     numbers = range(args.first, args.first + args.requests)
-    for number in numbers[:16]:  # warm, so that threads and memory are those of a running pair
-        one(pair, args.pair, number)
-    before, counted = usage(args.pair), pair.guard_counts()
-    begin = time.monotonic()
     with ThreadPoolExecutor(8) as pool:
+        # Warm, and eight at a time, so that threads and memory are those of a running pair.
+        list(pool.map(lambda number: one(pair, args.pair, number), range(-80, 0)))
+        before, counted = usage(args.pair), pair.guard_counts()
+        begin = time.monotonic()
         answers = dict(pool.map(lambda number: one(pair, args.pair, number), numbers))
     took = time.monotonic() - begin
     while not at_rest(pair):

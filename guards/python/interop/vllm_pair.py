@@ -66,7 +66,8 @@ def start(kind: str, part: str, args: argparse.Namespace) -> subprocess.Popen:
         "COFFERDAM_GUARD_SECRET": SECRET,
         "COFFERDAM_GUARD_AUDIT": str(RUN.resolve() / f"audit-{kind}-{part}.jsonl"),
         "COFFERDAM_GUARD_SELFTEST": "1",
-        "PYTHONPATH": os.pathsep.join([str(HERE), os.environ.get("PYTHONPATH", "")]),
+        # `calm` makes NIXL's progress threads sleep: there is one for each worker.
+        "PYTHONPATH": os.pathsep.join([str(HERE), str(HERE / "calm"), os.environ.get("PYTHONPATH", "")]),
     }
     log = open(RUN / f"{kind}-{part}.log", "w")
     process = subprocess.Popen(
@@ -82,30 +83,6 @@ def is_up(port: int) -> bool:
             return True
     except (urllib.error.URLError, OSError):
         return False
-
-
-def threads(group: int) -> dict[Path, int]:
-    """CPU time so far of every thread of a process group, in ticks."""
-    found = {}
-    for stat in Path("/proc").glob("[0-9]*/task/[0-9]*/stat"):
-        try:
-            if os.getpgid(int(stat.parts[2])) == group:
-                fields = stat.read_text().rsplit(")", 1)[1].split()
-                found[stat] = int(fields[11]) + int(fields[12])
-        except (ProcessLookupError, FileNotFoundError):
-            continue
-    return found
-
-
-def calm(group: int, over_s: float = 3.0) -> None:
-    """NIXL's progress thread polls without a pause, one for each worker. Where there are fewer cores
-    than that, everything else waits for them: they get what nobody else wants."""
-    before = threads(group)
-    time.sleep(over_s)
-    used = {stat: ticks - before.get(stat, ticks) for stat, ticks in threads(group).items()}
-    most = max(used, key=lambda stat: used[stat])
-    if used[most] > over_s * os.sysconf("SC_CLK_TCK") / 5:
-        os.setpriority(os.PRIO_PROCESS, int(most.parts[4]), 19)
 
 
 def stop() -> None:
@@ -143,7 +120,6 @@ def main() -> None:
             if parts[part].poll() is not None or time.monotonic() > end:
                 sys.exit(f"{args.kind} {part} did not come up: see {RUN}/{args.kind}-{part}.log")
             time.sleep(1)
-        calm(parts[part].pid)
         print(f"{args.kind} {part}: http://127.0.0.1:{port}", flush=True)
 
 
