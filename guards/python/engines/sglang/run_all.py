@@ -1,6 +1,7 @@
 """Everything that is shown on real engines, for one version, with one pair guarded and one not.
 
 python run_all.py 0.5.19 [--requests 1000] [--only limits,traffic,overhead,faults]
+python run_all.py 0.5.19 --only decode-limits      by itself: the pools are the other way round
 python run_all.py 0.5.19 --hold      starts both pairs and keeps them until it is interrupted
 python run_all.py 0.5.19 --attach    uses pairs that are held
 
@@ -12,6 +13,7 @@ import threading
 import traceback
 from pathlib import Path
 
+import decode_limits
 import limits
 import overhead
 import traffic
@@ -39,6 +41,8 @@ def main():
     a = arguments.parse_args()
     only = a.only.split(",")
     pools = {"prefill_pool": 2000, "decode_pool": 8000}
+    if only == ["decode-limits"]:
+        pools = {"prefill_pool": 8000, "decode_pool": 2000}
     guarded = Pair(
         a.version, True, faults="faults" in only, port=a.guard_port, attach=a.attach, **pools
     )
@@ -53,6 +57,7 @@ def main():
             threading.Event().wait()
         parts = {
             "limits": lambda: limits.run(guarded, stock),
+            "decode-limits": lambda: decode_limits.run(guarded, stock),
             "overhead": lambda: overhead.run(guarded, stock),
             "traffic": lambda: traffic.run(
                 guarded or stock, stock if guarded else None, a.requests, a.kept
