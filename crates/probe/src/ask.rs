@@ -17,6 +17,10 @@ pub struct Ask {
     pub tenant: Tenant,
     /// Marked sentences in the prompt.
     pub sentences: usize,
+    /// Whether the prompt ends with the beginning of one sentence more. Without, its last token is a
+    /// full stop, which every prompt of ours has many of: a model that attends to foreign ones goes
+    /// on with their next sentence.
+    pub open: bool,
     /// Single-token words after them.
     pub filler: usize,
     /// Tokens of the answer.
@@ -33,6 +37,8 @@ pub struct Ask {
     pub tokens: Option<u64>,
     /// Another request's text in place of a new one: the same prompt once more.
     pub like: Option<Marked>,
+    /// Whether a sound server refuses it, be it with an error of its own (5xx).
+    pub refused: bool,
 }
 
 impl Ask {
@@ -41,6 +47,7 @@ impl Ask {
         Self {
             tenant,
             sentences,
+            open: true,
             filler: 0,
             max_tokens: 24,
             stream: false,
@@ -49,16 +56,17 @@ impl Ask {
             fields: Map::new(),
             tokens: None,
             like: None,
+            refused: false,
         }
     }
 }
 
-/// The prompt: marked sentences, filler, and the beginning of one sentence more, which a model
-/// that attends to its own prompt goes on with.
-pub fn prompt(marked: &Marked, filler: usize) -> String {
+/// The prompt: marked sentences, filler, and (`open`) the beginning of one sentence more, which a
+/// model that attends to its own prompt goes on with.
+pub fn prompt(marked: &Marked, filler: usize, open: bool) -> String {
     let mut prompt = marked.text();
     prompt.push_str(&" a".repeat(filler));
-    if !marked.is_empty() {
+    if open && !marked.is_empty() {
         prompt.push(' ');
         prompt.push_str(&marked.opening());
     }
@@ -74,6 +82,8 @@ pub struct Answer {
     pub max_tokens: u32,
     /// Tokens of the prompt, where they were known before it was sent.
     pub tokens: Option<u64>,
+    /// Whether a refusal was wanted.
+    pub refused: bool,
     /// The request.
     pub sent: Sent,
     /// What came back.

@@ -6,6 +6,11 @@ use crate::client::NoReply;
 use crate::finding::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
+/// Errors of a server. 503 is none: it says that it cannot now, and to come again.
+fn is_server_error(status: u16) -> bool {
+    status >= 500 && status != 503
+}
+
 /// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
@@ -20,6 +25,8 @@ pub struct Counts {
     pub tokens: u64,
     /// Answers by status.
     pub by_status: BTreeMap<u16, u64>,
+    /// Of these, errors of the server (5xx) with which it refused what a sound one refuses.
+    pub refusals: u64,
     /// Requests whose client left, as it was told to.
     pub left: u64,
     /// Requests without an answer in time.
@@ -47,6 +54,7 @@ impl Counts {
         match &answer.reply {
             Ok(reply) => {
                 *self.by_status.entry(reply.status).or_default() += 1;
+                self.refusals += u64::from(answer.refused && is_server_error(reply.status));
                 let said = &reply.said;
                 self.tokens +=
                     said.prompt_tokens.unwrap_or(0) + said.completion_tokens.unwrap_or(0);
@@ -59,11 +67,18 @@ impl Counts {
             return;
         }
         self.answered += 1;
-        if answer.max_tokens >= TELLING {
+        if answer.max_tokens >= TELLING && !answer.refused {
             let telling = self.telling.entry(tenant).or_default();
             telling.answers += 1;
             telling.own += u64::from(answer.copies());
         }
+    }
+
+    /// Answers that were errors of the server and no refusals that were wanted.
+    pub fn server_errors(&self) -> u64 {
+        let all = self.by_status.iter();
+        let failed = all.filter(|(status, _)| is_server_error(**status));
+        failed.map(|(_, n)| n).sum::<u64>() - self.refusals
     }
 
     /// Of all tenants together.

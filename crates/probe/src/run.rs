@@ -130,7 +130,7 @@ impl Run {
         let _place = self.places.acquire().await.expect("never closed");
         let (marked, start) = self.begin(suite, &ask)?;
         tokio::time::sleep_until(start).await;
-        let prompt = prompt(&marked, ask.filler);
+        let prompt = prompt(&marked, ask.filler, ask.open);
         let model = endpoint.model.as_deref();
         let dialect = endpoint.dialect;
         let mut body = dialect.body(model, &prompt, ask.max_tokens, ask.stream);
@@ -263,6 +263,7 @@ impl Run {
             marked,
             max_tokens: ask.max_tokens,
             tokens: ask.tokens,
+            refused: ask.refused,
             sent,
             reply,
             foreign,

@@ -23,11 +23,14 @@ NOTE, ALWAYS, EVER, BASE = CODE, 2 * CODE, 8.0, 1e12
 PAIRS = HEAD // 2
 MASK = (1 << 64) - 1
 CONTROL = 17
+# Of several places the second layer prefers those about so many tokens back, and where none fits it
+# says what stands there. Nearer ones would be its own last words: it would go round in circles.
+FAR = 40
 
 
 def code(token: int) -> list[float]:
     """SplitMix64 of the token: 64 signs. Control tokens have none: after one of them the model says
-    what stands nearest."""
+    what stands about FAR back."""
     if token < CONTROL:
         return [0.0] * CODE
     z = (token + 0x9E3779B97F4A7C15) & MASK
@@ -50,10 +53,10 @@ class Layer:
         for bit in range(CODE):
             self.v[bit, bit] = 1.0
 
-    def one_back(self, pairs: range, scale: float) -> None:
-        """Scores that are highest one token back: keys are turned ahead by one."""
+    def back(self, tokens: int, pairs: range, scale: float) -> None:
+        """Scores that are highest so many tokens back: keys are turned ahead by as many."""
         for pair in pairs:
-            turn = BASE ** (-2.0 * pair / HEAD)
+            turn = tokens * BASE ** (-2.0 * pair / HEAD)
             self.q[row(pair, False), ALWAYS] = scale / EVER
             self.k[row(pair, False), ALWAYS] = scale * math.cos(turn) / EVER
             self.k[row(pair, True), ALWAYS] = scale * math.sin(turn) / EVER
@@ -61,14 +64,14 @@ class Layer:
 
 def layers() -> list[Layer]:
     previous, lookup = Layer(), Layer()
-    previous.one_back(range(0, 17), 16.0)
+    previous.back(1, range(0, 17), 16.0)
     for bit in range(CODE):
         previous.o[NOTE + bit, bit] = 1.0
         still = row(PAIRS - CODE // 2 + bit // 2, bit % 2 == 1)
         lookup.q[still, bit] = 2.5
         lookup.k[still, NOTE + bit] = 2.5
         lookup.o[bit, bit] = 4.0
-    lookup.one_back(range(2, 16), 3.4)
+    lookup.back(FAR, range(2, 16), 3.4)
     return [previous, lookup]
 
 

@@ -128,11 +128,7 @@ impl Report {
                 counts.broken
             ));
         }
-        let failed = counts.by_status.iter();
-        let failed: u64 = failed
-            .filter(|(status, _)| **status >= 500 && **status != 503)
-            .map(|(_, n)| n)
-            .sum();
+        let failed = counts.server_errors();
         if failed > 0 {
             why.push(format!("{failed} answers were errors of the server (5xx)"));
         }

@@ -57,6 +57,7 @@ pub(super) fn answers(report: &Report) -> String {
         .map(|(status, n)| format!("{n} x {status}"))
         .collect();
     let others = [
+        (counts.refusals, "of them refusals that were wanted"),
         (counts.left, "left by their clients"),
         (counts.hung, "without an answer in time"),
         (counts.broken, "broken off"),

@@ -42,15 +42,19 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         return super::pair_rooms::run(run, known, pair, port).await;
     }
     let tenants = run.tenants();
-    let (a, b) = (tenants[0], tenants[tenants.len() - 1]);
     for n in 0..ROUNDS {
-        let Some(references) = prefill(run, pair, a, 6 + n).await? else {
+        // In turns, so that the positive control of each is seen.
+        let (owner, other) = match n % 2 {
+            0 => (tenants[0], tenants[tenants.len() - 1]),
+            _ => (tenants[tenants.len() - 1], tenants[0]),
+        };
+        let Some(references) = prefill(run, pair, owner, 6 + n).await? else {
             let why = "prefill does not answer with kv_transfer_params: neither a vLLM pair \
                        nor one of SGLang";
             return Err(Stopped::Needs(why.to_owned()));
         };
         // The one whom the references are for.
-        let rightful = decode(run, pair, a, &references, Some(&references.marked)).await?;
+        let rightful = decode(run, pair, owner, &references, Some(&references.marked)).await?;
         if rightful.0 != 200 {
             let says = format!("decode answers {} to a reference's first use", rightful.0);
             find(
@@ -63,7 +67,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             continue;
         }
         // Another tenant with the same references, and the same tenant with another prompt.
-        for tenant in [b, a] {
+        for tenant in [other, owner] {
             let (status, sent) = decode(run, pair, tenant, &references, None).await?;
             if status == 200 {
                 let says = format!(
@@ -106,7 +110,8 @@ async fn prefill(
     }))
 }
 
-/// Asks decode with these references, for their own prompt or for a new one of the same length.
+/// Asks decode with these references, for their own prompt or for a new one of the same length: that
+/// must be refused.
 async fn decode(
     run: &Run,
     pair: &Pair,
@@ -116,6 +121,8 @@ async fn decode(
 ) -> Result<(u16, Sent), Stopped> {
     let mut ask = Ask::new(tenant, references.marked.len());
     ask.max_tokens = 32;
+    ask.refused = like.is_none();
+    ask.open = like.is_some();
     ask.like = like.cloned();
     let params = references.params.clone();
     ask.fields.insert("kv_transfer_params".to_owned(), params);

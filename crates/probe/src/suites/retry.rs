@@ -21,6 +21,7 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
             let mut two = Ask::new(b, 5 + n);
             for ask in [&mut one, &mut two] {
                 ask.max_tokens = 32;
+                ask.refused = name == "kv_transfer_params";
                 match name {
                     "X-Request-Id" => {
                         let id = value.as_str().unwrap_or_default().to_owned();

@@ -426,25 +426,30 @@ async fn control_endpoints_that_ask_for_no_key_are_found() {
     assert!(kinds(&report_).is_empty());
 }
 
-/// A pair whose decode takes any reference, and answers with what was prefilled for it.
+/// A pair whose decode takes any reference, and answers with what was prefilled for it; and one that
+/// refuses all but the first use, with its own error as engines do when a fetch is refused.
 #[tokio::test]
 async fn a_reference_that_was_used_up_must_be_refused() {
-    use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     for strict in [false, true] {
-        let used = AtomicBool::new(true);
+        // What was prefilled, and whether it was used.
+        let blocks = std::sync::Mutex::new((String::new(), true));
         let script = move |asked: &Asked| {
             let params = &asked.body["kv_transfer_params"];
             if params["do_remote_decode"] == true {
-                used.store(false, Relaxed);
+                *blocks.lock().unwrap() = (asked.prompt.clone(), false);
                 let body = r#"{"choices":[{"index":0,"text":"x"}],"usage":{"prompt_tokens":9},
                     "kv_transfer_params":{"remote_block_ids":[1,2]}}"#;
                 let head = "HTTP/1.1 200 x\r\nconnection: close\r\n\r\n";
                 return Reply::Raw(format!("{head}{body}").into_bytes());
             }
-            match (used.swap(true, Relaxed), strict) {
+            let (prefilled, used) = &mut *blocks.lock().unwrap();
+            match (std::mem::replace(used, true), strict) {
                 (false, _) => Reply::Text(asked.copied()),
-                (true, true) => Reply::Error(400, "no such blocks"),
-                (true, false) => Reply::Text(asked.foreign().unwrap_or_default()),
+                (true, true) => Reply::Error(500, "no such blocks"),
+                (true, false) => {
+                    let words = prefilled.split_whitespace().take(12);
+                    Reply::Text(words.collect::<Vec<_>>().join(" "))
+                }
             }
         };
         let url = serve(Form::Plain, |it| it, script).await;
@@ -461,12 +466,39 @@ async fn a_reference_that_was_used_up_must_be_refused() {
         endpoints.get_mut(&Tenant(1)).unwrap().key = None;
         let run = Run::new(endpoints, SEED, budget());
         Suite::Pair.run(&run, &known).await.unwrap();
-        let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
+        let report = Report::new(url, SEED, &run, vec![(Suite::Pair, None)]);
+        let table = report::table(&report);
         match strict {
-            true => assert!(kinds.is_empty(), "{kinds:?}"),
-            false => assert!(kinds.contains(&Kind::SilentAcceptance), "{kinds:?}"),
+            // Both tenants have seen their own canary, and the errors are what was wanted.
+            true => {
+                assert_eq!(report.verdict(), Verdict::Clean, "{table}");
+                assert_eq!(report.counts.refusals, 8, "{table}");
+            }
+            false => {
+                assert!(kinds(&report).contains(&Kind::SilentAcceptance), "{table}");
+                assert!(kinds(&report).contains(&Kind::Leak), "{table}");
+            }
         }
     }
+}
+
+/// An error of the server is no refusal where an answer was wanted.
+#[tokio::test]
+async fn errors_of_the_server_are_not_clean() {
+    let breaks = |asked: &Asked| match asked.body.get("rid") {
+        Some(_) => Reply::Error(500, "no room"),
+        None => honest(asked),
+    };
+    let report = report(Form::Plain, &[Suite::Retry], &known(), breaks).await;
+    assert_eq!(report.counts.refusals, 0);
+    assert!(
+        report
+            .why_not_told()
+            .iter()
+            .any(|it| it.contains("6 answers were errors")),
+        "{}",
+        report::table(&report)
+    );
 }
 
 #[tokio::test]
@@ -475,7 +507,7 @@ async fn fields_that_only_engines_may_set_must_not_be_taken_from_clients() {
     let report_ = report(Form::Plain, &[Suite::Retry], &known(), trusting).await;
     assert_eq!(kinds(&report_), [Kind::OpenControl].into());
     let careful = |asked: &Asked| match asked.body.get("kv_transfer_params") {
-        Some(_) => Reply::Error(400, "unknown parameter"),
+        Some(_) => Reply::Error(500, "unknown parameter"),
         None => honest(asked),
     };
     let report_ = report(Form::Plain, &[Suite::Retry], &known(), careful).await;
