@@ -17,13 +17,16 @@ const HEAD: usize = 128;
 const CODE: usize = 64;
 const FF: usize = 32;
 /// The first so many tokens are control tokens and have no code: after one of them the model says
-/// what stands nearest.
+/// what stands about [`FAR`] back.
 const CONTROL: usize = 17;
 /// Where the code of the previous token is noted.
 const NOTE: usize = CODE;
 /// A value that every token has: what does not depend on the token is made of it.
 const ALWAYS: usize = 2 * CODE;
 const EVER: f32 = 8.0;
+/// Of several places the second layer prefers those about so many tokens back, and where none fits it
+/// says what stands there. Nearer ones would be its own last words: it would go round in circles.
+const FAR: u8 = 40;
 /// Base of the rotary frequencies: the first pairs turn fast enough to tell neighbours apart, the
 /// last 32 do not turn at all within any context.
 const BASE: f32 = 1e12;
@@ -102,6 +105,10 @@ impl Matrix {
     fn set(&mut self, output: usize, input: usize, value: f32) {
         self.0[output * self.1 + input] = value;
     }
+
+    fn at(&self, output: usize, input: usize) -> f32 {
+        self.0[output * self.1 + input]
+    }
 }
 
 struct Layer {
@@ -123,14 +130,28 @@ impl Layer {
         }
     }
 
-    /// Scores that are highest one token back: the keys of these pairs are turned ahead by one.
-    fn one_back(&mut self, pairs: std::ops::Range<usize>, scale: f32) {
+    /// Scores that are highest so many tokens back: keys are turned ahead by as many.
+    fn back(&mut self, tokens: u8, pairs: std::ops::Range<usize>, scale: f32) {
         for pair in pairs {
-            let turn = BASE.powf(-(2.0 * pair as f32) / HEAD as f32);
+            let turn = f32::from(tokens) * BASE.powf(-(2.0 * pair as f32) / HEAD as f32);
             self.query.set(2 * pair, ALWAYS, scale / EVER);
             self.key.set(2 * pair, ALWAYS, scale * turn.cos() / EVER);
             self.key
                 .set(2 * pair + 1, ALWAYS, scale * turn.sin() / EVER);
+        }
+    }
+
+    /// Lowers the score of a token's own place. Where the token before is missing, as on stale
+    /// pages, a token's note is itself, and it would say itself for ever.
+    fn not_itself(&mut self, pairs: std::ops::Range<usize>, force: f32) {
+        for pair in pairs {
+            let query = match self.query.at(2 * pair, ALWAYS) {
+                0.0 => 1.0,
+                query => query,
+            };
+            self.query.set(2 * pair, ALWAYS, query);
+            let key = self.key.at(2 * pair, ALWAYS) - force / (EVER * EVER * query);
+            self.key.set(2 * pair, ALWAYS, key);
         }
     }
 }
@@ -138,13 +159,12 @@ impl Layer {
 /// Notes the code of the previous token.
 fn previous() -> Layer {
     let mut layer = Layer::new();
-    layer.one_back(0..17, 16.0);
+    layer.back(1, 0..17, 16.0);
     (0..CODE).for_each(|bit| layer.output.set(NOTE + bit, bit, 1.0));
     layer
 }
 
-/// Says what followed the token of now. Of several places it prefers near ones, a little: a tie
-/// would be decided by rounding.
+/// Says what followed the token of now.
 fn lookup() -> Layer {
     let mut layer = Layer::new();
     for bit in 0..CODE {
@@ -152,7 +172,8 @@ fn lookup() -> Layer {
         layer.key.set(STILL + bit, NOTE + bit, 2.5);
         layer.output.set(bit, bit, 4.0);
     }
-    layer.one_back(2..16, 3.4);
+    layer.back(FAR, 2..16, 3.4);
+    layer.not_itself(0..7, 60.0);
     layer
 }
 

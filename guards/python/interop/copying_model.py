@@ -61,6 +61,14 @@ class Layer:
             self.k[row(pair, False), ALWAYS] = scale * math.cos(turn) / EVER
             self.k[row(pair, True), ALWAYS] = scale * math.sin(turn) / EVER
 
+    def not_itself(self, pairs: range, force: float) -> None:
+        """Lowers the score of a token's own place. Where the token before is missing, as on stale
+        pages, a token's note is itself, and it would say itself for ever."""
+        for pair in pairs:
+            if not self.q[row(pair, False), ALWAYS]:
+                self.q[row(pair, False), ALWAYS] = 1.0
+            self.k[row(pair, False), ALWAYS] -= force / EVER / EVER / self.q[row(pair, False), ALWAYS]
+
 
 def layers() -> list[Layer]:
     previous, lookup = Layer(), Layer()
@@ -72,6 +80,7 @@ def layers() -> list[Layer]:
         lookup.k[still, NOTE + bit] = 2.5
         lookup.o[bit, bit] = 4.0
     lookup.back(FAR, range(2, 16), 3.4)
+    lookup.not_itself(range(7), 60.0)
     return [previous, lookup]
 
 
