@@ -160,7 +160,7 @@ fn dry(args: &Probe, plan: &Plan) -> String {
             .iter()
             .map(|it| it.requests(&Known::default()))
             .sum::<u64>(),
-        prompt(&marked, 0)
+        prompt(&marked, 0, true)
     );
     out
 }
