@@ -482,6 +482,15 @@ async fn a_reference_that_was_used_up_must_be_refused() {
     }
 }
 
+/// Every suite has its own positive controls: `flood` by itself can acquit.
+#[tokio::test]
+async fn a_flood_alone_can_acquit() {
+    let report = report(Form::Plain, &[Suite::Flood], &known(), honest).await;
+    let table = report::table(&report);
+    assert_eq!(report.verdict(), Verdict::Clean, "{table}");
+    assert!(report.counts.by_status[&400] >= 20, "{table}");
+}
+
 /// An error of the server is no refusal where an answer was wanted.
 #[tokio::test]
 async fn errors_of_the_server_are_not_clean() {
