@@ -3,9 +3,10 @@ The first looks one token back and notes which it was; the second looks for the 
 note is the token of now, and says what stood there. It quotes its own prompt, and would quote
 anybody's that it attends to: with it a leak is seen at once, whatever the engine.
 
-    python copying_model.py FOLDER_OF_A_MODEL_WITH_A_TOKENIZER NEW_FOLDER [CONTEXT]
+    python copying_model.py FOLDER_OF_A_MODEL_WITH_A_TOKENIZER NEW_FOLDER [CONTEXT] [IDLE_LAYERS]
 
-Serve it in float32. The same model as a GGUF: crates/testkit/src/copying.rs."""
+Idle layers change nothing but the time: without any, a prefill takes as long as the handoff, and
+nothing can be told from times. Serve it in float32. The same model as a GGUF: crates/testkit/src/copying.rs."""
 
 from __future__ import annotations
 
@@ -53,6 +54,12 @@ class Layer:
         for bit in range(CODE):
             self.v[bit, bit] = 1.0
 
+    @classmethod
+    def idle(cls) -> Layer:
+        layer = cls()
+        layer.v.zero_()
+        return layer
+
     def back(self, tokens: int, pairs: range, scale: float) -> None:
         """Scores that are highest so many tokens back: keys are turned ahead by as many."""
         for pair in pairs:
@@ -87,6 +94,8 @@ def layers() -> list[Layer]:
 def main() -> None:
     source, target = Path(sys.argv[1]), Path(sys.argv[2])
     context = int(sys.argv[3]) if len(sys.argv) > 3 else 8192
+    idle = int(sys.argv[4]) if len(sys.argv) > 4 else 0
+    inner = INNER if idle == 0 else 32 * INNER
     target.mkdir(parents=True, exist_ok=True)
     for name in source.iterdir():
         if name.suffix in (".json", ".jinja", ".txt", ".model") and "safetensors" not in name.name:
@@ -95,12 +104,12 @@ def main() -> None:
     config |= {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
-        "num_hidden_layers": 2,
+        "num_hidden_layers": 2 + idle,
         "hidden_size": HIDDEN,
         "num_attention_heads": HIDDEN // HEAD,
         "num_key_value_heads": 1,
         "head_dim": HEAD,
-        "intermediate_size": INNER,
+        "intermediate_size": inner,
         "max_position_embeddings": context,
         "rope_theta": BASE,
         "tie_word_embeddings": True,
@@ -112,7 +121,7 @@ def main() -> None:
     embedding[:, ALWAYS] = EVER
     embedding[:CONTROL, ALWAYS] = EVER / 2  # less likely than any other where nothing is
     weights = {"model.embed_tokens.weight": embedding, "model.norm.weight": torch.ones(HIDDEN)}
-    for n, layer in enumerate(layers()):
+    for n, layer in enumerate([*layers(), *(Layer.idle() for _ in range(idle))]):
         # Every token has the same norm; it is taken out of what reads normed values.
         rms = math.sqrt(((n + 1) * CODE + EVER * EVER) / HIDDEN)
         at = f"model.layers.{n}."
@@ -121,9 +130,9 @@ def main() -> None:
         for name, matrix in (("q", layer.q), ("k", layer.k), ("v", layer.v)):
             weights[f"{at}self_attn.{name}_proj.weight"] = matrix * rms
         weights[f"{at}self_attn.o_proj.weight"] = layer.o
-        weights[f"{at}mlp.gate_proj.weight"] = torch.zeros(INNER, HIDDEN)
-        weights[f"{at}mlp.up_proj.weight"] = torch.zeros(INNER, HIDDEN)
-        weights[f"{at}mlp.down_proj.weight"] = torch.zeros(HIDDEN, INNER)
+        weights[f"{at}mlp.gate_proj.weight"] = torch.zeros(inner, HIDDEN)
+        weights[f"{at}mlp.up_proj.weight"] = torch.zeros(inner, HIDDEN)
+        weights[f"{at}mlp.down_proj.weight"] = torch.zeros(HIDDEN, inner)
     save_file(weights, target / "model.safetensors", metadata={"format": "pt"})
 
 
