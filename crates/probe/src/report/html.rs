@@ -38,9 +38,10 @@ pub fn html(report: &Report) -> String {
     findings(&mut out, report);
     let _ = writeln!(
         out,
-        "<h2>What this is worth</h2><p>{}.</p><p>Chance of a false leak in the whole run: below \
+        "<h2>What this is worth</h2><p>{}.</p><p>{}.</p><p>Chance of a false leak in the whole run: below \
          {:.1e}.</p><p>To repeat it: <code>--seed {}</code></p></html>",
         escape(&report.power()),
+        escape(&report.suspicions()),
         report.chance.max(1e-300),
         report.seed
     );

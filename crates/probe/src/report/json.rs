@@ -33,7 +33,7 @@ pub fn json(report: &Report) -> Value {
         "broken": counts.broken,
         "chance_of_a_false_leak": report.chance,
         "looked_at": {"canary_places": report.looked_at.0, "text_places": report.looked_at.1},
-        "power": report.power(),
+        "power": report.power(), "suspicions": report.suspicions(),
         "suites": suites.collect::<Vec<_>>(),
         "findings_by_kind": by_kind.collect::<Vec<_>>(),
         "findings": findings.collect::<Vec<_>>(),

@@ -150,6 +150,22 @@ impl Report {
         }
     }
 
+    /// How often a suspicion that rests on answers that do not go on with their own prompt is false,
+    /// in a sentence: as often as sound answers do not. The run's own answers are the control.
+    pub fn suspicions(&self) -> String {
+        let telling = self.counts.telling();
+        let silent = telling.answers - telling.own;
+        // One more of each than was seen: none of ten is no proof of never.
+        let rate = (silent + 1) as f64 / (telling.answers + 2) as f64;
+        format!(
+            "{silent} of {} answers did not go on with their own prompt; where nothing is wrong, all \
+             three of a length do not with a probability of about {:.1e}, and then are a false \
+             suspicion",
+            telling.answers,
+            rate.powi(3)
+        )
+    }
+
     /// What silence is worth, in sentences.
     pub fn power(&self) -> String {
         let answers = self.counts.telling().answers;

@@ -38,6 +38,7 @@ pub fn table(report: &Report) -> String {
     findings(&mut out, report);
     let _ = writeln!(out, "\nWhat this is worth");
     let _ = writeln!(out, "  {}", report.power());
+    let _ = writeln!(out, "  {}", report.suspicions());
     let _ = writeln!(
         out,
         "  chance of a false leak: below {:.1e} ({} places in texts x {} in canaries x 2048^-8)",

@@ -489,6 +489,9 @@ async fn a_flood_alone_can_acquit() {
     let table = report::table(&report);
     assert_eq!(report.verdict(), Verdict::Clean, "{table}");
     assert!(report.counts.by_status[&400] >= 20, "{table}");
+    // 20 answers, of which none was silent: (1 / 22)^3.
+    assert!(table.contains("0 of 20 answers did not go on"), "{table}");
+    assert!(table.contains("9.4e-5"), "{table}");
 }
 
 /// An error of the server is no refusal where an answer was wanted.
