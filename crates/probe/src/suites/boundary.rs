@@ -11,6 +11,8 @@ use crate::run::Run;
 const NAME: &str = "boundary";
 /// Tokens of an answer that goes on with its own canary.
 const ECHO: u32 = 24;
+/// Multiples of every usual page size up to 128 tokens.
+const PAGE_EDGES: [u64; 2] = [128, 256];
 
 pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let tenant = run.tenants()[0];
@@ -41,7 +43,58 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         let answer = run.ask(NAME, base.with(tokens, ECHO, tenant)).await?;
         is_refused(run, &answer, tokens, limit, control);
     }
+    for edge in PAGE_EDGES {
+        if edge + 1 + u64::from(ECHO) < limit {
+            page_edge(run, &lengths, tenant, edge, limit).await?;
+        }
+    }
     Ok(())
+}
+
+/// One token less, as many, and one more: the last page is nearly full, full, and new. One of them
+/// that is not gone on with, while its neighbours are, three times of three, is no model's forgetting.
+async fn page_edge(
+    run: &Run,
+    lengths: &Lengths,
+    tenant: Tenant,
+    edge: u64,
+    limit: u64,
+) -> Result<(), Stopped> {
+    let mut silent = Vec::new();
+    for tokens in [edge - 1, edge, edge + 1] {
+        let answer = of_length(run, lengths, tenant, tokens).await?;
+        fits(run, &answer, answer.tokens.unwrap_or(tokens), limit);
+        if answer.text().is_some() && !answer.copies() {
+            silent.push(answer);
+        }
+    }
+    let [first] = &silent[..] else {
+        return Ok(());
+    };
+    let tokens = first.tokens.unwrap_or(edge);
+    for _ in 0..2 {
+        if of_length(run, lengths, tenant, tokens).await?.copies() {
+            return Ok(());
+        }
+    }
+    let says = format!(
+        "a prompt of {tokens} tokens is not gone on with, three of three, though those next to it \
+         are: {edge} is a multiple of the usual page sizes"
+    );
+    let shows = vec![first.sent.clone()];
+    find(run, Suite::Boundary, Kind::WrongAnswer, says, shows);
+    Ok(())
+}
+
+/// A text that was not sent before, filled to so many tokens.
+async fn of_length(
+    run: &Run,
+    lengths: &Lengths,
+    tenant: Tenant,
+    tokens: u64,
+) -> Result<Answer, Stopped> {
+    let base = lengths.base(run, NAME, tenant, tokens).await?;
+    Ok(run.ask(NAME, base.with(tokens, ECHO, tenant)).await?)
 }
 
 fn nothing_is_refused(run: &Run, known: &Known) -> Result<(), Stopped> {

@@ -138,7 +138,8 @@ impl Suite {
         match self {
             Suite::Boundary => {
                 "prompts one token below, at and above the limit, pool and context (the limit is \
-                 found by bisection if it is not given: 20 to 30 requests), to twice the limit"
+                 found by bisection if it is not given: 20 to 30 requests), to twice the limit; and \
+                 at the ends of pages"
             }
             Suite::Load => "six prompts alone, three times each, then among others, three times",
             Suite::Stream => {
@@ -176,7 +177,7 @@ impl Suite {
     pub fn requests(self, known: &Known) -> u64 {
         let limit = if known.limit.is_some() { 0 } else { 30 };
         match self {
-            Suite::Boundary => 16 + limit,
+            Suite::Boundary => 28 + limit,
             Suite::Load => 66,
             Suite::Abort => 73,
             Suite::Prefix => 26 + 8 * known.adapters.len() as u64,

@@ -158,3 +158,21 @@ async fn over_the_limit_400_413_and_422_are_right_and_nothing_else_is() {
         assert_eq!(found, !right, "{status}: {}", report::table(&report));
     }
 }
+
+/// A page that is lost when it is exactly full; a model that forgets from some length on is none.
+#[tokio::test]
+async fn a_page_lost_at_its_end_is_a_wrong_answer_and_forgetting_is_not() {
+    for (lost, found) in [(256..257, true), (255..256, true), (255..300, false)] {
+        let from = lost.start;
+        let script = move |asked: &Asked| match lost.contains(&asked.tokens) {
+            true => Reply::Text("nothing that stood there".to_owned()),
+            false => honest(asked),
+        };
+        let report_ = report(Form::Plain, &[Suite::Boundary], &known(), script).await;
+        let wrong: Vec<_> = report_.findings.iter().map(|it| it.says.clone()).collect();
+        assert_eq!(wrong.len(), usize::from(found), "{wrong:?}");
+        if let Some(says) = wrong.first() {
+            assert!(says.contains(&format!("{from} tokens")), "{says}");
+        }
+    }
+}
