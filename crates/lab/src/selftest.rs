@@ -28,8 +28,8 @@ const LIMIT: u32 = 332;
 /// Tokens of decode's pool: what two prompts want at once does not fit.
 const POOL: u32 = 512;
 
-/// Time after which a request without an answer hangs.
-const HANG: Duration = Duration::from_secs(30);
+/// Time after which a request without an answer hangs: long, because others may use the processors too.
+const HANG: Duration = Duration::from_secs(120);
 
 /// Settings.
 #[derive(Debug, Args)]
@@ -135,8 +135,8 @@ impl SelfTest {
             };
             let outcome = ask(&stack, &NONE, [seed; 32], budget)?;
             asked += outcome.requests;
+            eprintln!("no defect: {asked} requests, the last of them: {outcome:?}");
             outcomes.push(outcome);
-            eprintln!("no defect: {asked} requests");
             if asked >= self.healthy || outcomes.last().is_some_and(|it| it.requests == 0) {
                 break;
             }
@@ -164,6 +164,10 @@ fn start(model: &Path, case: &Case) -> anyhow::Result<Stack> {
         context: if case.edge { POOL } else { LIMIT },
         decode_pool: POOL.into(),
     };
+    start_as(model, case, shape)
+}
+
+fn start_as(model: &Path, case: &Case, shape: Shape) -> anyhow::Result<Stack> {
     let differs = Differs {
         decisions: Swapped(case.swaps),
         scrub: false,

@@ -1,14 +1,17 @@
 //! Defects that let text through or make an answer wrong on the engine as it runs, and the suites
 //! that are run against each.
 
-use crate::defects::admission::{ClientId, LengthFromPrefill, Placeholder, PromptOnly, Truncates};
+use crate::defects::admission::{ClientId, LengthFromPrefill, PromptOnly, Truncates};
 use crate::defects::arrival::{NotCompared, NotLookedAt, Overtakes, SubmittedIsLanded};
 use crate::defects::release::PinsDoNotCount;
-use crate::defects::safeguards::{NoExpect, NoFill, NoNewNumber, NoStepCheck, NoTicketCount};
+use crate::defects::safeguards::{
+    NoExpect, NoFill, NoNewNumber, NoSealGuard, NoStepCheck, NoTicketCount,
+};
 use crate::defects::swap::Swap;
-use handoff::{Capacity, Limit, Role, Sound};
+use handoff::{Capacity, Limit, Rejection, Role, Sound, Spec};
 use probe::Kind;
 use probe::suites::Suite;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// One defect, as it is put into the engine.
 pub(super) struct Case {
@@ -49,6 +52,29 @@ impl Swap for NoEdge {
     }
 }
 
+/// D-01's placeholder as the incident's engine makes it: a control token, nothing of the prompt.
+#[derive(Debug)]
+struct ControlToken;
+
+impl Swap for ControlToken {
+    fn admit_prompt(&self, capacity: &Capacity, mut spec: Spec) -> Result<Spec, Rejection> {
+        if handoff::Decisions::admit_prompt(Sound, capacity, spec.clone()).is_err() {
+            spec.tokens = vec![0];
+        }
+        Ok(spec)
+    }
+}
+
+/// A handoff commits when its writers say that all is sent, and waits for no copy.
+#[derive(Debug)]
+struct CommitsAtOnce;
+
+impl Swap for CommitsAtOnce {
+    fn may_commit(&self, closed: &[bool], _: usize) -> bool {
+        closed.iter().all(|closed| *closed)
+    }
+}
+
 /// The mildest that convicts.
 const ANYTHING: Kind = Kind::OpenControl;
 
@@ -59,6 +85,22 @@ struct HalfSent;
 impl Swap for HalfSent {
     fn sent_slots(&self, filled: u16, _: u16) -> u16 {
         filled.div_ceil(2)
+    }
+}
+
+/// Now and then a batch completes that has written nothing: 16 pages of every 256. Counted through
+/// all runs.
+#[derive(Debug)]
+struct LostBatch(AtomicU64);
+
+static LOST_BATCH: LostBatch = LostBatch(AtomicU64::new(0));
+
+impl Swap for LostBatch {
+    fn sent_slots(&self, filled: u16, _: u16) -> u16 {
+        match self.0.fetch_add(1, Relaxed) % 256 {
+            0..16 => 0,
+            _ => filled,
+        }
     }
 }
 
@@ -76,6 +118,7 @@ pub(super) const NONE: Case = Case {
     suites: &[
         Suite::Boundary,
         Suite::Load,
+        Suite::Stream,
         Suite::Abort,
         Suite::Prefix,
         Suite::Coherence,
@@ -90,7 +133,7 @@ pub(super) const NONE: Case = Case {
 const INCIDENT: &[&dyn Swap] = &[
     &NoStart,
     &NoEdge,
-    &Placeholder,
+    &ControlToken,
     &NoExpect,
     &NoTicketCount,
     &NoFill,
@@ -98,7 +141,7 @@ const INCIDENT: &[&dyn Swap] = &[
 ];
 
 /// The defects.
-pub(super) const ALL: [Case; 9] = [
+pub(super) static ALL: [Case; 10] = [
     Case {
         id: "D-01",
         what: "a prompt that is too long becomes a placeholder, and nothing is counted",
@@ -128,8 +171,23 @@ pub(super) const ALL: [Case; 9] = [
     },
     Case {
         id: "D-22",
-        what: "\"all is sent\" overtakes the data, and coverage is not compared",
-        swaps: &[&Overtakes, &NotCompared],
+        what: "\"all is sent\" overtakes the data, and is believed: nothing is compared or waited for",
+        swaps: &[
+            &Overtakes,
+            &NotCompared,
+            &CommitsAtOnce,
+            &NoSealGuard,
+            &NoStepCheck,
+        ],
+        edge: false,
+        cache: false,
+        until: ANYTHING,
+        suites: &ORDINARY,
+    },
+    Case {
+        id: "D-03",
+        what: "16 pages of 256 are not written, complete all the same, and nobody looks at the bytes",
+        swaps: &[&LOST_BATCH, &NotLookedAt],
         edge: false,
         cache: false,
         until: ANYTHING,

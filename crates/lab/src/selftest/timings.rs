@@ -1,7 +1,8 @@
 //! Times to the first token of D-01's engine, for `cofferdam watch`: of prompts that fit, which it
 //! computes, and of longer ones, whose prefill it skips.
 
-use super::{LIMIT, ask_all, budget, cases::ALL, endpoints, start};
+use super::{ask_all, budget, cases::ALL, endpoints, start_as};
+use crate::reproduce::stack::Shape;
 use anyhow::Context;
 use probe::suites::Lengths;
 use probe::{Ask, Budget, Run, Tenant};
@@ -11,11 +12,21 @@ use std::path::Path;
 
 /// One prompt in so many is over the limit.
 const OVER: u64 = 5;
+/// Tokens of prefill's pool, the edge: long enough that a prefill takes many times what else does.
+const EDGE: u32 = 1024;
+/// Tokens of decode's pool and of the context that is advertised.
+const CONTEXT: u32 = 1536;
 
 /// Asks for so many, one after the other, and writes a line for each: tokens, milliseconds, and
 /// whether it was over the limit.
 pub(super) fn write(model: &Path, file: &Path, requests: u64) -> anyhow::Result<()> {
-    let stack = start(model, &ALL[0])?;
+    let shape = Shape {
+        page_size: 16,
+        prefill_pool: EDGE,
+        context: CONTEXT,
+        decode_pool: CONTEXT.into(),
+    };
+    let stack = start_as(model, &ALL[0], shape)?;
     let budget = Budget {
         requests: u64::MAX,
         at_once: 1,
@@ -24,14 +35,17 @@ pub(super) fn write(model: &Path, file: &Path, requests: u64) -> anyhow::Result<
     let run = Run::new(endpoints(&stack)?, [99; 32], budget);
     let mut out = std::fs::File::create(file).context("the file of times")?;
     ask_all(async {
-        let (tenant, suite, limit) = (Tenant(0), "timings", u64::from(LIMIT));
+        let (tenant, suite, limit) = (Tenant(0), "timings", u64::from(EDGE));
         let lengths = Lengths::measure(&run, suite, tenant).await?;
         let base = lengths.base(&run, suite, tenant, limit).await?;
         for n in 0..requests {
             let over = n % OVER == OVER - 1;
             let mut ask = match over {
-                // Up to what decode's pool holds.
-                true => base.with(limit + 1 + n * 37 % 150, 1, tenant),
+                // Up to what decode's pool holds, and an answer.
+                true => {
+                    let room = u64::from(CONTEXT - EDGE) - 8;
+                    base.with(limit + 1 + n * 37 % room, 1, tenant)
+                }
                 // Evenly in the logarithm, 16 to the limit.
                 false => {
                     let share = (n * 193 % 997) as f64 / 997.0;

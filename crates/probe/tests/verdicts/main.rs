@@ -1,5 +1,6 @@
 //! Every verdict, against a scripted server.
 
+mod controls;
 mod edges;
 mod more;
 mod server;
