@@ -23,6 +23,11 @@ impl Bucket {
         (f64::from(self.0) / PER_DOUBLING).exp2()
     }
 
+    /// The longer ones, up to sixteen million tokens.
+    pub fn longer(self) -> impl Iterator<Item = Self> {
+        (self.0 + 1..=Self::of(1 << 24).0).map(Self)
+    }
+
     /// The length at which the next begins.
     pub fn high(self) -> f64 {
         Self(self.0 + 1).low()

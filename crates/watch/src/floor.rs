@@ -112,18 +112,18 @@ impl Learned {
     }
 
     /// The tokens from which an answer as fast as those to the shortest prompts would be seen at
-    /// this tolerance. `None`: at no length that was learned.
+    /// this tolerance; where those that were learned are all too short, by the line through them.
+    /// `None`: at no length.
     pub fn sees_from(&self, tolerance: f64) -> Option<u64> {
         let short = self.tails.values().next()?;
-        let mut from = None;
-        for bucket in self.tails.keys().rev() {
+        let seen = |bucket: &Bucket| {
             let tokens = bucket.low().ceil() as u64;
-            match self.floor(tokens) {
-                Some(floor) if floor.seconds * tolerance > short.p95 => from = Some(tokens),
-                _ => break,
-            }
-        }
-        from
+            let floor = self.floor(tokens)?;
+            (floor.seconds * tolerance > short.p95).then_some(tokens)
+        };
+        let learned = self.tails.keys().rev().map_while(seen).last();
+        let (longest, _) = self.tails.last_key_value()?;
+        learned.or_else(|| longest.longer().find_map(|it| seen(&it)))
     }
 
     fn honest(&self, tail: &Tail) -> f64 {
@@ -251,5 +251,13 @@ mod tests {
         let from = engine(&[16, 64, 256, 1024, 4096]).sees_from(0.5).unwrap();
         assert!((64..=256).contains(&from), "{from}");
         assert_eq!(engine(&[16]).sees_from(0.5), None);
+        // Learned are two short lengths only. Of 0.5 s twice as much is what 784 tokens take.
+        let mut tails = BTreeMap::from([(Bucket::of(16), tail(500, 0.2, 0.25, 0.25))]);
+        tails.insert(Bucket::of(256), tail(500, 0.5, 0.65, 0.7));
+        let from = Learned::new(tails.clone(), false).sees_from(0.5).unwrap();
+        assert!((784..950).contains(&from), "{from}");
+        // Length makes no difference: nothing is ever seen.
+        tails.insert(Bucket::of(256), tail(500, 0.25, 0.25, 0.25));
+        assert_eq!(Learned::new(tails, false).sees_from(0.5), None);
     }
 }
