@@ -261,7 +261,13 @@ mod tests {
             text_places: 1_000_000,
             ..Matcher::default()
         };
-        assert!(matcher.chance() < 1e-12, "{}", matcher.chance());
+        let chance = matcher.chance();
+        assert!(chance < 1e-12, "{chance}");
+        // 2.5 million places in canaries, a million in texts, 2048^8 = 2^88.
+        assert!(
+            (chance * 2_f64.powi(88) / 2.5e12 - 1.0).abs() < 1e-9,
+            "{chance}"
+        );
     }
 
     proptest! {

@@ -2,6 +2,7 @@
 //! or the control that acquits.
 
 use super::*;
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 /// What `pair` finds between an SGLang prefill and decode that answer and count like this.
@@ -71,6 +72,30 @@ async fn coherence_needs_three_answers_of_three() {
     };
     let report_ = report(Form::Plain, &[Suite::Coherence], &known(), now_and_then).await;
     assert_eq!(report_.findings, [], "{}", report::table(&report_));
+}
+
+/// The edge is looked for with one text and must hold for others: a model that goes on with that one
+/// up to 430 tokens, and with no other so far, forgets.
+#[tokio::test]
+async fn an_edge_of_one_text_only_is_no_edge() {
+    let asked_of: Mutex<(BTreeMap<String, u32>, Option<String>)> = Mutex::default();
+    let script = move |asked: &Asked| {
+        let text: String = asked.prompt.chars().take(40).collect();
+        let (times, searched) = &mut *asked_of.lock().unwrap();
+        let n = times.entry(text.clone()).or_default();
+        *n += 1;
+        if searched.is_none() && *n == 5 {
+            *searched = Some(text.clone()); // again and again, by a search
+        }
+        let other = searched.as_ref().is_some_and(|it| *it != text);
+        match asked.tokens > if other { 300 } else { 430 } {
+            true => Reply::Text("on the contrary".to_owned()),
+            false => Reply::Text(asked.copied()),
+        }
+    };
+    let report_ = report(Form::Plain, &[Suite::Coherence], &known(), script).await;
+    let table = report::table(&report_);
+    assert_eq!(kinds(&report_), [Kind::Suspect].into(), "{table}");
 }
 
 /// An answer with this many tokens of its prompt cached, whole or as a stream.

@@ -480,6 +480,8 @@ async fn a_reference_that_was_used_up_must_be_refused() {
                 assert!(kinds(&report).contains(&Kind::Leak), "{table}");
                 // Only the four first uses say something of how well a leak is seen.
                 assert_eq!(report.counts.telling().answers, 4, "{table}");
+                // The owner's other prompt is answered with the first one's text.
+                assert!(kinds(&report).contains(&Kind::Mixup), "{table}");
             }
         }
     }
