@@ -170,18 +170,23 @@ fn if_every_prefill_is_skipped_it_goes_on_alarming() {
 }
 
 #[test]
-fn slow_drift_is_reported() {
-    let mut trace = Trace::new(12);
-    trace.shortest = 1_000.0;
-    trace.longest = 1_100.0;
-    let mut watch = Watch::new(Settings::default());
-    let mut notices = Vec::new();
-    for _ in 0..12 {
-        notices.extend(feed(&mut watch, &trace.take(5_000)).1);
-        trace.per_token *= 1.06;
+fn slow_drift_is_reported_whichever_way_it_goes() {
+    for step in [1.06, 0.94] {
+        let mut trace = Trace::new(12);
+        trace.shortest = 1_000.0;
+        trace.longest = 1_100.0;
+        let mut watch = Watch::new(Settings::default());
+        let mut notices = Vec::new();
+        for _ in 0..12 {
+            notices.extend(feed(&mut watch, &trace.take(5_000)).1);
+            trace.per_token *= step;
+        }
+        let drift = |it: &Notice| match it {
+            Notice::Drift { factor, .. } => (*factor > 1.2) == (step > 1.0),
+            _ => false,
+        };
+        assert!(notices.iter().any(drift), "{step}: {notices:?}");
     }
-    let drift = |it: &Notice| matches!(it, Notice::Drift { factor, .. } if *factor > 1.2);
-    assert!(notices.iter().any(drift), "{notices:?}");
 }
 
 #[test]
