@@ -140,8 +140,19 @@ const INCIDENT: &[&dyn Swap] = &[
     &NotCompared,
 ];
 
+/// The same door, at which prefill keeps what fits of a prompt: decode has reserved more.
+const TRUNCATED: &[&dyn Swap] = &[
+    &NoStart,
+    &NoEdge,
+    &Truncates,
+    &NoExpect,
+    &NoTicketCount,
+    &NoFill,
+    &NotCompared,
+];
+
 /// The defects.
-pub(super) static ALL: [Case; 10] = [
+pub(super) static ALL: [Case; 11] = [
     Case {
         id: "D-01",
         what: "a prompt that is too long becomes a placeholder, and nothing is counted",
@@ -158,6 +169,15 @@ pub(super) static ALL: [Case; 10] = [
         edge: true,
         cache: false,
         until: Kind::Leak,
+        suites: &[Suite::Flood],
+    },
+    Case {
+        id: "D-02",
+        what: "prefill truncates, and pages sent are not compared with pages reserved",
+        swaps: TRUNCATED,
+        edge: true,
+        cache: false,
+        until: ANYTHING,
         suites: &[Suite::Flood],
     },
     Case {
