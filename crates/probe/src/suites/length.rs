@@ -7,6 +7,8 @@ use crate::run::{Run, Spent};
 
 /// Tokens left for the end of a prompt, to be filled exactly.
 const MARGIN: u64 = 48;
+/// Texts that are tried, each a tenth shorter, until one is no longer than wanted.
+const BASE_TRIES: usize = 4;
 /// Longest prompt that is tried where no limit is known, in tokens.
 const TRIED_MAX: u64 = 1 << 21;
 
@@ -99,14 +101,29 @@ impl Lengths {
         tenant: Tenant,
         tokens: u64,
     ) -> Result<Base, NoLengths> {
-        let mut ask = Ask::new(tenant, self.sentences(tokens.saturating_sub(MARGIN)));
-        ask.max_tokens = 1;
-        let (counted, answer) = count(run, suite, ask).await?;
-        Ok(Base {
-            marked: answer.marked,
-            filler: 0,
-            tokens: counted,
-        })
+        let mut sentences = self.sentences(tokens.saturating_sub(MARGIN));
+        // Another text's words may have more tokens each than those that were measured, and every
+        // sentence repeats them: then it is too long, and fewer will do.
+        let mut tries = 0;
+        loop {
+            tries += 1;
+            let mut ask = Ask::new(tenant, sentences);
+            ask.max_tokens = 1;
+            let last = tries == BASE_TRIES || sentences == 1;
+            match count(run, suite, ask).await {
+                Ok((counted, answer)) if counted <= tokens || last => {
+                    return Ok(Base {
+                        marked: answer.marked,
+                        filler: 0,
+                        tokens: counted,
+                    });
+                }
+                Ok(_) => {}
+                Err(NoLengths::NotAnswered(_)) if !last => {}
+                Err(error) => return Err(error),
+            }
+            sentences = (sentences - sentences.div_ceil(10)).max(1);
+        }
     }
 
     /// The longest prompt that is answered, in tokens: by doubling, then by halving.

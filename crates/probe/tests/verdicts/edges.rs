@@ -176,3 +176,17 @@ async fn a_page_lost_at_its_end_is_a_wrong_answer_and_forgetting_is_not() {
         }
     }
 }
+
+/// A text whose words have more tokens than those that were measured is too long for the place that
+/// it was made for: a shorter one is taken, and the suite ends.
+#[tokio::test]
+async fn a_text_that_came_out_too_long_is_made_shorter() {
+    let refused = std::sync::atomic::AtomicBool::new(false);
+    let script = move |asked: &Asked| match asked.tokens > 500 && !refused.swap(true, Relaxed) {
+        true => Reply::Error(400, "too long"),
+        false => honest(asked),
+    };
+    let report_ = report(Form::Plain, &[Suite::Boundary], &known(), script).await;
+    let table = report::table(&report_);
+    assert_eq!(report_.verdict(), Verdict::Clean, "{table}");
+}
