@@ -3,11 +3,10 @@
 use crate::{attacked, questions};
 use attack::{Answer, Phase, counter};
 use serde_json::json;
-use std::sync::{Arc, Mutex};
+use std::sync::mpsc;
 use std::time::Duration;
 use testkit::Pending;
 use testkit::crowd::COMPLETIONS;
-use testkit::process::wait_for;
 
 #[test]
 fn a_client_that_leaves_in_any_phase_costs_nobody_anything() {
@@ -20,21 +19,17 @@ fn a_client_that_leaves_in_any_phase_costs_nobody_anything() {
         let stream = phase == Phase::Streaming;
         body["max_tokens"] = json!(300 + u64::from(stream));
         body["stream"] = json!(stream);
-        let waiting: Arc<Mutex<Option<Pending>>> = Arc::default();
-        let leaving = waiting.clone();
         // The attempt does not go on before its client has left.
+        let (client, leaves) = mpsc::channel::<Pending>();
+        let (gone, has_left) = mpsc::channel();
         site.board.arm(phase, 0, move |_| {
-            loop {
-                if leaving.lock().unwrap().take().is_some() {
-                    return;
-                }
-                std::thread::sleep(Duration::from_millis(1));
-            }
+            drop(leaves.recv().expect("a client that asks"));
+            gone.send(()).expect("somebody waits for it");
         });
-        *waiting.lock().unwrap() = Some(site.api.begin(COMPLETIONS, &body).unwrap());
-        wait_for("it has left", || {
-            waiting.lock().unwrap().is_none().then_some(())
-        });
+        let pending = site.api.begin(COMPLETIONS, &body).unwrap();
+        client.send(pending).expect("the phase is not over");
+        let left = has_left.recv_timeout(Duration::from_secs(60));
+        left.unwrap_or_else(|_| panic!("{phase:?} is never reached"));
         for (question, alone) in &asked[2 * n..2 * n + 2] {
             let answer = question.ask(&site.api);
             assert_eq!(answer, Answer::Whole(alone.clone()), "{phase:?}");

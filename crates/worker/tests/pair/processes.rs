@@ -5,7 +5,10 @@ use crate::{endless, probe, prompt, reference_of, spec};
 use control::{Addr, Role, certs};
 use handoff::gateway::{Event, Outcome};
 use handoff::{Refusal, Spec};
-use rustix::process::{Pid, Signal, kill_process};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::inotify;
+use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -121,14 +124,15 @@ impl Process {
     }
 
     fn wait(&mut self) -> ExitStatus {
-        let until = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().unwrap() {
-                return status;
-            }
-            assert!(Instant::now() < until, "{} does not end", self.role);
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        let end = self.end();
+        let happened = happens(&[end.as_fd()]);
+        assert!(happened[0], "{} does not end", self.role);
+        self.child.wait().unwrap()
+    }
+
+    /// Readable when the process has ended.
+    fn end(&self) -> OwnedFd {
+        pidfd_open(self.pid(), PidfdFlags::empty()).unwrap()
     }
 }
 
@@ -215,6 +219,8 @@ impl Site {
 fn start(dir: &Path, model: &Path, role: Role) -> Process {
     let said = ready_file(dir, role.as_str());
     let _ = std::fs::remove_file(&said);
+    let files = inotify::init(inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&files, dir, inotify::WatchFlags::MOVED_TO).unwrap();
     let child = Command::new(std::env::current_exe().unwrap())
         .args([
             "--exact",
@@ -227,18 +233,27 @@ fn start(dir: &Path, model: &Path, role: Role) -> Process {
         .env(MODEL, model)
         .spawn()
         .unwrap();
-    let mut process = Process { child, role };
-    let until = Instant::now() + PATIENCE;
+    let process = Process { child, role };
+    let end = process.end();
     while !said.exists() {
-        assert_eq!(
-            process.child.try_wait().unwrap(),
-            None,
-            "{role} did not start"
-        );
-        assert!(Instant::now() < until, "{role} does not become ready");
-        std::thread::sleep(Duration::from_millis(5));
+        let happened = happens(&[files.as_fd(), end.as_fd()]);
+        assert!(!happened[1], "{role} did not start");
+        assert!(happened[0], "{role} does not become ready");
+        rustix::io::read(&files, &mut [0; 4096]).unwrap();
     }
     process
+}
+
+/// Which of these can be read, once one of them can; none if that takes too long.
+fn happens(those: &[BorrowedFd<'_>]) -> Vec<bool> {
+    let mut polled: Vec<_> = those
+        .iter()
+        .map(|it| PollFd::from_borrowed_fd(*it, PollFlags::IN))
+        .collect();
+    let limit = Timespec::try_from(PATIENCE).unwrap();
+    poll(&mut polled, Some(&limit)).unwrap();
+    let came = polled.iter().map(|it| !it.revents().is_empty());
+    came.collect()
 }
 
 /// Waits until prefill has computed a part of a long prompt, and sent a batch, and has much to do.
