@@ -51,6 +51,20 @@ pub struct Spec {
     pub sampling: Vec<u8>,
 }
 
+impl Spec {
+    /// One choice, without the cache, nothing said about sampling.
+    pub const fn new(domain: Domain, tokens: Vec<u32>, max_new: u32) -> Self {
+        Self {
+            tokens,
+            max_new,
+            choices: 1,
+            domain,
+            cache: false,
+            sampling: Vec::new(),
+        }
+    }
+}
+
 /// Digest over token ids; what P claims to hold must equal what D was told.
 pub fn digest(tokens: &[u32]) -> [u8; 32] {
     let mut hasher = blake3::Hasher::new();

@@ -11,14 +11,11 @@ use pages::{Domain, Epoch, StatedTag};
 use proptest::prelude::*;
 
 fn spec(tokens: Vec<u32>) -> Spec {
-    let domain = Domain::new(3);
     Spec {
-        tokens,
-        max_new: 4,
         choices: 2,
-        domain,
         cache: true,
         sampling: vec![1, 2],
+        ..Spec::new(Domain::new(3), tokens, 4)
     }
 }
 

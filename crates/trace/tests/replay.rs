@@ -36,12 +36,8 @@ fn events() -> Vec<Event> {
         n: 1,
     };
     let spec = Spec {
-        tokens: vec![5; 6],
-        max_new: 2,
-        choices: 1,
-        domain: Domain::new(1),
         cache: true,
-        sampling: vec![],
+        ..Spec::new(Domain::new(1), vec![5; 6], 2)
     };
     let (p, g) = (Conn(1), Conn(2));
     let (tickets, offers) = (vec![], vec![]);

@@ -88,15 +88,10 @@ fn spec(n: u32, round: u32, max_new: u32) -> Spec {
         ignore_eos: true,
         ..Ask::greedy()
     };
+    let tokens = (0..n).map(|i| 500 + (i * 37 + round * 1009) % 20_000);
     Spec {
-        tokens: (0..n)
-            .map(|i| 500 + (i * 37 + round * 1009) % 20_000)
-            .collect(),
-        max_new,
-        choices: 1,
-        domain: Domain::new(u64::from(round)),
-        cache: false,
         sampling: ask.encode(),
+        ..Spec::new(Domain::new(u64::from(round)), tokens.collect(), max_new)
     }
 }
 

@@ -85,14 +85,10 @@ fn spec(i: u32, n: u32) -> Spec {
         ignore_eos: true,
         ..Ask::greedy()
     };
+    let tokens = (0..n).map(|at| 500 + (at * 37 + i * 1009) % 20_000);
     Spec {
-        tokens: (0..n)
-            .map(|at| 500 + (at * 37 + i * 1009) % 20_000)
-            .collect(),
-        max_new: NEW,
-        choices: 1,
-        domain: Domain::new(u64::from(i % 4)),
         cache: true,
         sampling: ask.encode(),
+        ..Spec::new(Domain::new(u64::from(i % 4)), tokens.collect(), NEW)
     }
 }

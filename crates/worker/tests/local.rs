@@ -27,12 +27,10 @@ fn config() -> EngineConfig {
 fn spec(tokens: Vec<u32>, max_new: u32, choices: u16, ask: &Ask) -> Spec {
     let sampling = ask.encode();
     Spec {
-        tokens,
-        max_new,
         choices,
-        domain: Domain::new(1),
         cache: true,
         sampling,
+        ..Spec::new(Domain::new(1), tokens, max_new)
     }
 }
 

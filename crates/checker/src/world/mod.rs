@@ -114,12 +114,14 @@ impl<J: Decisions> World<J> {
     fn spec(&self, client: usize) -> Spec {
         let prompt = &self.setup.prompts[client];
         Spec {
-            tokens: prompt.tokens.clone(),
-            max_new: prompt.max_new,
             choices: prompt.choices,
-            domain: Domain::new(prompt.domain),
             cache: prompt.cache,
             sampling: vec![client as u8],
+            ..Spec::new(
+                Domain::new(prompt.domain),
+                prompt.tokens.clone(),
+                prompt.max_new,
+            )
         }
     }
 

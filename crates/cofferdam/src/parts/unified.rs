@@ -114,11 +114,8 @@ impl Engine for Unified {
     fn submit(&self, job: Job) -> Result<Answer, Fault> {
         let spec = Spec {
             sampling: gateway::pairs::sampling_bytes(&job)?,
-            tokens: job.prompt,
-            max_new: job.max_new,
             choices: job.choices,
-            domain: DOMAIN,
-            cache: false,
+            ..Spec::new(DOMAIN, job.prompt, job.max_new)
         };
         let running = self
             .local

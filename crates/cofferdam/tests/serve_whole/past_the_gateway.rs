@@ -172,12 +172,14 @@ impl Past {
 
     fn send(&self, ask: Ask, attempt: AttemptId) {
         let spec = Spec {
-            tokens: prompt(ask.tokens, ask.tokens, 16, 9),
-            max_new: ask.max_new,
             choices: ask.choices,
-            domain: Domain::new(5),
             cache: true,
             sampling: dialect::Ask::greedy().encode(),
+            ..Spec::new(
+                Domain::new(5),
+                prompt(ask.tokens, ask.tokens, 16, 9),
+                ask.max_new,
+            )
         };
         let deadline_ms = 60_000;
         let (decode, prefill) = (self.decode.life, self.prefill.life);

@@ -39,12 +39,10 @@ impl Submission {
         let left = job.deadline.saturating_duration_since(Instant::now());
         let deadline_ms = u64::try_from(left.as_millis()).unwrap_or(u64::MAX);
         let spec = Spec {
-            tokens: job.prompt,
-            max_new: job.max_new,
             choices: job.choices,
-            domain,
             cache,
             sampling,
+            ..Spec::new(domain, job.prompt, job.max_new)
         };
         let open = Open {
             label: job.label,

@@ -34,14 +34,7 @@ pub fn hello(life: u128, role: Role) -> Hello {
 
 /// A request of `tokens` prompt tokens, all equal to `marker`, without the prefix cache.
 pub fn spec(marker: u32, tokens: usize, max_new: u32) -> Spec {
-    Spec {
-        tokens: vec![marker; tokens],
-        max_new,
-        choices: 1,
-        domain: Domain::new(7),
-        cache: false,
-        sampling: Vec::new(),
-    }
+    Spec::new(Domain::new(7), vec![marker; tokens], max_new)
 }
 
 pub fn attempt(n: u64) -> AttemptId {

@@ -207,16 +207,16 @@ impl World {
         let tokens = (0..1 + dice.roll(9) as u32)
             .map(|at| family + 10 * at)
             .collect();
+        let max_new = match dice.chance(2) {
+            true => TOO_MUCH,
+            false => 1 + dice.roll(4) as u32,
+        };
+        let choices = 1 + dice.roll(2) as u16;
+        let domain = Domain::new(7 + dice.roll(2));
         let spec = Spec {
-            tokens,
-            max_new: match dice.chance(2) {
-                true => TOO_MUCH,
-                false => 1 + dice.roll(4) as u32,
-            },
-            choices: 1 + dice.roll(2) as u16,
-            domain: Domain::new(7 + dice.roll(2)),
+            choices,
             cache: dice.chance(70),
-            sampling: Vec::new(),
+            ..Spec::new(domain, tokens, max_new)
         };
         let request = self.gateway.next_request();
         let client = Client {

@@ -121,13 +121,12 @@ impl World {
 
     fn some_spec(&self, dice: &mut Dice) -> Spec {
         let tokens = (0..dice.roll(20)).map(|_| dice.number(9, u64::from(u32::MAX)) as u32);
+        let (tokens, domain) = (tokens.collect(), Domain::new(99));
+        let max_new = dice.number(5, u64::from(u32::MAX)) as u32;
         Spec {
-            tokens: tokens.collect(),
-            max_new: dice.number(5, u64::from(u32::MAX)) as u32,
             choices: dice.number(3, u64::from(u16::MAX)) as u16,
-            domain: Domain::new(99),
             cache: dice.chance(50),
-            sampling: Vec::new(),
+            ..Spec::new(domain, tokens, max_new)
         }
     }
 

@@ -52,12 +52,10 @@ fn prompt(seed: u32, n: u32) -> Vec<u32> {
 fn spec(domain: u64, tokens: Vec<u32>, max_new: u32, choices: u16, ask: &Ask) -> Spec {
     let sampling = ask.encode();
     Spec {
-        tokens,
-        max_new,
         choices,
-        domain: Domain::new(domain),
         cache: true,
         sampling,
+        ..Spec::new(Domain::new(domain), tokens, max_new)
     }
 }
 
