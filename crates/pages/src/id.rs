@@ -179,4 +179,37 @@ mod tests {
         assert_eq!(OwnerId::new(9).value(), 9);
         assert_eq!(PageId::new(9).index(), 9);
     }
+
+    /// H-8: two names that differ in one bit are two names, however they are compared.
+    #[test]
+    fn every_bit_of_a_name_counts() {
+        fn differ<T: Ord + std::hash::Hash + fmt::Debug>(one: T, other: T) {
+            use std::hash::{BuildHasher, BuildHasherDefault, DefaultHasher};
+            let hash = |of: &T| BuildHasherDefault::<DefaultHasher>::default().hash_one(of);
+            assert_ne!(one, other);
+            assert_ne!(one.cmp(&other), std::cmp::Ordering::Equal);
+            assert_ne!(hash(&one), hash(&other), "{one:?} and {other:?}");
+        }
+        let (life, n) = (u128::MAX / 3, u64::MAX / 5);
+        for bit in 0..128 {
+            let (one, other) = (Epoch::new(life), Epoch::new(life ^ (1 << bit)));
+            differ(one, other);
+            let of = |epoch| WriterLife { epoch, rank: 3 };
+            differ(of(one), of(other));
+        }
+        for bit in 0..64 {
+            let other = n ^ (1 << bit);
+            differ(OwnerId::new(n), OwnerId::new(other));
+            differ(Domain::new(n), Domain::new(other));
+            differ(StatedTag(n), StatedTag(other));
+            let tag = |n| Tag(NonZeroU64::new(n).expect("not zero"));
+            differ(tag(n), tag(other));
+            assert!(StatedTag(n) == tag(n) && StatedTag(other) != tag(n));
+        }
+        for bit in 0..16 {
+            let epoch = Epoch::new(life);
+            let of = |rank| WriterLife { epoch, rank };
+            differ(of(300), of(300 ^ (1 << bit)));
+        }
+    }
 }

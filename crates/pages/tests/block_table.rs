@@ -241,6 +241,72 @@ fn two_sequences_do_not_write_one_page_in_one_step() {
     pool.release(grant).unwrap();
 }
 
+/// H-3: whichever two of a step's sequences they are, and however many others stand between them.
+#[test]
+fn no_two_of_many_sequences_write_one_page_in_one_step() {
+    const N: usize = 5;
+    let (mut pool, _mint) = pool(N as u32);
+    let grants: Vec<_> = (0..N as u64)
+        .map(|id| sealed(&mut pool, owner(id), 0, 1))
+        .collect();
+    let of = |at: usize| table(owner(at as u64), &[&grants[at]], 1);
+    for order in [
+        [0, 1, 2, 3, 4],
+        [4, 3, 2, 1, 0],
+        [2, 0, 4, 1, 3],
+        [1, 4, 0, 3, 2],
+    ] {
+        let mut all: Vec<_> = order.iter().map(|at| of(*at)).collect();
+        let steps = all.iter_mut().map(|table| Step { table, new: 1 }).collect();
+        assert_eq!(pool.verify(steps).unwrap().sequences().len(), N);
+        for again in 0..N {
+            for place in 0..=N {
+                let mut all: Vec<_> = order.iter().map(|at| of(*at)).collect();
+                all.insert(place, of(again));
+                let steps = all.iter_mut().map(|table| Step { table, new: 1 }).collect();
+                let fault = pool.verify(steps).unwrap_err();
+                let kind = "two sequences of one step write this page (H-3)";
+                let found = (fault.kind, fault.page, fault.owner);
+                let page = grants[again].page();
+                assert_eq!(
+                    found,
+                    (kind, Some(page), owner(again as u64).id),
+                    "{order:?}"
+                );
+            }
+        }
+    }
+    grants
+        .into_iter()
+        .for_each(|grant| pool.release(grant).unwrap());
+}
+
+/// An operation holds a page once, in whatever order and however often it is named.
+#[test]
+fn a_page_that_is_named_again_is_held_once_and_let_go_at_the_end() {
+    let (mut pool, _mint) = pool(3);
+    let grants: Vec<_> = (0..3)
+        .map(|id| sealed(&mut pool, owner(id), 0, 1))
+        .collect();
+    let pages: Vec<PageId> = grants.iter().map(|grant| grant.page()).collect();
+    for named in [[0, 1, 0], [1, 0, 1], [2, 1, 2], [0, 0, 0]] {
+        let named: Vec<PageId> = named.iter().map(|at| pages[*at]).collect();
+        let op = pool.begin(&named, &named).unwrap();
+        for page in &pages {
+            let holder = pool.holder(*page).unwrap();
+            let held = u32::from(named.contains(page));
+            assert_eq!((holder.reads, holder.writes), (held, held), "{named:?}");
+        }
+        pool.end(op).unwrap();
+        let free = |page: &PageId| pool.holder(*page).is_ok_and(|h| h.reads + h.writes == 0);
+        assert!(pages.iter().all(free));
+    }
+    grants
+        .into_iter()
+        .for_each(|grant| pool.release(grant).unwrap());
+    assert_eq!(pool.counts().free, 3);
+}
+
 #[test]
 fn tokens_need_pages_and_filled_slots() {
     let (mut pool, _mint) = pool(2);

@@ -34,11 +34,22 @@ fn a_proof_about_another_life_or_owner_proves_nothing() {
     pool.expose(&neighbour, &[life(0)]).unwrap();
     pool.release(grant).unwrap();
 
-    let reborn = WriterLife {
-        epoch: Epoch::new(0xB0B),
-        rank: 0,
-    };
-    pool.writer_gone(mint.fenced(reborn));
+    for bit in 0..128 {
+        let reborn = WriterLife {
+            epoch: Epoch::new(life(0).epoch.bits() ^ (1 << bit)),
+            rank: 0,
+        };
+        pool.writer_gone(mint.fenced(reborn));
+        pool.writer_gone(mint.closed(reborn, OwnerId::new(1)));
+    }
+    for bit in 0..16 {
+        pool.writer_gone(mint.fenced(life(1 << bit)));
+    }
+    for bit in 0..64 {
+        pool.writer_gone(mint.closed(life(0), OwnerId::new(1 ^ (1 << bit))));
+    }
+    assert_eq!(pool.holder(page).unwrap().state, WRITERS);
+    assert_eq!(pool.holder(neighbour.page()).unwrap().open.len(), 1);
     pool.writer_gone(mint.closed(life(0), OwnerId::new(2)));
     assert_eq!(pool.holder(page).unwrap().state, WRITERS);
     let told = pool.holder(neighbour.page()).unwrap();

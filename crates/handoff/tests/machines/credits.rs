@@ -101,8 +101,7 @@ fn every_choice_gets_its_copy_of_the_partly_filled_page() {
             .iter()
             .all(|(from, _, filled)| *from == copies[0].0 && *filled == 2)
     );
-    let mut targets: Vec<_> = copies.iter().map(|(_, to, _)| *to).collect();
-    targets.dedup();
+    let targets: std::collections::BTreeSet<_> = copies.iter().map(|(_, to, _)| *to).collect();
     assert_eq!(targets.len(), 3, "one each");
     let start = said
         .iter()

@@ -1,12 +1,13 @@
 //! The decisions of the product, each by itself. Some are guarded twice in the machines, so that no
 //! run shows what becomes of one of them alone; here each says what it decides.
 
+use crate::rig::Epoch;
 use crate::rig::{DECODE, PREFILL, attempt, spec};
 use handoff::{
     AfterPrefill, ArenaId, Arrived, Close, Closing, Conn, Decisions, Ending, Evidence, Failure,
     Fault, Refusal, Rejection, Stage, StatedPage, Write,
 };
-use pages::{Epoch, Sound, StatedTag};
+use pages::{Sound, StatedTag};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Law: capacity is measured, not declared.

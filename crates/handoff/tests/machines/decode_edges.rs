@@ -3,13 +3,14 @@
 use crate::decode_rig::{
     DecodeRig, Ticket, endings, fences, offer_id, starts, to_gateway, to_prefill,
 };
+use crate::rig::Epoch;
 use crate::rig::{DECODE, GATEWAY, PREFILL, attempt, checksum, hello, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{
     Answers, AttemptId, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault,
     GatewayToDecode, HandoffId, Manifest, PrefillToDecode, Refusal, Rejection, Role, Spec, digest,
 };
-use pages::{Epoch, State};
+use pages::State;
 
 fn scene() -> DecodeRig {
     let mut d = DecodeRig::new(32, |_| ());

@@ -1,13 +1,15 @@
 //! The decode machine alone, with the words of its peers put into its ear.
 
+use crate::rig::Epoch;
 use crate::rig::{CONTEXT, DECODE, GATEWAY, PAGE, SLOTS, attempt, checksum, hello};
+use crate::watch::decode::Watch;
 use handoff::decode::{Config, Decode, Effect, Event, Lane, Output};
 use handoff::{
     ArenaId, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Finish,
     GatewayToDecode, HandoffId, Hello, LandingSite, Manifest, OfferId, PrefillToDecode, Role, Spec,
     StatedPage, digest,
 };
-use pages::{Counts, Epoch, FenceMint, PageId, Pool, StatedTag, WriterLife};
+use pages::{Counts, FenceMint, PageId, Pool, StatedTag, WriterLife};
 
 /// The gateway's connection.
 pub const G: Conn = Conn(1);
@@ -17,6 +19,7 @@ pub struct DecodeRig {
     /// As the fabric has it.
     pub mint: FenceMint,
     pub writers: std::collections::BTreeMap<ArenaId, WriterLife>,
+    watch: Watch,
 }
 
 /// What a ticket says.
@@ -52,15 +55,18 @@ impl DecodeRig {
             machine,
             mint,
             writers,
+            watch: Watch::default(),
         };
         rig.hear_gateway(GatewayToDecode::Hello(hello(GATEWAY, Role::Gateway)));
         rig
     }
 
-    /// In every test: no fail-stop, and the pages add up (H-10).
+    /// In every test: no fail-stop, the pages add up (H-10), and what [`Watch`] looks at.
     pub fn tell(&mut self, event: Event) -> Vec<Effect> {
-        let said = self.machine.handle(event);
+        self.watch.before(&event);
+        let said = self.machine.handle(event.clone());
         self.look(&said);
+        self.watch.after(&mut self.machine, Some(&event), &said);
         said
     }
 
@@ -134,6 +140,7 @@ impl DecodeRig {
         let proof = self.mint.fenced(self.writers[&arena]);
         let said = self.machine.handle_fenced(arena, proof);
         self.look(&said);
+        self.watch.after(&mut self.machine, None, &said);
         said
     }
 

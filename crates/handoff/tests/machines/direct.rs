@@ -164,7 +164,7 @@ fn h3_neither_a_lost_connection_nor_a_new_life_is_a_fence() {
     assert_kept(&mut d, 4);
     d.connect(NEIGHBOUR, 20, 1);
     assert_kept(&mut d, 4);
-    let life = pages::Epoch::new(PREFILL);
+    let life = crate::rig::Epoch::new(PREFILL);
     let said = d.tell(Event::Fired(Timer::Peer(life)));
     assert_eq!(fences(&said), [ticket.landings[0].arena]);
     assert_kept(&mut d, 4);

@@ -2,13 +2,13 @@
 //! deadline may end ownership, it never proves quiescence; H-3: pages wait for the copy).
 
 use crate::decode_rig::{DecodeRig, Ticket, endings, fences, starts, ticket, to_prefill};
+use crate::rig::Epoch;
 use crate::rig::{NEIGHBOUR, PREFILL, attempt, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToDecode, Hangup, Refusal,
     Stage,
 };
-use pages::Epoch;
 
 fn scene() -> DecodeRig {
     let mut d = DecodeRig::new(32, |_| ());

@@ -24,8 +24,8 @@ fn h6_answered_once_with_everything_in_order() {
     let said = g.commit(attempt);
     let begin = Item::Begin {
         cached_tokens: 0,
-        prefill: Some(pages::Epoch::new(PREFILL)),
-        decode: Some(pages::Epoch::new(DECODE)),
+        prefill: Some(crate::rig::Epoch::new(PREFILL)),
+        decode: Some(crate::rig::Epoch::new(DECODE)),
     };
     assert_eq!(delivered(&said), [begin]);
     assert!(g.commit(attempt).is_empty(), "an answer begins once");
@@ -220,7 +220,7 @@ fn what_p_failed_with_is_what_happened_if_d_was_only_cancelled() {
         let attempt = if n == 1 {
             g.prefilling(&prompt())
         } else {
-            let epoch = pages::Epoch::new(GATEWAY);
+            let epoch = crate::rig::Epoch::new(GATEWAY);
             handoff::AttemptId { epoch, n }
         };
         g.hear_decode(DecodeToGateway::Expecting { attempt });
@@ -367,7 +367,7 @@ fn h8_a_request_of_another_gateway_life_is_nobodys() {
     let mut g = GatewayRig::new();
     g.prefilling(&prompt());
     let stranger = handoff::RequestId {
-        epoch: pages::Epoch::new(GATEWAY + 1),
+        epoch: crate::rig::Epoch::new(GATEWAY + 1),
         ..request(1)
     };
     assert!(g.tell(Event::ClientGone(stranger)).is_empty());

@@ -144,7 +144,7 @@ fn a_pair_of_which_neither_is_busy_goes_before_one_of_which_half_is() {
             _ => None,
         })
     };
-    let (first, second) = (pages::Epoch::new(PREFILL), pages::Epoch::new(97));
+    let (first, second) = (crate::rig::Epoch::new(PREFILL), crate::rig::Epoch::new(97));
     let told: Vec<_> = (0..4).map(|_| pair(&g.request(&prompt()))).collect();
     let (one, other) = ((first, D), (second, Conn(12)));
     assert_eq!(told, [one, other, one, other].map(Some));
@@ -203,7 +203,7 @@ fn what_is_up_and_what_it_can_take_can_be_asked() {
     g.decode(D, hello(DECODE, Role::Decode));
     let of = |role| hello(0, role).capacity.expect("a worker has one");
     let (p, d) = (of(Role::Prefill), of(Role::Decode));
-    let up = [PREFILL, DECODE].map(pages::Epoch::new);
+    let up = [PREFILL, DECODE].map(crate::rig::Epoch::new);
     assert_eq!(g.machine.workers(), [(up[0], p), (up[1], d)]);
     assert_eq!(g.machine.limit(), Some(handoff::Limit::of_pair(p, d)));
     // The smallest of all pairs is advertised: whoever keeps to it is taken by any.
@@ -218,7 +218,7 @@ fn what_is_up_and_what_it_can_take_can_be_asked() {
     g.request(&prompt());
     assert_eq!(g.machine.load(), 2);
     g.tell(Event::ClientGone(handoff::RequestId {
-        epoch: pages::Epoch::new(GATEWAY),
+        epoch: crate::rig::Epoch::new(GATEWAY),
         n: 1,
     }));
     assert_eq!(g.machine.load(), 1);

@@ -100,7 +100,7 @@ impl GatewayRig {
 }
 
 pub fn request(n: u64) -> RequestId {
-    let epoch = pages::Epoch::new(GATEWAY);
+    let epoch = crate::rig::Epoch::new(GATEWAY);
     RequestId { epoch, n }
 }
 

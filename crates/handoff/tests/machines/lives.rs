@@ -1,10 +1,10 @@
 //! Lives of prefill workers as decode sees them: lost, restarted, refused for good, too many.
 
 use crate::decode_rig::{DecodeRig, endings, fences, ticket, to_prefill};
+use crate::rig::Epoch;
 use crate::rig::{NEIGHBOUR, PREFILL, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{Answers, Conn, DecodeToPrefill, Ending, Failure, Hangup, Refusal, Stage};
-use pages::Epoch;
 
 fn scene() -> DecodeRig {
     let mut d = DecodeRig::new(32, |_| ());

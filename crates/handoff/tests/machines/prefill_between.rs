@@ -4,13 +4,14 @@
 use crate::prefill_rig::{
     D, G, PrefillRig, arena, detached, endings, handoff, offer, offers, submitted, to_decode,
 };
+use crate::rig::Epoch;
 use crate::rig::{DECODE, GATEWAY, PREFILL, attempt, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Answers, ArenaId, AttemptId, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToPrefill,
     HandoffId, Hangup, LandingSite, OfferId, PrefillToDecode, Role, Stage,
 };
-use pages::{Epoch, StatedTag};
+use pages::StatedTag;
 
 /// The other decode, and the other gateway.
 const D2: Conn = Conn(3);

@@ -2,10 +2,10 @@
 //! lost write costs, and what can be asked.
 
 use crate::prefill_rig::{D, PrefillRig, endings, offer, offers, submitted};
+use crate::rig::Epoch;
 use crate::rig::{DECODE, PAGE, PREFILL, attempt, checksum, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{DecodeToPrefill, Ending, Failure, Hello, OfferId, Role, Spec};
-use pages::Epoch;
 
 fn fails(p: &mut PrefillRig, event: Event) -> bool {
     let said = p.machine.handle(event);

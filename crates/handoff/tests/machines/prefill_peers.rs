@@ -4,12 +4,12 @@
 use crate::prefill_rig::{
     D, PrefillRig, arena, detached, endings, handoff, offers, submitted, to_decode,
 };
+use crate::rig::Epoch;
 use crate::rig::{DECODE, NEIGHBOUR, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Hangup, PrefillToDecode, Role, Stage,
 };
-use pages::Epoch;
 
 const AGAIN: Conn = Conn(3);
 

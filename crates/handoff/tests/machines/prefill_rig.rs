@@ -1,12 +1,14 @@
 //! The prefill machine alone, with the words of its peers put into its ear.
 
+use crate::rig::Epoch;
 use crate::rig::{CONTEXT, DECODE, GATEWAY, PAGE, PREFILL, attempt, checksum, hello};
+use crate::watch::prefill::Watch;
 use handoff::prefill::{Config, Effect, Event, Prefill, SendPage};
 use handoff::{
     Answers, ArenaId, Conn, DecodeToPrefill, Ending, GatewayToPrefill, HandoffId, Hello,
     LandingSite, OfferId, PrefillToDecode, PrefillToGateway, Role, Spec, SubmissionId,
 };
-use pages::{Counts, Epoch, PageId, Pool, StatedTag};
+use pages::{Counts, PageId, Pool, StatedTag};
 
 pub const G: Conn = Conn(1);
 pub const D: Conn = Conn(2);
@@ -14,6 +16,7 @@ pub const D: Conn = Conn(2);
 pub struct PrefillRig {
     pub machine: Prefill,
     pub ranks: u16,
+    watch: Watch,
 }
 
 pub fn handoff(n: u64) -> HandoffId {
@@ -46,7 +49,11 @@ impl PrefillRig {
             ..hello(PREFILL, Role::Prefill)
         };
         let machine = Prefill::new(config, of_p, pool);
-        let mut rig = Self { machine, ranks };
+        let mut rig = Self {
+            machine,
+            ranks,
+            watch: Watch::default(),
+        };
         let hello_g = GatewayToPrefill::Hello(hello(GATEWAY, Role::Gateway));
         rig.tell(Event::FromGateway(G, hello_g));
         rig
@@ -59,9 +66,10 @@ impl PrefillRig {
         rig
     }
 
-    /// In every test: no fail-stop, and the pages add up (H-10).
+    /// In every test: no fail-stop, the pages add up (H-10), and what [`Watch`] looks at.
     pub fn tell(&mut self, event: Event) -> Vec<Effect> {
-        let said = self.machine.handle(event);
+        self.watch.before(&event);
+        let said = self.machine.handle(event.clone());
         for effect in &said {
             if let Effect::FailStop(why) = effect {
                 panic!("fail-stop: {why}");
@@ -69,6 +77,7 @@ impl PrefillRig {
         }
         let (held, counts) = (self.machine.holders().len(), self.machine.counts());
         assert_eq!(held + counts.free, counts.total(), "H-10: {counts:?}");
+        self.watch.after(&mut self.machine, &event, &said);
         said
     }
 

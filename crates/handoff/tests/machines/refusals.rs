@@ -2,13 +2,13 @@
 //! (H-18): what decode refuses changes nothing but its one answer.
 
 use crate::decode_rig::{DecodeRig, endings, offer_id, starts, ticket, to_gateway, to_prefill};
+use crate::rig::Epoch;
 use crate::rig::{CONTEXT, NEIGHBOUR, PREFILL, attempt, spec};
 use handoff::decode::Effect;
 use handoff::{
     Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, GatewayToDecode,
     Hangup, PrefillToDecode, Refusal, Rejection, Role, digest,
 };
-use pages::Epoch;
 
 fn scene() -> DecodeRig {
     let mut d = DecodeRig::new(16, |_| ());

@@ -1,7 +1,8 @@
 //! What the tests have in common: names of lives, requests, and what a machine said.
 
 use handoff::{AttemptId, Capacity, Hello, Role, Spec};
-use pages::{Domain, Epoch};
+use pages::Domain;
+use std::sync::LazyLock;
 
 /// Token slots of a page.
 pub const PAGE: u16 = 4;
@@ -9,11 +10,31 @@ pub const CONTEXT: u32 = 64;
 /// Slots of every landing arena.
 pub const SLOTS: u32 = 16;
 
-/// Lives.
+/// Lives, as numbers below 256 that [`Epoch`] makes lives of.
 pub const GATEWAY: u128 = 1;
 pub const PREFILL: u128 = 2;
 pub const NEIGHBOUR: u128 = 22;
 pub const DECODE: u128 = 3;
+
+/// Makes lives of numbers, in every test: no two of them have one byte in common. In the runs of
+/// `main::h8_a_life_is_all_of_its_bits` they differ in one byte alone, another one in each run.
+pub struct Epoch;
+
+impl Epoch {
+    #[allow(clippy::new_ret_no_self)] // it stands for the type of that name
+    pub fn new(life: u128) -> pages::Epoch {
+        assert!(life < 256, "a life that does not fit one byte");
+        pages::Epoch::new(life * *UNIT)
+    }
+}
+
+/// Which byte lives differ in; in all if it is not said.
+pub const BYTE_OF_LIVES: &str = "BYTE_OF_LIVES";
+
+static UNIT: LazyLock<u128> = LazyLock::new(|| match std::env::var(BYTE_OF_LIVES) {
+    Ok(byte) => 1 << (8 * byte.parse::<u32>().expect("a byte of a life")),
+    Err(_) => u128::MAX / 255,
+});
 
 pub fn hello(life: u128, role: Role) -> Hello {
     let capacity = Capacity {

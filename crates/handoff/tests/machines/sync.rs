@@ -1,13 +1,13 @@
 //! Connections: Hello compares, Sync answers whatever was lost, once (H-18).
 
 use crate::decode_rig::{DecodeRig, offer_id, starts, ticket, to_prefill};
+use crate::rig::Epoch;
 use crate::rig::{DECODE, PREFILL, attempt, hello, spec};
 use handoff::decode::{Effect, Event};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, GatewayToDecode, HandoffId, Hangup, Hello,
     PrefillToDecode, Role,
 };
-use pages::Epoch;
 
 pub fn unknown_handoff(n: u64) -> HandoffId {
     let epoch = Epoch::new(DECODE);

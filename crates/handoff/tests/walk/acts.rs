@@ -3,7 +3,7 @@
 use crate::dice::Dice;
 use crate::world::{Client, Message, Node, World};
 use handoff::{ArenaId, Conn, OfferId, RequestId, Spec, SubmissionId, decode, gateway, prefill};
-use pages::{Domain, Epoch};
+use pages::Domain;
 
 #[derive(Clone, Debug)]
 pub enum Act {
@@ -155,6 +155,8 @@ impl World {
                 let (writer, _) = side.arenas.remove(&arena).expect("a fence of an arena");
                 let proof = side.mint.fenced(writer);
                 let effects = side.machine.handle_fenced(arena, proof);
+                side.watch.after(&mut side.machine, None, &effects);
+                self.tell_story(&effects);
                 self.decode_effects(d, effects);
             }
             Act::Start(d, at) => self.start(d, at),
@@ -235,7 +237,7 @@ impl World {
             .iter()
             .filter(|(_, client)| client.outcome.is_none());
         let open: Vec<u64> = open.map(|(n, _)| *n).collect();
-        let epoch = Epoch::new(crate::world::GATEWAY);
+        let epoch = self.life(crate::world::GATEWAY);
         dice.pick(&open).map(|n| RequestId { epoch, n })
     }
 }

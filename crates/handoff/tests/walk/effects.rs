@@ -7,7 +7,9 @@ use handoff::{Conn, DecodeToGateway, DecodeToPrefill, PrefillToDecode, decode, g
 
 impl World {
     pub fn tell_gateway(&mut self, event: gateway::Event) {
-        for effect in self.gateway.handle(event) {
+        let effects = self.gateway.handle(event);
+        self.tell_story(&effects);
+        for effect in effects {
             match effect {
                 gateway::Effect::ToPrefill(conn, message) => {
                     self.send(Node::Gateway, conn, Message::ToPrefill(message));
@@ -46,7 +48,11 @@ impl World {
     }
 
     pub fn tell_prefill(&mut self, p: usize, event: prefill::Event) {
-        let effects = self.prefills[p].machine.handle(event);
+        let side = &mut self.prefills[p];
+        side.watch.before(&event);
+        let effects = side.machine.handle(event.clone());
+        side.watch.after(&mut side.machine, &event, &effects);
+        self.tell_story(&effects);
         let node = Node::Prefill(p);
         for effect in effects {
             let side = &mut self.prefills[p];
@@ -92,7 +98,11 @@ impl World {
     }
 
     pub fn tell_decode(&mut self, d: usize, event: decode::Event) {
-        let effects = self.decodes[d].machine.handle(event);
+        let side = &mut self.decodes[d];
+        side.watch.before(&event);
+        let effects = side.machine.handle(event.clone());
+        side.watch.after(&mut side.machine, Some(&event), &effects);
+        self.tell_story(&effects);
         self.decode_effects(d, effects);
     }
 

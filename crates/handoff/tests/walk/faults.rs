@@ -147,7 +147,10 @@ fn tamper(manifest: &mut Manifest, dice: &mut Dice) {
         return;
     };
     let number = dice.number(5, u64::from(u32::MAX)) as u32;
-    match dice.roll(8) {
+    match dice.roll(10) {
+        // What a sum over the batch does not see: two exchanged, one more and one less.
+        8 => return swap_checksums(manifest, 0),
+        9 => return swap_checksums(manifest, 1),
         0 => page.tag = StatedTag(u64::from(number)),
         1 => page.ordinal = number,
         2 => page.filled = number as u16,
@@ -162,4 +165,15 @@ fn tamper(manifest: &mut Manifest, dice: &mut Dice) {
     }
     let at = dice.roll(manifest.pages.len() as u64) as usize;
     manifest.pages[at] = page;
+}
+
+/// Exchanges the checksums of two pages, or makes one as much larger as the other smaller.
+fn swap_checksums(manifest: &mut Manifest, by: u32) {
+    if let [one, other, ..] = &mut manifest.pages[..] {
+        if by == 0 {
+            std::mem::swap(&mut one.checksum, &mut other.checksum);
+        }
+        one.checksum = one.checksum.wrapping_add(by);
+        other.checksum = other.checksum.wrapping_sub(by);
+    }
 }

@@ -10,6 +10,8 @@ mod effects;
 mod faults;
 mod memory;
 mod strangers;
+#[path = "../watch/mod.rs"]
+mod watch;
 mod world;
 
 use dice::Dice;
@@ -124,6 +126,33 @@ proptest! {
         let loads: Vec<_> = world.prefills.iter().map(|p| p.machine.load()).collect();
         let others: Vec<_> = world.decodes.iter().map(|d| d.machine.load()).collect();
         prop_assert!(world.at_rest(), "P {:?}, D {:?}, {:?}", loads, others, world.gateway.load());
+    }
+}
+
+/// The same walk with lives that are other numbers, in the same order.
+fn story(unit: u128, steps: &[u64], ranks: &[u16], decodes: usize) -> Vec<String> {
+    let mut world = World::with_lives(unit, ranks, decodes, false);
+    world.story = Some(Vec::new());
+    walk_through_faults(&mut world, steps);
+    world.story.unwrap_or_default()
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4, max_shrink_iters: 50, ..ProptestConfig::default() })]
+
+    /// H-8: a life is all of its bits. In whichever byte lives differ, the same things happen.
+    #[test]
+    fn h8_what_happens_depends_on_every_byte_of_a_life_and_on_none_more_than_on_another(
+        steps in steps(900), ranks in prop::collection::vec(1..3u16, 1..3), decodes in 1..3usize,
+    ) {
+        let told = story(u128::MAX / 255, &steps, &ranks, decodes);
+        prop_assert!(told.len() > 100, "a walk on which nothing happens");
+        for byte in 0..16 {
+            let other = story(1 << (8 * byte), &steps, &ranks, decodes);
+            let same = told.iter().zip(&other).take_while(|(one, other)| one == other).count();
+            let (here, there) = (told.get(same), other.get(same));
+            prop_assert_eq!(here, there, "byte {} of a life", byte);
+        }
     }
 }
 

@@ -16,11 +16,9 @@ impl World {
             .expect("the job of a chunk in flight")
             .clone();
         let (count, size) = (spec.tokens.len() as u32, u32::from(PAGE));
-        // Pages that were given back at the boundary are not in the table: nothing is kept.
-        let pages: Vec<PageId> = match side.machine.verify_in_full() {
-            Ok(verified) => verified.sequences()[0].pages().collect(),
-            Err(_) => Vec::new(),
-        };
+        // Whatever has ended meanwhile: what a pass reads and writes is there until it has ended.
+        let verified = side.machine.verify_in_full().expect("a sound table");
+        let pages: Vec<PageId> = verified.sequences()[0].pages().collect();
         let mut checksums = Vec::new();
         for (ordinal, page) in pages.iter().enumerate().skip((from / size) as usize) {
             if ((ordinal as u32 + 1) * size).min(count) <= to {
@@ -149,6 +147,10 @@ impl World {
         let mut lanes = self.decodes[d].machine.runnable();
         if lanes.len() > 1 && dice.chance(30) {
             lanes.remove(dice.roll(lanes.len() as u64) as usize);
+        }
+        // The worker decides in which order it names them.
+        for end in 1..lanes.len() {
+            lanes.swap(end, dice.roll(end as u64 + 1) as usize);
         }
         self.tell_decode(d, decode::Event::StepBegin(lanes.clone()));
         let side = &mut self.decodes[d];

@@ -67,13 +67,13 @@ impl World {
     /// Lives that exist, and one that does not.
     fn some_life(&self, dice: &mut Dice) -> Epoch {
         let mut lives = vec![
-            Epoch::new(crate::world::GATEWAY),
-            Epoch::new(90),
-            Epoch::new(91),
+            self.life(crate::world::GATEWAY),
+            self.life(90),
+            self.life(91),
         ];
         lives.extend(self.prefills.iter().map(|p| p.machine.hello().epoch));
         lives.extend(self.decodes.iter().map(|d| d.machine.hello().epoch));
-        dice.pick(&lives).unwrap_or(Epoch::new(92))
+        dice.pick(&lives).unwrap_or(self.life(92))
     }
 
     fn some_attempt(&self, dice: &mut Dice) -> AttemptId {
@@ -103,7 +103,7 @@ impl World {
     /// Lives 90 and 91 are strangers; they never say that they are somebody else.
     fn some_hello(&self, role: Role, dice: &mut Dice) -> handoff::Hello {
         let mut hello = hello(
-            90 + u128::from(dice.roll(2) as u8),
+            self.life(90 + u128::from(dice.roll(2) as u8)),
             role,
             1 + dice.roll(2) as u16,
         );
@@ -174,11 +174,11 @@ impl World {
     fn to_prefill(&self, dice: &mut Dice) -> GatewayToPrefill {
         let attempt = self.some_attempt(dice);
         match dice.roll(4) {
-            0 => GatewayToPrefill::Hello(hello(90, Role::Gateway, 1)),
+            0 => GatewayToPrefill::Hello(hello(self.life(90), Role::Gateway, 1)),
             1 => GatewayToPrefill::Withdraw { attempt },
             _ => GatewayToPrefill::Attempt {
                 attempt: AttemptId {
-                    epoch: Epoch::new(90),
+                    epoch: self.life(90),
                     ..attempt
                 },
                 spec: self.some_spec(dice),
@@ -191,7 +191,7 @@ impl World {
     fn to_decode(&self, dice: &mut Dice) -> GatewayToDecode {
         let attempt = self.some_attempt(dice);
         match dice.roll(5) {
-            0 => GatewayToDecode::Hello(hello(90, Role::Gateway, 1)),
+            0 => GatewayToDecode::Hello(hello(self.life(90), Role::Gateway, 1)),
             1 => GatewayToDecode::Cancel { attempt },
             2 => GatewayToDecode::StopChoice {
                 attempt,
@@ -199,7 +199,7 @@ impl World {
             },
             _ => GatewayToDecode::Expect {
                 attempt: AttemptId {
-                    epoch: Epoch::new(90),
+                    epoch: self.life(90),
                     ..attempt
                 },
                 spec: self.some_spec(dice),
@@ -244,7 +244,7 @@ impl World {
         let tokens = dice.pick(&specs).map_or(&[][..], |spec| &spec.tokens);
         PrefillToDecode::Offer {
             offer: OfferId {
-                epoch: Epoch::new(90 + u128::from(dice.roll(2) as u8)),
+                epoch: self.life(90 + u128::from(dice.roll(2) as u8)),
                 ..self.some_offer(dice)
             },
             attempt: self.some_attempt(dice),

@@ -65,6 +65,7 @@ pub struct CopyInFlight {
 
 pub struct PrefillSide {
     pub machine: Prefill,
+    pub watch: crate::watch::prefill::Watch,
     pub ranks: u16,
     pub pages: BTreeMap<PageId, Content>,
     pub chunk: Option<(OfferId, u32, u32)>,
@@ -80,6 +81,7 @@ pub type Reads = Vec<(PageId, Vec<Content>)>;
 
 pub struct DecodeSide {
     pub machine: Decode,
+    pub watch: crate::watch::decode::Watch,
     pub mint: FenceMint,
     pub arenas: BTreeMap<ArenaId, (WriterLife, BTreeMap<u32, Content>)>,
     pub opening: Vec<(ArenaId, WriterLife)>,
@@ -112,14 +114,18 @@ pub struct World {
     pub clients: BTreeMap<u64, Client>,
     pub next_conn: u64,
     pub next_life: u128,
+    /// What a life is: this, times a number below 256.
+    pub unit: u128,
     /// Connections that may still be made to each pair of nodes.
     pub dials: BTreeMap<(Node, Node), u32>,
     pub scrub: bool,
     /// What has happened, and how often: a walk on which nothing happens proves nothing.
     pub seen: BTreeMap<String, usize>,
+    /// Everything that the machines did, without the lives, if anybody wants to know.
+    pub story: Option<Vec<String>>,
 }
 
-pub fn hello(life: u128, role: Role, ranks: u16) -> Hello {
+pub fn hello(life: Epoch, role: Role, ranks: u16) -> Hello {
     let capacity = Capacity {
         role,
         pages: 12,
@@ -127,7 +133,7 @@ pub fn hello(life: u128, role: Role, ranks: u16) -> Hello {
         context: CONTEXT,
     };
     Hello {
-        epoch: Epoch::new(life),
+        epoch: life,
         role,
         model: [1; 32],
         layout: [2; 32],
@@ -139,7 +145,13 @@ pub fn hello(life: u128, role: Role, ranks: u16) -> Hello {
 impl World {
     /// `ranks` of every prefill worker, and how many decode workers.
     pub fn new(ranks: &[u16], decodes: usize, scrub: bool) -> Self {
-        let machine = Gateway::new(gateway::Config::default(), hello(GATEWAY, Role::Gateway, 1));
+        Self::with_lives(u128::MAX / 255, ranks, decodes, scrub)
+    }
+
+    /// The same with lives that are multiples of `unit`.
+    pub fn with_lives(unit: u128, ranks: &[u16], decodes: usize, scrub: bool) -> Self {
+        let hello = hello(Epoch::new(GATEWAY * unit), Role::Gateway, 1);
+        let machine = Gateway::new(gateway::Config::default(), hello);
         let mut world = Self {
             gateway: machine,
             gateway_timers: BTreeSet::new(),
@@ -151,6 +163,8 @@ impl World {
             clients: BTreeMap::new(),
             next_conn: 1,
             next_life: 100,
+            unit,
+            story: None,
             dials: BTreeMap::new(),
             scrub,
             seen: BTreeMap::new(),
@@ -166,9 +180,24 @@ impl World {
         world
     }
 
-    fn life(&mut self) -> u128 {
+    pub fn life(&self, number: u128) -> Epoch {
+        assert!(number < 256, "a life that does not fit one byte");
+        Epoch::new(number * self.unit)
+    }
+
+    fn new_life(&mut self) -> Epoch {
         self.next_life += 1;
-        self.next_life
+        self.life(self.next_life)
+    }
+
+    /// Writes down what a machine did.
+    pub fn tell_story<E: std::fmt::Debug>(&mut self, effects: &[E]) {
+        if let Some(story) = &mut self.story {
+            let lines = effects
+                .iter()
+                .map(|effect| without_lives(&format!("{effect:?}")));
+            story.extend(lines);
+        }
     }
 
     fn pool(&self, pages: u32) -> (Pool, FenceMint) {
@@ -181,7 +210,7 @@ impl World {
     }
 
     pub fn prefill_side(&mut self, ranks: u16) -> PrefillSide {
-        let life = self.life();
+        let life = self.new_life();
         let config = prefill::Config {
             max_batch_pages: 2,
             max_jobs: 3,
@@ -191,6 +220,7 @@ impl World {
         let hello = hello(life, Role::Prefill, ranks);
         PrefillSide {
             machine: Prefill::new(config, hello, self.pool(12).0),
+            watch: Default::default(),
             ranks,
             pages: BTreeMap::new(),
             chunk: None,
@@ -202,7 +232,7 @@ impl World {
     }
 
     pub fn decode_side(&mut self) -> DecodeSide {
-        let life = self.life();
+        let life = self.new_life();
         let config = decode::Config {
             max_batch_pages: 2,
             max_attempts: 16,
@@ -216,6 +246,7 @@ impl World {
         let lent = mint.lend();
         DecodeSide {
             machine: Decode::new(config, hello(life, Role::Decode, 1), pool, lent),
+            watch: Default::default(),
             mint,
             arenas: BTreeMap::new(),
             opening: Vec::new(),
@@ -324,4 +355,15 @@ pub fn checksum(content: &Content) -> u32 {
             sum.wrapping_mul(31).wrapping_add(*token)
         }),
     }
+}
+
+/// Of a life only that it is one.
+fn without_lives(said: &str) -> String {
+    let mut parts = said.split("Epoch(");
+    let mut all = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let behind = part.find(')').map_or(0, |end| end + 1);
+        all.push_str(&part[behind..]);
+    }
+    all
 }
