@@ -82,6 +82,8 @@ pub(crate) struct Raw {
     symmetric: bool,
     /// Where a part is written for itself: how many parts inside it were left out.
     apart: Option<usize>,
+    /// There: what identifiers are minted from.
+    counters: Vec<u64>,
 }
 
 /// An identifier that is not written yet, or a place.
@@ -98,12 +100,17 @@ const CUT: u64 = u64::MAX;
 
 impl Mark {
     fn new(at: usize, class: Class, number: u64) -> Self {
+        let (at, key) = (at as u32, Self::key(class, number));
+        Self { at, key }
+    }
+
+    #[inline]
+    fn key(class: Class, number: u64) -> u64 {
         assert!(
             number < 1 << NUMBER_BITS,
             "an identifier of this many bits is a bug"
         );
-        let (at, key) = (at as u32, (class as u64) << NUMBER_BITS | number);
-        Self { at, key }
+        (class as u64) << NUMBER_BITS | number
     }
 }
 
@@ -111,16 +118,15 @@ impl Canonical {
     /// Writes `value`, which is the whole world: ranks are among what occurs in it.
     ///
     /// # Panics
-    /// If the value cannot be written (an identifier outside of the machine that it belongs to).
+    /// If the value cannot be written (an identifier outside of the machine that it belongs to, a
+    /// sequence of unknown length).
     pub fn value<T: Serialize + ?Sized>(&mut self, value: &T) {
         if self.parted {
             return self.parts([Part::new(value)]);
         }
         self.raw.clear();
         self.raw.symmetric = self.symmetric;
-        if let Err(error) = value.serialize(&mut self.raw) {
-            panic!("a world that cannot be encoded: {error}");
-        }
+        let Ok(()) = value.serialize(&mut self.raw);
         self.clear();
         self.raw.write(self.symmetric, &mut self.written);
     }
@@ -227,6 +233,8 @@ impl Raw {
         self.bytes.clear();
         self.marks.clear();
         self.epochs.clear();
+        self.keys.clear();
+        self.counters.clear();
         self.depth = 0;
         self.last_cut = 0;
         self.apart = None;

@@ -29,6 +29,8 @@ pub(crate) enum Class {
     DecodePage,
     /// No identifier: what memory holds.
     Cell,
+    /// No identifier: what identifiers are minted from, which is not written.
+    Counter,
 }
 
 impl Class {
@@ -132,6 +134,7 @@ impl Rules {
     }
 
     /// A struct of this name begins.
+    #[inline]
     pub fn enter(&mut self, name: &'static str) -> Rule {
         let scope = self.scopes.last().copied().unwrap_or_default();
         let rule = self.known.rule(name, scope);
@@ -142,6 +145,7 @@ impl Rules {
     }
 
     /// It ends.
+    #[inline]
     pub fn leave(&mut self, rule: Rule) {
         if let Rule::In(..) | Rule::Life(..) = rule {
             self.scopes.pop();
@@ -173,10 +177,10 @@ fn rule(name: &'static str, scope: Scope) -> Rule {
 /// What is no identifier. Request ids are not: a world finds its client by them.
 fn plain(name: &'static str, scope: Scope) -> Rule {
     match name {
-        // The configuration never changes.
-        "Prefill" => Rule::In(Scope::Prefill, &["config"]),
-        "Decode" => Rule::In(Scope::Decode, &["config"]),
-        "Gateway" => Rule::In(Scope::World, &["config"]),
+        // The configuration never changes, nor what a machine says of itself.
+        "Prefill" => Rule::In(Scope::Prefill, &["config", "hello"]),
+        "Decode" => Rule::In(Scope::Decode, &["config", "hello"]),
+        "Gateway" => Rule::In(Scope::World, &["config", "hello"]),
         part::NAME => Rule::Part,
         "Cell" => Rule::Cell,
         // Larger than all that were minted from them, and minted from is all that they are.

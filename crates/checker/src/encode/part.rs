@@ -2,15 +2,17 @@
 //!
 //! Most steps change one machine of three and one or two of the lives and connections around them.
 //! What a part looks like apart from what things are called in it, its **skeleton**, is kept with it
-//! until it changes: in the place of every identifier stands its place among those of its class in
-//! this part alone. A world is then the skeletons of its parts and, for each of them, the rank in
-//! the whole world of every identifier that occurs in it. Two worlds are equal exactly if both are:
-//! ranks in the whole determine the places in the part, and the two together say what
-//! [`Canonical::value`](super::Canonical::value) would have written.
+//! until it changes: in the place of every identifier stands its place among those of this part
+//! alone, in the order in which they first occur. A world is then the skeletons of its parts and,
+//! for each of them, the rank in the whole world of every identifier that occurs in it. Two worlds
+//! are equal exactly if both are: the skeleton says where which identifier stands, the ranks say
+//! which it is, and the two together what [`Canonical::value`](super::Canonical::value) would have
+//! written.
 
-use super::{Class, Mark, NUMBER_BITS, Raw, put_varint};
+use super::{Class, NUMBER_BITS, Raw, put_varint};
 use serde::{Serialize, Serializer};
 use std::cell::RefCell;
+use std::hash::Hash;
 use std::sync::{Arc, OnceLock};
 
 /// A part of a world, without the parts inside it that are written for themselves.
@@ -20,9 +22,11 @@ pub struct Part(Arc<Inner>);
 #[derive(Debug)]
 struct Inner {
     skeleton: Vec<u8>,
-    /// Identifiers in it, each once, in order; those of epochs are apart.
+    /// Identifiers in it, each once, as they come; those of epochs are apart.
     names: Vec<u64>,
     epochs: Vec<u128>,
+    /// What identifiers are minted from, which makes no difference between worlds.
+    counters: Vec<u64>,
     /// Parts that were left out.
     inside: usize,
     /// Where a store keeps the skeleton, and where it keeps it with the ranks that came first.
@@ -59,48 +63,37 @@ impl Part {
         SPACE.with_borrow_mut(|raw| {
             raw.clear();
             raw.apart = Some(0);
-            if let Err(error) = part.serialize(&mut *raw) {
-                panic!("a part of a world that cannot be encoded: {error}");
-            }
+            let Ok(()) = part.serialize(&mut *raw);
             Self::of(raw)
         })
     }
 
-    fn of(raw: &mut Raw) -> Self {
-        raw.rank_epochs();
-        let epoch = Class::Epoch as u64;
-        let keys = raw.marks.iter().map(|mark| mark.key);
-        let mut names: Vec<u64> = keys.filter(|key| key >> NUMBER_BITS != epoch).collect();
-        names.sort_unstable();
-        names.dedup();
-        let mut epochs = raw.epochs.clone();
-        epochs.sort_unstable();
-        let mut skeleton = Vec::with_capacity(raw.bytes.len() + raw.marks.len() + names.len());
-        let mut from = 0;
-        for Mark { at, key } in &raw.marks {
-            skeleton.extend_from_slice(&raw.bytes[from..*at as usize]);
-            from = *at as usize;
-            if key >> NUMBER_BITS == epoch {
-                put_varint(&mut skeleton, key & ((1 << NUMBER_BITS) - 1));
-            } else {
-                put_varint(
-                    &mut skeleton,
-                    names.partition_point(|name| name < key) as u64,
-                );
-            }
-        }
-        skeleton.extend_from_slice(&raw.bytes[from..]);
+    fn of(raw: &Raw) -> Self {
+        let mut skeleton = Vec::with_capacity(raw.bytes.len() + raw.keys.len());
+        skeleton.extend_from_slice(&raw.bytes);
         // Of which classes they are.
-        skeleton.extend(names.iter().map(|name| (name >> NUMBER_BITS) as u8));
-        let inside = raw.apart.unwrap_or_default();
+        skeleton.extend(raw.keys.iter().map(|name| (name >> NUMBER_BITS) as u8));
         Self(Arc::new(Inner {
             skeleton,
-            names,
-            epochs,
-            inside,
+            names: raw.keys.clone(),
+            epochs: raw.epochs.clone(),
+            counters: raw.counters.clone(),
+            inside: raw.apart.unwrap_or_default(),
             skeleton_at: OnceLock::new(),
             ranked_at: OnceLock::new(),
         }))
+    }
+
+    /// Whether the other one is the same in everything, names and counters included: not only like
+    /// it in some world, but exchangeable for it in every one.
+    pub(crate) fn is(&self, other: &Self) -> bool {
+        self.exact() == other.exact()
+    }
+
+    /// Equal for parts that are the same in everything.
+    pub(crate) fn exact(&self) -> impl Hash + PartialEq + '_ {
+        let part = &*self.0;
+        (&part.skeleton, &part.names, &part.epochs, &part.counters)
     }
 
     /// What it looks like, apart from what things are called.
@@ -138,29 +131,87 @@ impl Part {
     }
 }
 
-/// The names of a whole world.
-#[derive(Default)]
+/// Numbers of a class that a set of bits is kept for; identifiers count from one, and few worlds
+/// get further.
+const NEAR: usize = 512;
+const WORDS: usize = NEAR / 64;
+
+/// The names of a whole world: which numbers of every class occur, so that the rank of one is how
+/// many are below it.
 pub(super) struct Census {
-    names: Vec<u64>,
+    near: [[u64; WORDS]; Class::COUNT],
+    /// How many names of the class are below those of a word.
+    below: [[u32; WORDS]; Class::COUNT],
+    /// How many are near.
+    nearby: [u32; Class::COUNT],
+    /// The others, in order.
+    far: Vec<u64>,
     epochs: Vec<u128>,
-    begins: [usize; Class::COUNT],
+}
+
+impl Default for Census {
+    fn default() -> Self {
+        Self {
+            near: [[0; WORDS]; Class::COUNT],
+            below: [[0; WORDS]; Class::COUNT],
+            nearby: [0; Class::COUNT],
+            far: Vec::new(),
+            epochs: Vec::new(),
+        }
+    }
+}
+
+/// Class and number of a name.
+#[inline]
+fn split(name: u64) -> (usize, usize) {
+    let number = name & ((1 << NUMBER_BITS) - 1);
+    ((name >> NUMBER_BITS) as usize, number as usize)
 }
 
 impl Census {
     pub fn take(&mut self, parts: &[Part]) {
-        self.names.clear();
+        self.near = [[0; WORDS]; Class::COUNT];
+        self.far.clear();
         self.epochs.clear();
         for Part(part) in parts {
-            self.names.extend_from_slice(&part.names);
-            self.epochs.extend_from_slice(&part.epochs);
+            for name in &part.names {
+                match split(*name) {
+                    (class, number) if number < NEAR => {
+                        self.near[class][number / 64] |= 1 << (number % 64);
+                    }
+                    _ => self.far.push(*name),
+                }
+            }
+            for epoch in &part.epochs {
+                if !self.epochs.contains(epoch) {
+                    self.epochs.push(*epoch);
+                }
+            }
         }
-        self.names.sort(); // which sees that there are a few sorted runs
-        self.names.dedup();
+        self.far.sort_unstable();
+        self.far.dedup();
         self.epochs.sort_unstable();
-        self.epochs.dedup();
-        for (at, key) in self.names.iter().enumerate().rev() {
-            self.begins[(key >> NUMBER_BITS) as usize] = at;
+        for (class, words) in self.near.iter().enumerate() {
+            let mut below = 0;
+            for (word, bits) in words.iter().enumerate() {
+                self.below[class][word] = below;
+                if *bits != 0 {
+                    below += bits.count_ones();
+                }
+            }
+            self.nearby[class] = below;
         }
+    }
+
+    fn rank(&self, name: u64) -> u32 {
+        let (class, number) = split(name);
+        if number < NEAR {
+            let lower = self.near[class][number / 64] & ((1 << (number % 64)) - 1);
+            return self.below[class][number / 64] + lower.count_ones();
+        }
+        let first = (class as u64) << NUMBER_BITS;
+        let place = |name| self.far.partition_point(|other| *other < name) as u32;
+        self.nearby[class] + place(name) - place(first)
     }
 
     /// The rank of every name of a part, in the order in which it lists them; never nothing.
@@ -171,9 +222,7 @@ impl Census {
             put_varint(bytes, rank as u64);
         }
         for name in &part.names {
-            let at = self.names.partition_point(|other| other < name);
-            let begin = self.begins[(name >> NUMBER_BITS) as usize];
-            put_varint(bytes, (at - begin) as u64);
+            put_varint(bytes, self.rank(*name).into());
         }
     }
 }

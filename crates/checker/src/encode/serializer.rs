@@ -4,16 +4,24 @@ use super::names::{Class, Rule};
 use super::{Mark, Raw, put_varint};
 use crate::world::Cell;
 use serde::ser::{self, Serialize};
-use std::fmt::Display;
+use std::fmt::{self, Display};
 
-/// Why a world cannot be written.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-pub(crate) struct Unencodable(String);
+/// A world that cannot be written is a bug, not a failure to be handed on: there is no such value,
+/// and so nothing to look for after each of the many small things that a world consists of.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Unencodable {}
+
+impl Display for Unencodable {
+    fn fmt(&self, _: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match *self {}
+    }
+}
+
+impl std::error::Error for Unencodable {}
 
 impl ser::Error for Unencodable {
     fn custom<T: Display>(message: T) -> Self {
-        Self(message.to_string())
+        panic!("a world that cannot be encoded: {message}")
     }
 }
 
@@ -29,6 +37,7 @@ impl Raw {
                 let says_something = Cell::says_something(number);
                 put_varint(&mut self.bytes, if says_something { number } else { 0 });
             }
+            Some(Class::Counter) => self.counters.push(number),
             Some(class) => self.mark(class, number),
         }
         Ok(())
@@ -46,15 +55,35 @@ impl Raw {
 
     fn epoch_number(&mut self, number: u128) -> Done {
         let at = self.epoch(number);
-        self.mark(Class::Epoch, at);
+        if self.apart.is_some() {
+            put_varint(&mut self.bytes, at);
+        } else {
+            self.mark(Class::Epoch, at);
+        }
         Ok(())
     }
 
+    #[inline]
     fn mark(&mut self, class: Class, number: u64) {
-        if self.apart.is_some() && class.is_page() {
-            return put_varint(&mut self.bytes, number);
+        if self.apart.is_none() {
+            return self.marks.push(Mark::new(self.bytes.len(), class, number));
         }
-        self.marks.push(Mark::new(self.bytes.len(), class, number));
+        let in_its_place = if class.is_page() {
+            number
+        } else {
+            self.name(Mark::key(class, number))
+        };
+        put_varint(&mut self.bytes, in_its_place);
+    }
+
+    /// The place of a name among those of a part, which are a few dozen, as they come.
+    fn name(&mut self, key: u64) -> u64 {
+        let known = self.keys.iter().position(|known| *known == key);
+        let at = known.unwrap_or(self.keys.len());
+        if known.is_none() {
+            self.keys.push(key);
+        }
+        at as u64
     }
 
     fn open(&mut self) -> Compound<'_> {
@@ -85,7 +114,7 @@ impl Raw {
 
     /// A sequence, set or map: rows if that is what was announced.
     fn open_list(&mut self, len: Option<usize>) -> Result<Compound<'_>, Unencodable> {
-        let len = len.ok_or_else(|| Unencodable("a sequence of unknown length".into()))?;
+        let len = len.expect("a sequence of known length");
         let rows = self.rules.take_rows().filter(|_| self.apart.is_none());
         match rows {
             Some(rows) => self.begin_rows(rows),
@@ -234,7 +263,13 @@ impl<'a> ser::Serializer for &'a mut Raw {
         match rule {
             Rule::Id(class) => self.rules.expect(class),
             Rule::Cell if self.symmetric => self.rules.expect(Class::Cell),
-            Rule::Left => return Ok(()),
+            Rule::Left => {
+                if self.apart.is_some() {
+                    self.rules.expect(Class::Counter);
+                    value.serialize(&mut *self)?;
+                }
+                return Ok(());
+            }
             Rule::Part => {
                 if let Some(inside) = &mut self.apart {
                     *inside += 1;
@@ -310,13 +345,15 @@ impl ser::SerializeStruct for Compound<'_> {
     type Error = Unencodable;
     fn serialize_field<T: Serialize + ?Sized>(&mut self, key: &'static str, value: &T) -> Done {
         match &self.rule {
+            Rule::Plain => {}
             Rule::Id(class) if key != "epoch" => self.raw.rules.expect(*class),
             Rule::In(_, fields) if fields.contains(&key) => return Ok(()),
-            rule => {
+            rule if self.raw.apart.is_none() => {
                 if let Some(rows) = rule.rows(key) {
                     self.raw.rules.expect_rows(rows);
                 }
             }
+            _ => {}
         }
         self.part(value)
     }

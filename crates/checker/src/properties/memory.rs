@@ -318,9 +318,7 @@ pub fn of_sent<J: Decisions>(
     }
 }
 
-fn holders<J: Decisions>(life: &DecodeLife<J>) -> Vec<Holder> {
+fn holders<J: Decisions>(life: &DecodeLife<J>) -> &[Holder] {
     let machine = life.machine.as_ref();
-    machine
-        .map(|machine| machine.ask(|machine| machine.holders()))
-        .unwrap_or_default()
+    machine.map_or(&[], |machine| &machine.view().held)
 }

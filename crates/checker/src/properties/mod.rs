@@ -26,10 +26,10 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
         let Some(machine) = &life.machine else {
             continue;
         };
-        let (held, counts, load) =
-            machine.ask(|machine| (machine.holders(), machine.counts(), machine.load()));
-        adds_up("prefill", &held, counts, notes);
-        sources_are_kept(state, life, &held, notes);
+        let view = machine.view();
+        let (held, counts, load) = (&view.held, view.counts, view.load);
+        adds_up("prefill", held, counts, notes);
+        sources_are_kept(state, life, held, notes);
         let armed = life
             .timers
             .iter()
@@ -49,12 +49,12 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
         let Some(machine) = &life.machine else {
             continue;
         };
-        let (held, counts, load) =
-            machine.ask(|machine| (machine.holders(), machine.counts(), machine.load()));
-        adds_up("decode", &held, counts, notes);
-        step_is_kept(life, &held, notes);
+        let view = machine.view();
+        let (held, counts, load) = (&view.held, view.counts, view.load);
+        adds_up("decode", held, counts, notes);
+        step_is_kept(life, held, notes);
         if world.setup.mode == Mode::Direct {
-            memory::pending_writes(state, life, &held, notes);
+            memory::pending_writes(state, life, held, notes);
         }
         let armed = life
             .timers
@@ -70,7 +70,7 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
             let memory = life.memory.get(&page.page).copied().unwrap_or_default();
             cached(world, "decode", page, &memory.slices[0].cells, notes);
         }
-        caps(world, state, life, &held, notes);
+        caps(world, state, life, held, notes);
     }
     for (at, client) in state.clients.iter().enumerate() {
         if client.asked && client.outcome.is_none() {

@@ -273,7 +273,7 @@ pub fn of_audit<J: Decisions>(
     failure: Failure,
     notes: &mut Notes,
 ) {
-    let (had, left) = (world.setup.faults, state.left);
+    let (had, left) = (world.setup.faults, *state.left);
     let disturbed = had.corruptions > left.corruptions
         || had.losses > left.losses
         || had.truncations > left.truncations

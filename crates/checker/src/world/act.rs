@@ -189,8 +189,8 @@ impl<J: Decisions> State<J> {
         match life.chunk {
             Some(_) => out.push(Act::ChunkEnd(p)),
             None => {
-                let runnable = machine.ask(|machine| machine.runnable());
-                out.extend(runnable.into_iter().map(|offer| Act::ChunkBegin(p, offer)));
+                let runnable = machine.view().runnable.iter();
+                out.extend(runnable.map(|offer| Act::ChunkBegin(p, *offer)));
             }
         }
         for submission in life.unreported.keys() {
@@ -233,7 +233,7 @@ impl<J: Decisions> State<J> {
         out.extend((0..life.starts.len()).map(|at| Act::First(d, at)));
         match life.step {
             Some(_) => out.push(Act::StepEnd(d)),
-            None if machine.ask(|machine| !machine.runnable().is_empty()) => {
+            None if !machine.view().runnable.is_empty() => {
                 out.push(Act::StepBegin(d));
             }
             None => {}

@@ -5,7 +5,7 @@ use super::act::End;
 use super::content::{Cell, PAGE_SIZE};
 use super::links::find;
 use super::said::short;
-use super::shared::{Kept, Shared};
+use super::shared::{Heard, Kept, Shared};
 use super::state::{Arena, CopyInFlight, DecodeLife, Page, Run, State};
 use crate::model::Notes;
 use crate::{properties, situations};
@@ -18,11 +18,11 @@ use pages::{Epoch, PageId, State as PageState};
 use std::collections::BTreeMap;
 
 impl<J: Decisions> DecodeLife<J> {
-    pub(super) fn new(worker: u8, epoch: Epoch, machine: Decode<J>) -> Self {
+    pub(super) fn new(worker: u8, epoch: Epoch, machine: Shared<Decode<J>>) -> Self {
         Self {
             worker,
             epoch,
-            machine: Some(Shared::new(machine)),
+            machine: Some(machine),
             memory: Default::default(),
             arenas: Default::default(),
             copies: Vec::new(),
@@ -72,9 +72,9 @@ impl<J: Decisions> World<J> {
             _ => None,
         };
         let syncs = matches!(event, Event::FromPrefill(_, PrefillToDecode::Sync { .. }));
-        let before = machine.ask(|machine| machine.counts());
-        let effects = machine.change().handle(event);
-        let after = machine.ask(|machine| machine.counts());
+        let before = machine.view().counts;
+        let effects = machine.hear(Heard::Event(event));
+        let after = machine.view().counts;
         let ticket = |effect: &Effect| {
             matches!(effect, Effect::ToPrefill(_, DecodeToPrefill::Ticket { .. }))
         };
@@ -287,7 +287,7 @@ impl<J: Decisions> World<J> {
             let Some(machine) = &life.machine else {
                 continue;
             };
-            let held = machine.ask(|machine| machine.holders());
+            let held = &machine.view().held;
             let free = |page| held.iter().all(|holder| holder.page != page);
             let stale = life.memory.iter().filter(|(page, _)| free(**page));
             let stale: Vec<_> = stale
@@ -377,14 +377,7 @@ fn duplicate<J: Decisions>(
     filled: u16,
     notes: &mut Notes,
 ) {
-    let held = life.machine.as_ref().and_then(|machine| {
-        machine.ask(|machine| {
-            machine
-                .holders()
-                .into_iter()
-                .find(|holder| holder.page == to)
-        })
-    });
+    let held = super::fabric::held(life, to);
     let owned = held
         .as_ref()
         .is_some_and(|holder| holder.state == PageState::Sealed);

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::content::{PAGE_SIZE, checksum, show};
-use super::shared::Kept;
+use super::shared::{Heard, Kept};
 use super::state::{CopyInFlight, DecodeLife, FlightState, State};
 use crate::model::Notes;
 use crate::scenario::Mode;
@@ -139,9 +139,7 @@ impl<J: Decisions> World<J> {
         life.fences.retain(|other| *other != arena);
         let (gone, machine) = (life.arenas.remove(&arena), life.machine.as_mut());
         if let (Some(gone), Some(machine)) = (gone, machine) {
-            let machine = machine.change();
-            let proof = machine.fence_for_checker(gone.writer);
-            let effects = machine.handle_fenced(arena, proof);
+            let effects = machine.hear(Heard::Fenced(arena, gone.writer));
             self.decode_effects(state, d, effects, notes);
         }
         forget_unseen(state);
@@ -227,21 +225,18 @@ pub(super) fn held<J: Decisions>(
     page: pages::PageId,
 ) -> Option<pages::Holder> {
     let machine = life.machine.as_ref()?;
-    machine.ask(|machine| {
-        machine
-            .holders()
-            .into_iter()
-            .find(|holder| holder.page == page)
-    })
+    let mut held = machine.view().held.iter();
+    held.find(|holder| holder.page == page).cloned()
 }
 
 /// Writes that nobody waits for, into memory that nobody looks at any more, may as well never land.
 pub(super) fn forget_unseen<J: Decisions>(state: &mut State<J>) {
     let decodes = &state.decodes;
     let seen = |arena: &ArenaId| decodes.iter().any(|life| life.arenas.contains_key(arena));
-    state
-        .flights
-        .retain(|flight| flight.state == FlightState::Flying || seen(&flight.arena));
+    let kept = |flight: &super::Flight| flight.state == FlightState::Flying || seen(&flight.arena);
+    if !state.flights.iter().all(kept) {
+        state.flights.retain(kept);
+    }
 }
 
 /// What is interesting about a write that lands when nobody expects it any more.

@@ -20,7 +20,7 @@ impl<J: Decisions> World<J> {
     }
 
     pub(super) fn tell_gateway(&self, state: &mut State<J>, event: Event, notes: &mut Notes) {
-        let effects = state.gateway.change().handle(event);
+        let effects = state.gateway.hear(event);
         for effect in effects {
             self.gateway_effect(state, effect, notes);
         }

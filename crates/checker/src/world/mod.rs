@@ -20,7 +20,7 @@ mod steps;
 
 pub use act::{Act, Deadline, End, Fault};
 pub use content::{Cell, Cells, MAX_PROMPTS, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
-pub use shared::{Fork, Kept, Shared};
+pub use shared::{Family, Fork, Heard, Kept, Machine, Shared, View};
 pub use state::{
     Arena, Chunk, Client, CopyInFlight, Counter, DecodeLife, Flight, FlightState, Link, Lost, Page,
     Pair, PrefillLife, Reading, Run, Slice, State,
@@ -35,6 +35,8 @@ use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
 use handoff::{Decisions, Hello, Role, Spec};
 use pages::{Config, Domain, Epoch, Pool, Sound};
+use shared::Families;
+use std::sync::Arc;
 
 /// The gateway's life. Lives of prefill count from 2^8, those of decode from 2^16.
 pub const GATEWAY: Epoch = Epoch::new(1);
@@ -48,6 +50,7 @@ pub struct World<J: Decisions = Sound> {
     pub setup: Setup,
     /// For every prompt and position the first prompt that has the same there.
     same: Vec<Vec<usize>>,
+    families: Arc<Families<J>>,
 }
 
 impl World {
@@ -83,6 +86,7 @@ impl<J: Decisions> World<J> {
             decisions,
             setup,
             same,
+            families: Arc::default(),
         }
     }
 
@@ -169,6 +173,7 @@ impl<J: Decisions> World<J> {
         state.undialled.insert(Pair::Asking(p));
         let decodes = (0..state.decodes.len()).map(|d| Pair::Handing(p, d));
         state.undialled.extend(decodes);
+        let machine = Shared::new(machine, &self.families.prefill(epoch));
         state
             .prefills
             .push(Kept::new(PrefillLife::new(worker, epoch, machine)));
@@ -205,6 +210,7 @@ impl<J: Decisions> World<J> {
         state.undialled.insert(Pair::Telling(d));
         let prefills = (0..state.prefills.len()).map(|p| Pair::Handing(p, d));
         state.undialled.extend(prefills);
+        let machine = Shared::new(machine, &self.families.decode(epoch));
         state
             .decodes
             .push(Kept::new(DecodeLife::new(worker, epoch, machine)));
@@ -215,17 +221,17 @@ impl<J: Decisions> World<J> {
         let gateway =
             Gateway::with_decisions(handoff::gateway::Config::default(), hello, self.decisions);
         State {
-            gateway: Shared::new(gateway),
+            gateway: Shared::new(gateway, &self.families.gateway),
             gateway_timers: Default::default(),
             prefills: Vec::new(),
             decodes: Vec::new(),
             handing: Vec::new(),
             asking: Vec::new(),
             telling: Vec::new(),
-            flights: Vec::new(),
-            clients: self.setup.prompts.iter().map(Client::new).collect(),
+            flights: Kept::default(),
+            clients: Kept::new(self.setup.prompts.iter().map(Client::new).collect()),
             lost: Kept::default(),
-            left: self.setup.faults,
+            left: Kept::new(self.setup.faults),
             retries: self.setup.retries,
             redials: self.setup.redials,
             undialled: Default::default(),
@@ -321,14 +327,14 @@ impl<J: Decisions> Model for World<J> {
 
     fn at_rest(&self, state: &mut State<J>) -> bool {
         state.clients.iter().all(|client| client.outcome.is_some())
-            && state.gateway.ask(|gateway| gateway.load() == 0)
+            && *state.gateway.view() == 0
             && state.prefills.iter().all(|life| {
                 let machine = life.machine.as_ref();
-                machine.is_none_or(|machine| machine.ask(|machine| machine.at_rest()))
+                machine.is_none_or(|machine| machine.view().at_rest)
             })
             && state.decodes.iter().all(|life| {
                 let machine = life.machine.as_ref();
-                machine.is_none_or(|machine| machine.ask(|machine| machine.at_rest()))
+                machine.is_none_or(|machine| machine.view().at_rest)
             })
     }
 

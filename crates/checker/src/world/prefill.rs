@@ -17,11 +17,11 @@ use handoff::{
 use pages::Epoch;
 
 impl<J: Decisions> PrefillLife<J> {
-    pub(super) fn new(worker: u8, epoch: Epoch, machine: Prefill<J>) -> Self {
+    pub(super) fn new(worker: u8, epoch: Epoch, machine: Shared<Prefill<J>>) -> Self {
         Self {
             worker,
             epoch,
-            machine: Some(Shared::new(machine)),
+            machine: Some(machine),
             memory: Default::default(),
             chunk: None,
             unreported: Default::default(),
@@ -64,9 +64,9 @@ impl<J: Decisions> World<J> {
             life.tickets.entry(*offer).or_insert(*handoff);
         }
         let synced = matches!(event, Event::FromDecode(_, DecodeToPrefill::Synced));
-        let machine_before = machine.ask(|machine| machine.counts());
-        let effects = machine.change().handle(event);
-        let after = machine.ask(|machine| machine.counts());
+        let machine_before = machine.view().counts;
+        let effects = machine.hear(event);
+        let after = machine.view().counts;
         if synced {
             stated_again(&effects, notes);
         }
@@ -274,7 +274,7 @@ impl<J: Decisions> World<J> {
             let Some(machine) = &life.machine else {
                 continue;
             };
-            let held = machine.ask(|machine| machine.holders());
+            let held = &machine.view().held;
             let free = |page| held.iter().all(|holder| holder.page != page);
             let stale = life
                 .memory

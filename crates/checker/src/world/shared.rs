@@ -3,13 +3,17 @@
 
 use crate::encode::{Part, apart};
 use handoff::Decisions;
-use handoff::decode::Decode;
+use handoff::decode::{Decode, Lane};
 use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
+use handoff::{ArenaId, OfferId};
+use pages::{Counts, Epoch, Holder};
 use serde::{Serialize, Serializer};
+use std::collections::{BTreeMap, HashMap};
 use std::fmt;
-use std::ops::Deref;
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::hash::{DefaultHasher, Hash, Hasher};
+use std::ops::{Deref, DerefMut};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 
 /// What can be copied as a whole, with the handles inside.
 pub trait Fork {
@@ -17,67 +21,185 @@ pub trait Fork {
     fn fork(&mut self) -> Self;
 }
 
-/// A machine that several worlds share.
-pub struct Shared<M>(Arc<Inner<M>>);
+/// What several worlds can share while it hears different things in each of them.
+pub trait Machine: Fork + Serialize {
+    /// What it hears.
+    type Event: Clone + PartialEq;
+    /// What it wants done.
+    type Effect: Clone;
+    /// What is asked of it again and again.
+    type View;
 
-struct Inner<M> {
-    machine: Mutex<M>,
-    /// How it is written into a world's bytes; forgotten when it changes.
-    written: OnceLock<Part>,
+    /// It hears something.
+    fn hears(&mut self, event: Self::Event) -> Vec<Self::Effect>;
+
+    /// What there is to say of it. (As `&mut`, because a pool looks at handles that were dropped
+    /// first; nothing changes by which worlds are compared.)
+    fn view(&mut self) -> Self::View;
 }
 
-impl<M> Shared<M> {
-    /// Of this world alone, for now.
-    pub fn new(machine: M) -> Self {
-        Self(Arc::new(Inner {
+/// A machine that several worlds share.
+///
+/// What the others do meanwhile makes no difference to a machine, so one and the same machine is
+/// part of many worlds, and hears one and the same thing in many of them. What comes of that is the
+/// same each time (no clock, no randomness: law of `handoff`). So it is remembered as long as some
+/// world has it, and two ways that lead a machine to the same state, names and counters included,
+/// lead to one ([`Family`]): it is neither computed nor written nor kept in memory again.
+pub struct Shared<M: Machine>(Arc<Inner<M>>);
+
+struct Inner<M: Machine> {
+    machine: Mutex<M>,
+    /// How it is written into a world's bytes.
+    written: OnceLock<Part>,
+    view: OnceLock<M::View>,
+    /// What it has heard in some world, and what came of it.
+    next: Mutex<Vec<Next<M>>>,
+    family: Arc<Family<M>>,
+}
+
+struct Next<M: Machine> {
+    event: M::Event,
+    effects: Vec<M::Effect>,
+    after: Weak<Inner<M>>,
+}
+
+impl<M: Machine> Shared<M> {
+    /// A machine that has heard nothing yet.
+    pub fn new(machine: M, family: &Arc<Family<M>>) -> Self {
+        Self(family.of(machine))
+    }
+
+    /// Asks it something.
+    pub fn ask<R>(&self, question: impl FnOnce(&mut M) -> R) -> R {
+        question(&mut lock(&self.0.machine))
+    }
+
+    /// What there is to say of it.
+    pub fn view(&self) -> &M::View {
+        self.0.view.get_or_init(|| self.ask(M::view))
+    }
+
+    /// It hears something, in this world.
+    pub fn hear(&mut self, event: M::Event) -> Vec<M::Effect> {
+        if let Some((after, effects)) = self.0.known(&event) {
+            self.0 = after;
+            return effects;
+        }
+        let mut machine = self.ask(M::fork);
+        let effects = machine.hears(event.clone());
+        let after = self.0.family.of(machine);
+        self.0.keep(event, &effects, &after);
+        self.0 = after;
+        effects
+    }
+
+    /// As a part of a world.
+    pub fn part(&self) -> Part {
+        self.0.part()
+    }
+}
+
+impl<M: Machine> Inner<M> {
+    /// What came of it when it heard this in another world that still is.
+    fn known(&self, event: &M::Event) -> Option<(Arc<Self>, Vec<M::Effect>)> {
+        let next = lock(&self.next);
+        let known = next.iter().find(|next| next.event == *event)?;
+        Some((known.after.upgrade()?, known.effects.clone()))
+    }
+
+    /// Remembers what came of it.
+    fn keep(&self, event: M::Event, effects: &[M::Effect], after: &Arc<Self>) {
+        let after = Arc::downgrade(after);
+        let mut next = lock(&self.next);
+        match next.iter_mut().find(|next| next.event == event) {
+            Some(known) => known.after = after,
+            None => next.push(Next {
+                event,
+                effects: effects.to_vec(),
+                after,
+            }),
+        }
+    }
+
+    fn part(&self) -> Part {
+        let write = || Part::new(&*lock(&self.machine));
+        self.written.get_or_init(write).clone()
+    }
+}
+
+/// All the states that one life of a worker is in, in some world.
+pub struct Family<M: Machine>(Mutex<Members<M>>);
+
+struct Members<M: Machine> {
+    by_hash: HashMap<u64, Vec<Weak<Inner<M>>>>,
+    /// How many there may be before those are forgotten that are in no world any more.
+    most: usize,
+}
+
+impl<M: Machine> Default for Family<M> {
+    fn default() -> Self {
+        let (by_hash, most) = (HashMap::new(), 1 << 12);
+        Self(Mutex::new(Members { by_hash, most }))
+    }
+}
+
+impl<M: Machine> Family<M> {
+    /// The machine in this very state that some world has already, or else this one.
+    fn of(self: &Arc<Self>, machine: M) -> Arc<Inner<M>> {
+        let new = Arc::new(Inner {
             machine: Mutex::new(machine),
             written: OnceLock::new(),
-        }))
-    }
-
-    /// Asks it something. (Some questions want it as `&mut`, because a pool looks at handles that
-    /// were dropped first; none changes what worlds are compared by.)
-    pub fn ask<R>(&self, question: impl FnOnce(&mut M) -> R) -> R {
-        let machine = self.0.machine.lock();
-        question(&mut machine.unwrap_or_else(PoisonError::into_inner))
-    }
-}
-
-impl<M: Fork> Shared<M> {
-    /// This world's own from now on.
-    pub fn change(&mut self) -> &mut M {
-        if Arc::get_mut(&mut self.0).is_none() {
-            *self = Self::new(self.ask(M::fork));
+            view: OnceLock::new(),
+            next: Mutex::default(),
+            family: self.clone(),
+        });
+        let part = new.part();
+        let mut hasher = DefaultHasher::new();
+        part.exact().hash(&mut hasher);
+        let mut members = lock(&self.0);
+        let alike = members.by_hash.entry(hasher.finish()).or_default();
+        let mut there = alike.iter().filter_map(Weak::upgrade);
+        if let Some(same) = there.find(|other| other.part().is(&part)) {
+            return same;
         }
-        let own = Arc::get_mut(&mut self.0).expect("just forked, and nobody else has it");
-        own.written = OnceLock::new();
-        own.machine
-            .get_mut()
-            .unwrap_or_else(PoisonError::into_inner)
+        alike.retain(|other| other.strong_count() > 0);
+        alike.push(Arc::downgrade(&new));
+        members.forget();
+        new
     }
 }
 
-impl<M> Clone for Shared<M> {
+impl<M: Machine> Members<M> {
+    fn forget(&mut self) {
+        if self.by_hash.len() < self.most {
+            return;
+        }
+        self.by_hash.retain(|_, alike| {
+            alike.retain(|one| one.strong_count() > 0);
+            !alike.is_empty()
+        });
+        self.most = (self.by_hash.len() * 2).max(self.most);
+    }
+}
+
+/// A thread that panicked has ended the search.
+fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+impl<M: Machine> Clone for Shared<M> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<M: fmt::Debug> fmt::Debug for Shared<M> {
+impl<M: Machine + fmt::Debug> fmt::Debug for Shared<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.ask(|machine| machine.fmt(f))
     }
 }
 
-impl<M: Serialize> Shared<M> {
-    /// As a part of a world.
-    pub fn part(&self) -> Part {
-        let write = || self.ask(|machine| Part::new(machine));
-        self.0.written.get_or_init(write).clone()
-    }
-}
-
-impl<M: Serialize> Serialize for Shared<M> {
+impl<M: Machine> Serialize for Shared<M> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.ask(|machine| apart(machine, serializer))
     }
@@ -133,6 +255,13 @@ impl<T> Deref for Kept<T> {
     }
 }
 
+/// Whoever wants to change it has its own from then on, as with [`Kept::change`].
+impl<T: Clone> DerefMut for Kept<T> {
+    fn deref_mut(&mut self) -> &mut T {
+        self.change()
+    }
+}
+
 impl<T> Clone for Kept<T> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
@@ -166,5 +295,124 @@ impl<J: Decisions> Fork for Prefill<J> {
 impl<J: Decisions> Fork for Decode<J> {
     fn fork(&mut self) -> Self {
         self.fork_for_checker()
+    }
+}
+
+/// What is asked of a worker's machine after every step: who holds which page, what it waits for,
+/// and what may run (`R`).
+pub struct View<R> {
+    /// Every page that is not free.
+    pub held: Vec<Holder>,
+    /// Pages by state.
+    pub counts: Counts,
+    /// See the machine's own `load`.
+    pub load: (usize, usize),
+    /// What may run now.
+    pub runnable: Vec<R>,
+    /// Whether nothing is going on.
+    pub at_rest: bool,
+}
+
+impl<J: Decisions> Machine for Gateway<J> {
+    type Event = handoff::gateway::Event;
+    type Effect = handoff::gateway::Effect;
+    /// Requests that have not ended.
+    type View = usize;
+
+    fn hears(&mut self, event: Self::Event) -> Vec<Self::Effect> {
+        self.handle(event)
+    }
+
+    fn view(&mut self) -> usize {
+        self.load()
+    }
+}
+
+impl<J: Decisions> Machine for Prefill<J> {
+    type Event = handoff::prefill::Event;
+    type Effect = handoff::prefill::Effect;
+    type View = View<OfferId>;
+
+    fn hears(&mut self, event: Self::Event) -> Vec<Self::Effect> {
+        self.handle(event)
+    }
+
+    fn view(&mut self) -> Self::View {
+        View {
+            held: self.holders(),
+            counts: self.counts(),
+            load: self.load(),
+            runnable: self.runnable(),
+            at_rest: self.at_rest(),
+        }
+    }
+}
+
+/// What decode hears: a proof is no event, because it is linear.
+#[derive(Clone, PartialEq, Debug)]
+pub enum Heard {
+    /// An event.
+    Event(handoff::decode::Event),
+    /// This arena is fenced: its writer can write it no more.
+    Fenced(ArenaId, pages::WriterLife),
+}
+
+impl<J: Decisions> Machine for Decode<J> {
+    type Event = Heard;
+    type Effect = handoff::decode::Effect;
+    type View = View<Lane>;
+
+    fn hears(&mut self, event: Heard) -> Vec<Self::Effect> {
+        match event {
+            Heard::Event(event) => self.handle(event),
+            Heard::Fenced(arena, writer) => {
+                let proof = self.fence_for_checker(writer);
+                self.handle_fenced(arena, proof)
+            }
+        }
+    }
+
+    fn view(&mut self) -> Self::View {
+        View {
+            held: self.holders(),
+            counts: self.counts(),
+            load: self.load(),
+            runnable: self.runnable(),
+            at_rest: self.at_rest(),
+        }
+    }
+}
+
+/// The families of a world's lives. Worlds of one setup share them: whatever way a life has come
+/// about, under one epoch it began as the same machine.
+pub(super) struct Families<J: Decisions> {
+    pub gateway: Arc<Family<Gateway<J>>>,
+    prefills: Mutex<BTreeMap<Epoch, Arc<Family<Prefill<J>>>>>,
+    decodes: Mutex<BTreeMap<Epoch, Arc<Family<Decode<J>>>>>,
+}
+
+impl<J: Decisions> Families<J> {
+    pub fn prefill(&self, epoch: Epoch) -> Arc<Family<Prefill<J>>> {
+        lock(&self.prefills).entry(epoch).or_default().clone()
+    }
+
+    pub fn decode(&self, epoch: Epoch) -> Arc<Family<Decode<J>>> {
+        lock(&self.decodes).entry(epoch).or_default().clone()
+    }
+}
+
+impl<J: Decisions> Default for Families<J> {
+    fn default() -> Self {
+        Self {
+            gateway: Arc::default(),
+            prefills: Mutex::default(),
+            decodes: Mutex::default(),
+        }
+    }
+}
+
+impl<J: Decisions> fmt::Debug for Families<J> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Families")
     }
 }

@@ -27,7 +27,7 @@ pub struct State<J: Decisions = Sound> {
     /// The gateway's machine.
     pub gateway: Shared<Gateway<J>>,
     /// Its armed timers.
-    pub gateway_timers: BTreeSet<gateway::Timer>,
+    pub gateway_timers: Kept<BTreeSet<gateway::Timer>>,
     /// Every life of every prefill worker, oldest first.
     pub prefills: Vec<Kept<PrefillLife<J>>>,
     /// Every life of every decode worker, oldest first.
@@ -39,19 +39,19 @@ pub struct State<J: Decisions = Sound> {
     /// Connections between the gateway (the caller) and decode.
     pub telling: Vec<Kept<Link<GatewayToDecode, DecodeToGateway>>>,
     /// Page writes that may still land.
-    pub flights: Vec<Flight>,
+    pub flights: Kept<Vec<Flight>>,
     /// Clients, in the order of the scenario's prompts.
-    pub clients: Vec<Client>,
+    pub clients: Kept<Vec<Client>>,
     /// Messages that were lost with their connection, the last few.
     pub lost: Kept<Vec<Lost>>,
     /// Faults that may still happen.
-    pub left: Faults,
+    pub left: Kept<Faults>,
     /// How often a busy D may still be asked again.
     pub retries: u8,
     /// How often may still be dialled again.
     pub redials: u8,
     /// Pairs that have never had a connection.
-    pub undialled: BTreeSet<Pair>,
+    pub undialled: Kept<BTreeSet<Pair>>,
     /// The next connection's number.
     pub next_conn: Counter,
 }
@@ -290,7 +290,16 @@ pub enum Lost {
 impl<J: Decisions> State<J> {
     /// What it consists of, always in the same order.
     pub(super) fn parts(&self) -> Vec<Part> {
-        let mut parts = vec![Part::new(self), self.gateway.part(), self.lost.part()];
+        let mut parts = vec![
+            Part::new(self),
+            self.left.part(),
+            self.undialled.part(),
+            self.lost.part(),
+            self.gateway.part(),
+            self.gateway_timers.part(),
+            self.clients.part(),
+            self.flights.part(),
+        ];
         for life in &self.prefills {
             parts.push(life.part());
             parts.extend(life.machine.as_ref().map(Shared::part));

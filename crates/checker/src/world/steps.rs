@@ -114,7 +114,7 @@ impl<J: Decisions> World<J> {
         let Some(machine) = &state.decodes[d].machine else {
             return;
         };
-        let lanes = machine.ask(|machine| machine.runnable());
+        let lanes = machine.view().runnable.clone();
         self.tell_decode(state, d, Event::StepBegin(lanes.clone()), notes);
         let life = state.decodes[d].change();
         let Some(machine) = &life.machine else { return };
