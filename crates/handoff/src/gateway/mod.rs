@@ -24,6 +24,10 @@ pub struct Config {
     pub max_requests: usize,
     /// Automatic retries of a request, with new ids, while no token was sent (H-16).
     pub max_retries: u32,
+    /// Time for a worker's Hello, and for decode's answer to Expect and to Cancel, milliseconds. A
+    /// worker answers between two steps. One that does not is hung up on, and no request goes to it
+    /// before it has said Hello again.
+    pub answer_ms: u64,
 }
 
 impl Default for Config {
@@ -31,6 +35,7 @@ impl Default for Config {
         Self {
             max_requests: 1024,
             max_retries: 1,
+            answer_ms: 20_000,
         }
     }
 }
@@ -109,6 +114,8 @@ impl<J: Decisions> Gateway<J> {
             Event::ClientGone(request) => self.client_gone(request),
             Event::StopChoice(request, choice) => self.stop_choice(request, choice),
             Event::Fired(Timer::Request(request)) => self.request_deadline(request),
+            Event::Fired(Timer::Greeting(conn)) => self.greeting_deadline(conn),
+            Event::Fired(Timer::Answer(attempt)) => self.answer_deadline(attempt),
             Event::Drain => self.draining = true,
         }
         std::mem::take(&mut self.out)

@@ -5,7 +5,7 @@ use crate::Decisions;
 use crate::id::{LastAttempt, RequestKey};
 use crate::{
     AfterPrefill, AttemptId, Conn, Ending, Failure, Fault, Finish, GatewayToDecode,
-    GatewayToPrefill, Refusal, Rejection, RequestId, Spec, Stage,
+    GatewayToPrefill, Hangup, Refusal, Rejection, RequestId, Spec, Stage,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -35,6 +35,8 @@ pub(super) struct Attempt {
     pub judged: Option<PrefillJudged>,
     /// What P failed with; D's ending wins over it.
     pub failing: Option<Ending>,
+    /// D owes an answer to Expect or to Cancel, and has a deadline for it.
+    pub asked: bool,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -138,6 +140,7 @@ impl<J: Decisions> Gateway<J> {
                 stage,
                 judged: None,
                 failing: None,
+                asked: true,
             });
         }
         let expect = GatewayToDecode::Expect {
@@ -147,6 +150,25 @@ impl<J: Decisions> Gateway<J> {
             deadline_ms,
         };
         self.out.push(Effect::ToDecode(decode, expect));
+        self.arm_answer(id);
+    }
+
+    fn arm_answer(&mut self, attempt: AttemptId) {
+        self.out.push(Effect::Arm {
+            timer: Timer::Answer(attempt),
+            after_ms: self.config.answer_ms,
+        });
+    }
+
+    /// D has not answered in time. It may be stopped, and what it is hung up on tells nothing of what
+    /// it may still do: the attempt is over here, its number is never used again (H-8).
+    pub(super) fn answer_deadline(&mut self, id: AttemptId) {
+        let known = self.attached.get(&id).and_then(|n| self.requests.get(n));
+        let attempt = known.and_then(|request| request.attempt.as_ref());
+        if let Some(attempt) = attempt.filter(|attempt| attempt.asked) {
+            let decode = attempt.decode;
+            self.hang_up(decode, Hangup::Deadline);
+        }
     }
 
     /// D expects it: now, and not before, P hears of it. (The design lets both be told at once; in
@@ -172,6 +194,8 @@ impl<J: Decisions> Gateway<J> {
         if attempt.stage != AttemptStage::Announced || attempt.failing.is_some() {
             return;
         }
+        attempt.asked = false;
+        self.out.push(Effect::Disarm(Timer::Answer(id)));
         attempt.stage = AttemptStage::Prefilling;
         let to = attempt.prefill;
         let attempt = GatewayToPrefill::Attempt {
@@ -284,11 +308,13 @@ impl<J: Decisions> Gateway<J> {
         };
         if attempt.judged.is_none() && attempt.failing.is_none() {
             attempt.failing = Some(ending);
+            attempt.asked = true;
             let (decode, attempt) = (attempt.decode, attempt.id);
             self.out.push(Effect::ToDecode(
                 decode,
                 GatewayToDecode::Cancel { attempt },
             ));
+            self.arm_answer(attempt);
         }
     }
 
@@ -300,10 +326,9 @@ impl<J: Decisions> Gateway<J> {
             return;
         };
         let all = request.finished.len() == request.spec.choices as usize;
-        let Some(attempt) = request.attempt.take() else {
+        let Some(attempt) = self.take_attempt(n) else {
             return;
         };
-        self.attached.remove(&id);
         self.withdraw(&attempt);
         // Cancelled by us because P failed: then P's failure is what happened.
         let ending = match (attempt.failing, ending) {
@@ -356,13 +381,9 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn decode_lost(&mut self, conn: Conn) {
         for n in self.requests_on(|attempt| attempt.decode == conn) {
-            let Some(request) = self.requests.get_mut(&n) else {
+            let Some(attempt) = self.take_attempt(n) else {
                 continue;
             };
-            let Some(attempt) = request.attempt.take() else {
-                continue;
-            };
-            self.attached.remove(&attempt.id);
             self.withdraw(&attempt);
             let failure = Failure::PeerFailed(Stage::Decode);
             self.retry_or_finish(n, attempt.id, Ending::Failed(failure));
@@ -420,19 +441,25 @@ impl<J: Decisions> Gateway<J> {
 
     /// The answer stream at D ends, which is a cancel; P is told that it is not wanted.
     fn detach(&mut self, n: RequestKey) {
-        let Some(request) = self.requests.get_mut(&n) else {
-            return;
-        };
-        let Some(attempt) = request.attempt.take() else {
+        let Some(attempt) = self.take_attempt(n) else {
             return;
         };
         let (decode, id) = (attempt.decode, attempt.id);
-        self.attached.remove(&id);
         self.out.push(Effect::ToDecode(
             decode,
             GatewayToDecode::Cancel { attempt: id },
         ));
         self.withdraw(&attempt);
+    }
+
+    /// The attempt is not this request's any more; nobody waits for what is said about it.
+    fn take_attempt(&mut self, n: RequestKey) -> Option<Attempt> {
+        let attempt = self.requests.get_mut(&n)?.attempt.take()?;
+        self.attached.remove(&attempt.id);
+        if attempt.asked {
+            self.out.push(Effect::Disarm(Timer::Answer(attempt.id)));
+        }
+        Some(attempt)
     }
 
     fn withdraw(&mut self, attempt: &Attempt) {
