@@ -2,10 +2,10 @@
 //! back, integrity faults for good. And what it waits for at prefill (H-15).
 
 use crate::decode_rig::{DecodeRig, endings, fences, starts, ticket};
+use crate::rig::Epoch;
 use crate::rig::{NEIGHBOUR, PREFILL, attempt, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{ArenaId, Closing, Conn, Ending, Failure, Hangup, Stage};
-use pages::Epoch;
 
 fn peer() -> Timer {
     Timer::Peer(Epoch::new(PREFILL))

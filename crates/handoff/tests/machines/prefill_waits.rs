@@ -4,13 +4,13 @@
 use crate::prefill_rig::{
     D, G, PrefillRig, arena, detached, endings, handoff, offer, offers, submitted, to_decode,
 };
+use crate::rig::Epoch;
 use crate::rig::{DECODE, NEIGHBOUR, attempt, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToPrefill, Hangup,
     PrefillToDecode, Role, Stage,
 };
-use pages::Epoch;
 
 const AGAIN: Conn = Conn(3);
 const OTHER: Conn = Conn(4);
