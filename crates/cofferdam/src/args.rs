@@ -299,17 +299,18 @@ pub struct Api {
     #[arg(long, value_name = "TIME", env = "COFFERDAM_REQUEST_DEADLINE")]
     #[arg(default_value = "10m", value_parser = waits::duration)]
     pub request_deadline: Duration,
-    /// How long a worker may owe the gateway an answer or a sign of life before it counts as lost;
-    /// longer than the longest step of a busy machine
+    /// How long a worker may owe the gateway a sign of life before it counts as lost; longer than
+    /// the longest step of a busy machine
     #[arg(long, value_name = "TIME", env = "COFFERDAM_SILENCE_DEADLINE")]
-    #[arg(default_value = "20s", value_parser = waits::duration)]
+    #[arg(default_value = "1m", value_parser = waits::duration)]
     pub silence_deadline: Duration,
 }
 
 /// Settings of a worker's engine.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Engine {
-    /// KV pool of a worker, in tokens [default: 1.25 times the context]
+    /// KV pool of a worker, in tokens [default: a quarter of the memory that is available for decode,
+    /// at most 8 contexts; an eighth for prefill, at most 2; never under 1.25 contexts]
     #[arg(
         long,
         value_name = "N",

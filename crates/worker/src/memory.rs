@@ -5,7 +5,7 @@
 //! what it then owns. Two halves: [`available`] reads the kernel's figures, [`size_pool`] is a
 //! pure function from a wish and those figures to a size or a refusal that says what would fit.
 
-use handoff::Decisions;
+use handoff::{Decisions, Role};
 use pages::Sound;
 use std::fmt;
 use std::path::Path;
@@ -77,10 +77,33 @@ pub struct Wish {
     pub model_context: u32,
     /// `--max-context`: prompt plus output, in tokens. Default: the model's context.
     pub max_context: Option<u32>,
-    /// `--pool-tokens`. Default: 1.25 times the context.
+    /// `--pool-tokens`. Default: a share of what is available, see [`Share`].
     pub pool_tokens: Option<u64>,
+    /// How large a pool is if nobody says it.
+    pub share: Share,
     /// Bytes that the process needs beside its pool (arena, activations, stacks).
     pub beside_bytes: u64,
+}
+
+/// The default size of a pool: so much of the memory that is available, and no more contexts.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// One part in so many of what is available.
+    pub divisor: u64,
+    /// Contexts that fit into the pool, at most.
+    pub contexts: u64,
+}
+
+impl Share {
+    /// Prefill holds prompts for as long as they are handed over, decode answers for as long as they
+    /// run.
+    pub const fn of(role: Role) -> Self {
+        let (divisor, contexts) = match role {
+            Role::Prefill => (8, 2),
+            _ => (4, 8),
+        };
+        Self { divisor, contexts }
+    }
 }
 
 /// A pool that fits: what to allocate and the context that it carries.
@@ -208,7 +231,7 @@ pub(crate) fn size_pool_by(
     };
     let pages = match wish.pool_tokens {
         Some(tokens) => tokens / page,
-        None => default_pool_tokens(wanted).div_ceil(page),
+        None => wish.default_pool_tokens(wanted, available).div_ceil(page),
     };
     let needed_pages = u64::from(wanted).div_ceil(page);
     if !decisions.carries(pages.saturating_mul(page), wanted) {
@@ -238,10 +261,25 @@ pub(crate) fn size_pool_by(
     })
 }
 
-/// Tokens in the default pool: one sequence of the full context and a quarter beside it, so that
-/// a second, short request never waits for the longest one.
-pub fn default_pool_tokens(max_context: u32) -> u64 {
+/// Tokens in the smallest default pool: one sequence of the full context and a quarter beside it, so
+/// that a second, short request never waits for the longest one.
+pub fn least_pool_tokens(max_context: u32) -> u64 {
     (u64::from(max_context) * 5).div_ceil(4)
+}
+
+impl Wish {
+    /// The share of what is available, at least [`least_pool_tokens`], at most so many contexts: what
+    /// is populated at the start costs time there, and memory that others may want later.
+    fn default_pool_tokens(&self, context: u32, available: &Available) -> u64 {
+        let least = least_pool_tokens(context);
+        if available.bound == Bound::Unknown {
+            return least;
+        }
+        let free = available.bytes.saturating_sub(self.beside_bytes);
+        let tokens = free / self.share.divisor.max(1) / self.bytes_per_token;
+        let most = u64::from(context).saturating_mul(self.share.contexts);
+        tokens.min(most).max(least)
+    }
 }
 
 fn at_least_one(name: &'static str, got: u64) -> Result<(), Refusal> {

@@ -10,6 +10,7 @@ fn wish() -> Wish {
         model_context: 8192,
         max_context: None,
         pool_tokens: None,
+        share: Share::of(Role::Decode),
         beside_bytes: 64 << 20,
     }
 }
@@ -30,11 +31,32 @@ const MEMINFO: &str =
     "MemTotal:       24684880 kB\nMemFree:        22688000 kB\nMemAvailable:    1000000 kB\n";
 
 #[test]
-fn default_pool_is_a_quarter_more_than_the_models_context() {
-    let size = size_pool(&wish(), &machine(8 << 30)).unwrap();
+fn the_default_pool_is_a_share_of_what_is_available_within_bounds() {
+    let of = |role, available| {
+        let share = Share::of(role);
+        size_pool(&Wish { share, ..wish() }, &available).unwrap()
+    };
+    let size = of(Role::Decode, machine(4 << 30));
     assert_eq!(size.max_context, 8192);
-    assert_eq!(size.tokens(), 10_240);
-    assert_eq!(size.bytes, 10_240 * SMOLLM2);
+    // (4 GiB - 64 MiB) / 4 / 23,040 bytes, in whole pages of 16.
+    assert_eq!(size.tokens(), 45_888);
+    assert_eq!(size.bytes, 45_888 * SMOLLM2);
+    assert_eq!(
+        of(Role::Decode, machine(64 << 30)).tokens(),
+        8 * 8192,
+        "at most"
+    );
+    assert_eq!(of(Role::Prefill, machine(64 << 30)).tokens(), 2 * 8192);
+    assert_eq!(
+        of(Role::Decode, machine(512 << 20)).tokens(),
+        10_240,
+        "at least"
+    );
+    let unknown = Available {
+        bytes: u64::MAX,
+        bound: Bound::Unknown,
+    };
+    assert_eq!(of(Role::Decode, unknown).tokens(), 10_240);
     for context in 2..=8192u32 {
         let size = size_pool(
             &Wish {

@@ -25,7 +25,7 @@ pub struct EngineConfig {
     pub page_size: u16,
     /// Largest sum of prompt and output in tokens; the model's context if not given.
     pub max_context: Option<u32>,
-    /// Size of the pool in tokens; 1.25 times the context if not given.
+    /// Size of the pool in tokens; a share of the memory that is available if not given.
     pub pool_tokens: Option<u64>,
     /// Whether the payload of a page is erased before the page is free.
     pub scrub: bool,
@@ -105,6 +105,7 @@ impl<J: Decisions> Foundation<J> {
             model_context: model.config().context as u32,
             max_context: config.max_context,
             pool_tokens: config.pool_tokens,
+            share: memory::Share::of(role),
             beside_bytes: beside_bytes(&layout),
         };
         let size = memory::size_pool_by(decisions, &wish, &memory::available())?;

@@ -50,6 +50,7 @@ fn engine(model: &str) -> EngineConfig {
         threads,
         max_context,
         chunk,
+        pool_tokens: Some(u64::from(CONTEXT) * 2), // both the same, so that one figure says both
         ..EngineConfig::new(model)
     }
 }
