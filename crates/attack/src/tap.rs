@@ -99,7 +99,9 @@ impl Tap for GatewayDecode {
                 tokens.remove(&attempt.to_string());
                 self.say("ended", &attempt, &json!(format!("{ending:?}")));
             }
-            DecodeToGateway::Hello(_) | DecodeToGateway::Expecting { .. } => {}
+            DecodeToGateway::Hello(_)
+            | DecodeToGateway::Expecting { .. }
+            | DecodeToGateway::PutBack { .. } => {}
         }
         None
     }

@@ -135,9 +135,9 @@ impl Notes {
 }
 
 /// The clauses that there are, in the specification's order.
-pub const CLAUSES: [&str; 16] = [
+pub const CLAUSES: [&str; 18] = [
     "H-1", "H-2", "H-3", "H-5", "H-6", "H-7", "H-8", "H-9", "H-10", "H-11", "H-13", "H-14", "H-15",
-    "H-16", "H-17", "H-18",
+    "H-16", "H-17", "H-18", "H-19", "H-20",
 ];
 
 /// A set of clauses.

@@ -27,6 +27,12 @@ situations! {
     TAKEN = "taken";
     /// A token was generated.
     STEP = "step";
+    /// A sequence was put back for an older one.
+    PUT_BACK = "put back";
+    /// A choice that was put back was committed again, behind what was said of it.
+    RESUMED = "went on after it was put back";
+    /// A sequence had no page for its next token and waited.
+    SHORT = "short of a page";
     /// D had no room for an offer.
     BUSY = "busy";
     /// D told P to close a handoff.
@@ -51,10 +57,6 @@ situations! {
     FROM_THE_DEAD = "write of a dead life";
     /// An arena was fenced.
     FENCED = "fenced";
-    /// An arena was fenced while its writer still mapped it.
-    LINGERS = "dropped arena still mapped";
-    /// The memory of such an arena was given back.
-    RELEASED = "memory of a dropped arena given back";
     /// A fence was asked for while copies out of that arena were in flight.
     FENCE_WAITS = "fence waits for a copy";
     /// D's own owner ended while a copy into its pages was in flight.

@@ -36,7 +36,6 @@ mod arena;
 mod arena_memory;
 mod arenas;
 mod claim;
-mod deadlined;
 mod layout;
 #[allow(unsafe_code)] // the maps: each block carries its proof
 mod map;

@@ -57,6 +57,11 @@ pub trait Decisions: pages::Decisions {
         }
     }
 
+    /// Where an answer that was put back goes on: behind all that was said of it (H-20).
+    fn resumes_behind(self, said: usize) -> usize {
+        said
+    }
+
     /// Whether a token may reach the client: only of an attempt that decode has committed (H-9).
     fn may_deliver(self, judged: Option<PrefillJudged>) -> bool {
         judged.is_some()
@@ -141,10 +146,28 @@ pub trait Decisions: pages::Decisions {
         expected
     }
 
-    /// Pages taken at the ticket for a lane's output of `needed` pages: all of them, so that
-    /// nothing that holds pages ever waits for more (H-14).
-    fn reserve_ahead(self, needed: usize) -> usize {
-        needed
+    /// Pages taken at the ticket for a lane's output of `needed` pages, where `ahead` are taken
+    /// before they are needed.
+    fn reserve_ahead(self, needed: usize, ahead: usize) -> usize {
+        needed.min(ahead)
+    }
+
+    /// Whether decode may let in what makes others hold `fast` pages for as long as a peer likes,
+    /// beside a sequence that may come to need `most` pages: its right to them stays (H-19).
+    fn leaves_the_right(self, most: usize, fast: usize, pool: usize) -> bool {
+        most + fast <= pool
+    }
+
+    /// Whether a sequence is put back when an older one is short of a page (H-19). Otherwise each
+    /// would wait for what the other holds.
+    fn yields(self) -> bool {
+        true
+    }
+
+    /// Whether sequences may grow, and others be put back for it, while a step is in flight: its
+    /// tables name pages that would be freed (H-3).
+    fn may_grow(self, in_step: bool) -> bool {
+        !in_step
     }
 
     /// Whether a ticket may name an arena; `doubtful`: some of its slots may be written at any

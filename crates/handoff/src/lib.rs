@@ -25,7 +25,7 @@ pub use limit::{Capacity, Limit};
 pub use message::{
     Answers, Closing, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, Finish,
     GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, PrefillToDecode,
-    PrefillToGateway, Refusal, Rejection, Role, Spec, Stage, StatedPage, digest,
+    PrefillToGateway, Refusal, Rejection, Reserve, Resumed, Role, Spec, Stage, StatedPage, digest,
 };
 pub use pages::Sound;
 

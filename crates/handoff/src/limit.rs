@@ -1,6 +1,6 @@
 //! What a pair of workers accepts (law: capacity is measured, not declared).
 
-use crate::{Rejection, Role, Spec};
+use crate::{Rejection, Reserve, Role, Spec};
 use pages::Pool;
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -39,19 +39,34 @@ impl Capacity {
         tokens.div_ceil(self.page_size as u64)
     }
 
-    /// Pages that this worker needs for a request: for prefill the prompt, for decode the prompt
-    /// and every choice's continuation, copies of a partly filled page included.
+    /// Pages without which this worker could never end the request: for prefill those of the
+    /// prompt. For decode, if all are taken at once, those of the prompt and of every choice's
+    /// continuation, copies of a partly filled page included; if pages are taken as needed, those
+    /// of one choice alone, because the others can be put back for it, and a first page for each.
     pub fn pages_needed(&self, spec: &Spec) -> u64 {
+        self.pages_if(spec, spec.pages)
+    }
+
+    fn pages_if(&self, spec: &Spec, pages: Reserve) -> u64 {
+        let prompt = self.pages_for(spec.tokens.len() as u64);
+        if self.role != Role::Decode {
+            return prompt;
+        }
+        let own = self.pages_of_a_choice(spec);
+        match pages {
+            Reserve::All => prompt + u64::from(spec.choices) * own,
+            Reserve::AsNeeded => prompt + own.max(u64::from(spec.choices) * own.min(1)),
+        }
+    }
+
+    /// Pages of decode that one choice of this request has for itself when it is complete. Several
+    /// choices share the full pages of the prompt, and each has a copy of a partly filled one.
+    pub fn pages_of_a_choice(&self, spec: &Spec) -> u64 {
         let prompt = spec.tokens.len() as u64;
-        let whole = self.pages_for(prompt);
-        match (self.role, spec.choices) {
-            (Role::Decode, 1) => self.pages_for(prompt + u64::from(spec.max_new)),
-            (Role::Decode, choices) => {
-                let shared = prompt / u64::from(self.page_size);
-                let own = self.pages_for(prompt + u64::from(spec.max_new)) - shared;
-                whole + u64::from(choices) * own
-            }
-            _ => whole,
+        let all = self.pages_for(prompt + u64::from(spec.max_new));
+        match spec.choices {
+            1 => all - self.pages_for(prompt),
+            _ => all - prompt / u64::from(self.page_size),
         }
     }
 
@@ -69,9 +84,14 @@ impl Capacity {
     /// Whether this worker alone could ever take the request. The reason is the request's final
     /// ending (law: rejected is terminal).
     pub fn admits(&self, spec: &Spec) -> Result<(), Rejection> {
+        self.admits_if(spec, spec.pages)
+    }
+
+    fn admits_if(&self, spec: &Spec, pages: Reserve) -> Result<(), Rejection> {
         let by = self.role;
         let tokens = u32::try_from(spec.tokens.len()).unwrap_or(u32::MAX);
-        if tokens == 0 || spec.max_new == 0 || spec.choices == 0 {
+        let goes_on = spec.resumes.is_some() && (spec.split().0.is_empty() || spec.choices > 1);
+        if tokens == 0 || spec.max_new == 0 || spec.choices == 0 || goes_on {
             return Err(Rejection::Empty);
         }
         let limit = self.longest_prompt();
@@ -88,7 +108,7 @@ impl Capacity {
                 by,
             });
         }
-        let (needed, pool) = (self.pages_needed(spec), u64::from(self.pages));
+        let (needed, pool) = (self.pages_if(spec, pages), u64::from(self.pages));
         if needed > pool {
             return Err(Rejection::TooManyPages { needed, pool, by });
         }
@@ -153,7 +173,17 @@ impl Limit {
             });
         }
         self.prefill.admits(spec)?;
-        self.decode.admits(spec)
+        self.decode.admits_if(spec, self.reserve(spec))
+    }
+
+    /// How decode of this pair comes by the pages of such an answer. What could not be computed
+    /// again in this prefill's pool must not be put back.
+    pub fn reserve(&self, spec: &Spec) -> Reserve {
+        let longest = spec.tokens.len() as u64 + u64::from(spec.max_new.saturating_sub(1));
+        match longest > u64::from(self.prefill.longest_prompt()) {
+            true => Reserve::All,
+            false => spec.pages,
+        }
     }
 
     /// The capacities it came from, prefill first.

@@ -49,6 +49,47 @@ pub struct Spec {
     pub cache: bool,
     /// Sampling parameters and stop rules, opaque to the core.
     pub sampling: Vec<u8>,
+    /// How decode comes by the pages of the output.
+    pub pages: Reserve,
+    /// Set where an answer that was put back goes on.
+    pub resumes: Option<Resumed>,
+}
+
+/// How decode comes by the pages of an answer (H-19).
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default, Serialize, Deserialize,
+)]
+pub enum Reserve {
+    /// Those of the prompt and a few more at the ticket, others as it grows. It may be put back
+    /// when an older one needs what it holds.
+    #[default]
+    AsNeeded,
+    /// All that it can ever need, at the ticket. It is never put back.
+    All,
+}
+
+/// An answer that goes on after decode had put it back (H-20).
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct Resumed {
+    /// Tokens at the end of the prompt that are output already: the client has them.
+    pub said: u32,
+    /// Which choice of the request the only choice of this attempt is.
+    pub choice: u16,
+}
+
+impl Spec {
+    /// Tokens that the client asked with, and those that were generated behind them.
+    pub fn split(&self) -> (&[u32], &[u32]) {
+        let said = self.resumes.map_or(0, |resumed| resumed.said as usize);
+        let asked = self.tokens.len().saturating_sub(said);
+        self.tokens.split_at(asked)
+    }
+
+    /// The choice of the request that choice `lane` of this attempt is.
+    pub fn choice(&self, lane: u16) -> u16 {
+        self.resumes
+            .map_or(lane, |resumed| resumed.choice.saturating_add(lane))
+    }
 }
 
 impl Spec {
@@ -61,6 +102,8 @@ impl Spec {
             domain,
             cache: false,
             sampling: Vec::new(),
+            pages: Reserve::AsNeeded,
+            resumes: None,
         }
     }
 }
@@ -127,10 +170,20 @@ pub enum DecodeToGateway {
         attempt: AttemptId,
         /// The choice.
         choice: u16,
+        /// Its id.
+        token: u32,
         /// What was sampled.
         payload: Vec<u8>,
         /// Set with the last output of this choice.
         finish: Option<Finish>,
+    },
+    /// Nothing more of this choice comes in this attempt: its pages went to an older sequence. What
+    /// was said of it stands, and the gateway has it computed further as another attempt.
+    PutBack {
+        /// The attempt.
+        attempt: AttemptId,
+        /// The choice.
+        choice: u16,
     },
     /// The attempt is over here. Nothing about it follows.
     Ended {

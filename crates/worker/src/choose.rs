@@ -28,7 +28,12 @@ pub(crate) struct Rules {
     stops: Option<StopMatcher>,
     tokenizer: Tokenizer,
     prompt: Vec<u32>,
-    max_new: u32,
+    /// What the choice has said already, if it goes on after it was put back.
+    said: Vec<u32>,
+    /// Which choice of its request the first one is.
+    choice: u16,
+    /// Tokens of a choice, at most, what was said included.
+    max_new: usize,
 }
 
 impl Rules {
@@ -43,14 +48,16 @@ impl Rules {
             true => None,
             false => Some(StopMatcher::new(&ask.stop)?),
         };
-        let (tokenizer, prompt) = (tokenizer.clone(), spec.tokens.clone());
+        let (prompt, said) = spec.split();
         Ok(Self {
             ask,
             params,
             stops,
-            tokenizer,
-            prompt,
-            max_new: spec.max_new,
+            tokenizer: tokenizer.clone(),
+            prompt: prompt.to_vec(),
+            said: said.to_vec(),
+            choice: spec.choice(0),
+            max_new: said.len() + spec.max_new as usize,
         })
     }
 }
@@ -81,18 +88,23 @@ pub(crate) struct Voice {
 }
 
 impl Voice {
-    /// A choice that has sampled nothing yet.
-    pub(crate) fn new(rules: &Arc<Rules>, choice: u16) -> Self {
+    /// A choice that has sampled nothing yet in this attempt: if it goes on, it stands where it
+    /// stood when it was put back, and everything that depends on what was said is as it was.
+    pub(crate) fn new(rules: &Arc<Rules>, lane: u16) -> Self {
         let matching = rules.stops.as_ref().map(|stops| {
             let detokenizer = Detokenizer::new(&rules.tokenizer);
             (detokenizer, stops.clone())
         });
-        Self {
+        let mut voice = Self {
             rules: rules.clone(),
-            choice,
+            choice: rules.choice.saturating_add(lane),
             generated: Vec::new(),
             matching,
+        };
+        for token in &rules.said {
+            voice.accept(*token); // none of them was the last
         }
+        voice
     }
 
     /// Samples the next token. Which one is a function of seed, choice, position and logits, so it
@@ -131,7 +143,7 @@ impl Voice {
                 return Some(Finish::Stop);
             }
         }
-        let enough = self.generated.len() >= rules.max_new as usize;
+        let enough = self.generated.len() >= rules.max_new;
         enough.then_some(Finish::Length)
     }
 

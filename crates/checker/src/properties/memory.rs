@@ -29,6 +29,7 @@ pub fn of_reading<J: Decisions>(
     let ranks = usize::from(world.setup.ranks).min(MAX_RANKS);
     let held = holders(life);
     let behind = world.setup.prompts[run.prompt].tokens.len() as u32;
+    let of_request = run.choice + choice;
     let tokens = behind + run.generated.get(usize::from(choice)).copied().unwrap_or(1) - 1;
     notes.check("H-2", reading.position == tokens, || {
         format!(
@@ -40,7 +41,7 @@ pub fn of_reading<J: Decisions>(
         let Some((page, memory)) = reading.pages.get(position / SIZE) else {
             return notes.violates("H-2", format!("no page for position {position}"));
         };
-        let expected = world.expected(run.prompt, choice, position);
+        let expected = world.expected(run.prompt, of_request, position);
         let holder = held.iter().find(|holder| holder.page == *page);
         right(*page, memory, holder, position, expected, ranks, notes);
         shared_in_domain(world, run.prompt, holder, notes);
@@ -133,7 +134,7 @@ pub fn of_chunk_reading<J: Decisions>(
             .unwrap_or_default();
         let (got, expected) = (
             cells[position % SIZE],
-            world.expected(chunk.prompt, 0, position),
+            world.expected(chunk.prompt, chunk.choice, position),
         );
         notes.check("H-1", got == expected, || {
             format!(
@@ -150,15 +151,17 @@ pub fn of_committed_pages<J: Decisions>(
     world: &World<J>,
     life: &DecodeLife<J>,
     handoff: HandoffId,
-    prompt: usize,
     notes: &mut Notes,
 ) {
-    let Some(machine) = &life.machine else { return };
-    let count = world.setup.prompts[prompt].tokens.len();
-    let choices = world.setup.prompts[prompt].choices;
+    let Some((machine, run)) = life.machine.as_ref().zip(life.running.get(&handoff)) else {
+        return;
+    };
+    let count = run.count as usize;
+    let choices = run.generated.len() as u16;
     let mut fork = machine.ask(|machine| machine.fork_for_checker());
     let output = |lane| Output {
         lane,
+        token: 0,
         payload: Vec::new(),
         finish: None,
     };
@@ -167,8 +170,11 @@ pub fn of_committed_pages<J: Decisions>(
         fork.handle(decode::Event::StepEnd(outputs));
     }
     let lanes = (0..choices).map(|choice| Lane { handoff, choice });
-    fork.handle(decode::Event::First(lanes.clone().map(output).collect()));
-    fork.handle(decode::Event::StepBegin(lanes.collect()));
+    fork.handle(decode::Event::First(lanes.map(output).collect()));
+    // One that is short of a page by then, or put back, takes part in no step.
+    let mut lanes = fork.runnable();
+    lanes.retain(|lane| lane.handoff == handoff);
+    fork.handle(decode::Event::StepBegin(lanes));
     let held = fork.holders();
     let tables: Vec<(usize, Vec<PageId>)> = match fork.verify_in_full() {
         Ok(verified) => {

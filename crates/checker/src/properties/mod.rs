@@ -53,6 +53,7 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
         let (held, counts, load) = (&view.held, view.counts, view.load);
         adds_up("decode", held, counts, notes);
         step_is_kept(life, held, notes);
+        rights_are_kept(life, notes);
         if world.setup.mode == Mode::Direct {
             memory::pending_writes(state, life, held, notes);
         }
@@ -83,6 +84,28 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
             });
         }
     }
+}
+
+/// H-19: between steps the oldest sequence has a page for its next token, whatever peers do.
+fn rights_are_kept<J: Decisions>(life: &DecodeLife<J>, notes: &mut Notes) {
+    let Some(machine) = life.machine.as_ref().filter(|_| life.step.is_none()) else {
+        return;
+    };
+    let short = machine.ask(|machine| machine.short());
+    if !short.is_empty() {
+        notes.saw(crate::situations::SHORT);
+    }
+    let oldest = machine.ask(|machine| machine.oldest());
+    notes.check(
+        "H-19",
+        oldest.is_none_or(|lane| !short.contains(&lane)),
+        || {
+            format!(
+                "the oldest sequence is short of a page, and {} wait",
+                short.len()
+            )
+        },
+    );
 }
 
 /// H-10: free, reserved, granted, sealed, cached and quarantined pages are the pool.
@@ -172,11 +195,14 @@ fn cached<J: Decisions>(
         return notes.violates("H-13", format!("{of}'s cached page has no domain"));
     };
     let first = page.seal.ordinal as usize * SIZE;
+    // Of a prompt, or of what was generated behind it and went on after it was put back.
     let is = |prompt: usize| {
         let setup = &world.setup.prompts[prompt];
-        setup.domain == owner.domain.value()
-            && first + SIZE <= setup.tokens.len()
-            && (0..SIZE).all(|slot| cells[slot] == world.expected(prompt, 0, first + slot))
+        let whole = setup.tokens.len() + setup.max_new as usize;
+        let of = |choice: u16| {
+            (0..SIZE).all(|slot| cells[slot] == world.expected(prompt, choice, first + slot))
+        };
+        setup.domain == owner.domain.value() && first + SIZE <= whole && (0..setup.choices).any(of)
     };
     let some = (0..world.setup.prompts.len()).any(is);
     notes.check("H-13", some, || {

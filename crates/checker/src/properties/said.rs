@@ -16,8 +16,9 @@ pub fn of_start<J: Decisions>(
     notes: &mut Notes,
 ) -> usize {
     let _ = life;
+    let (tokens, said) = spec.split();
     let asked = |prompt: &crate::scenario::Prompt| {
-        prompt.tokens == spec.tokens && prompt.domain == spec.domain.value()
+        prompt.tokens == tokens && prompt.domain == spec.domain.value()
     };
     let prompt = world.setup.prompts.iter().position(asked);
     notes.check("H-2", prompt.is_some(), || {
@@ -27,6 +28,9 @@ pub fn of_start<J: Decisions>(
         )
     });
     let prompt = prompt.unwrap_or_default();
+    notes.check("H-20", goes_on::<J>(prompt, spec.choice(0), said), || {
+        format!("{}'s answer goes on behind what it is not", letter(prompt))
+    });
     notes.check("H-8", first == [prompt as u8], || {
         format!(
             "the first token of {}'s answer was sampled for another prompt",
@@ -34,6 +38,12 @@ pub fn of_start<J: Decisions>(
         )
     });
     prompt
+}
+
+/// Whether these are the first tokens of that choice of the answer.
+fn goes_on<J: Decisions>(prompt: usize, choice: u16, said: &[u32]) -> bool {
+    let of = |n| World::<J>::token(prompt, choice, n);
+    said.iter().copied().eq((0..said.len() as u32).map(of))
 }
 
 /// H-5, H-6, H-9: an attempt that was rejected, or in which a fault was found, is not committed.
@@ -54,11 +64,15 @@ pub fn of_tokens<J: Decisions>(state: &State<J>, attempt: AttemptId, notes: &mut
     let client = state
         .clients
         .iter()
-        .find(|client| client.attempts.last() == Some(&attempt));
+        .find(|client| client.attempts.contains(&attempt));
     if let Some(client) = client {
-        notes.check("H-9", client.committed, || {
-            format!("a token of attempt {} leaves before its commit", attempt.n)
-        });
+        // Of one that was given up before the last attempt nobody remembers it.
+        let given_up = client.attempts.last() != Some(&attempt) && client.resumed == 0;
+        notes.check(
+            "H-9",
+            given_up || client.committed.contains(&attempt),
+            || format!("a token of attempt {} leaves before its commit", attempt.n),
+        );
     }
 }
 
@@ -79,7 +93,7 @@ pub fn of_delivery(client: &Client, mark: usize, item: &Item, notes: &mut Notes)
     notes.check("H-6", client.outcome.is_none(), || {
         "something was delivered after the outcome".into()
     });
-    notes.check("H-9", client.committed, || {
+    notes.check("H-9", !client.committed.is_empty(), || {
         "something of an answer leaves before decode has committed".into()
     });
     if let Item::Tokens {
@@ -147,20 +161,44 @@ pub fn of_expect<J: Decisions>(
     let Some(client) = state.clients.get_mut(at) else {
         return;
     };
-    if !client.attempts.is_empty() {
-        notes.saw(crate::situations::RETRIED);
-        let sent = client.tokens.iter().any(|tokens| *tokens > 0);
-        notes.check("H-16", !sent, || {
-            "tried again after a token was sent".into()
-        });
+    let limits = handoff::gateway::Config::default();
+    match spec.resumes {
+        Some(resumed) => {
+            let (asked, said) = spec.split();
+            let own = world.setup.prompts[at].tokens == asked;
+            let mark = world.mark(at);
+            let has = client.tokens.get(usize::from(resumed.choice)).copied();
+            let all = has == Some(said.len() as u32) && goes_on::<J>(mark, resumed.choice, said);
+            notes.check("H-20", own && all, || {
+                format!(
+                    "{} has {has:?} tokens of choice {}, and it goes on behind {said:?}",
+                    letter(at),
+                    resumed.choice
+                )
+            });
+            client.resumed += 1;
+            let most = limits.max_put_backs + limits.max_retries;
+            let most = most as usize + client.tokens.len();
+            notes.check("H-16", client.resumed <= most, || {
+                "put back too often".into()
+            });
+        }
+        None => {
+            if !client.attempts.is_empty() {
+                notes.saw(crate::situations::RETRIED);
+                let sent = client.tokens.iter().any(|tokens| *tokens > 0);
+                notes.check("H-16", !sent, || {
+                    "tried again after a token was sent".into()
+                });
+            }
+            let tries = client.attempts.len() - client.resumed;
+            notes.check("H-16", tries <= limits.max_retries as usize, || {
+                "tried again too often".into()
+            });
+            client.committed.clear();
+        }
     }
-    let most = handoff::gateway::Config::default().max_retries as usize;
-    notes.check("H-16", client.attempts.len() <= most, || {
-        "tried again too often".into()
-    });
     client.attempts.push(attempt);
-    client.committed = false;
-    let _ = world;
 }
 
 /// H-5, H-8: an offer is of an attempt that was not rejected, under an id of this life.

@@ -3,7 +3,7 @@
 //! A larger bound has the same worlds with more requests, more faults at once, or both; what a
 //! world must see it must see at every bound.
 
-use super::{Faults, Mode, Prompt, Setup};
+use super::{Faults, Mode, Prompt, Setup, growth};
 use crate::bound::Bound;
 use crate::situations::*;
 
@@ -91,16 +91,6 @@ pub const ALL: &[Scenario] = &[
         ],
         sees_landing: &[],
         setup: late_write,
-    },
-    Scenario {
-        name: "lingers",
-        about: "a dropped arena is still mapped, which is as much as its life may; then it is not",
-        modes: LANDING,
-        sees: &[
-            UNSETTLED, FENCED, LINGERS, RELEASED, HUNG_UP, REDIALLED, ANSWERED,
-        ],
-        sees_landing: &[],
-        setup: lingers,
     },
     Scenario {
         name: "echo",
@@ -294,6 +284,46 @@ pub const ALL: &[Scenario] = &[
         sees_landing: &[],
         setup: crowd,
     },
+    Scenario {
+        name: "growth",
+        about: "two answers outgrow a pool that holds one: the younger is put back and goes on later",
+        modes: BOTH,
+        sees: &[SHORT, PUT_BACK, RESUMED, STEP, ANSWERED],
+        sees_landing: &[],
+        setup: growth::two_that_grow,
+    },
+    Scenario {
+        name: "growth-faults",
+        about: "the same, and clients leave, passes fail",
+        modes: BOTH,
+        sees: &[SHORT, PUT_BACK, RESUMED, LEFT, ANSWERED],
+        sees_landing: &[],
+        setup: growth::growth_and_faults,
+    },
+    Scenario {
+        name: "growth-breaks",
+        about: "the same, and a connection breaks or a deadline passes",
+        modes: LANDING,
+        sees: &[SHORT, PUT_BACK, RESUMED, ANSWERED],
+        sees_landing: &[],
+        setup: growth::growth_and_breaks,
+    },
+    Scenario {
+        name: "growth-choices",
+        about: "two answers to one prompt of which the pool holds one",
+        modes: BOTH,
+        sees: &[PUT_BACK, RESUMED, DUPLICATED, ANSWERED],
+        sees_landing: &[],
+        setup: growth::choices_that_grow,
+    },
+    Scenario {
+        name: "growth-cache",
+        about: "answers of one tenant that share cached pages outgrow the pool",
+        modes: BOTH,
+        sees: &[SHORT, PUT_BACK, RESUMED, PREFIX_HIT, ANSWERED],
+        sees_landing: &[],
+        setup: growth::cached_growth,
+    },
 ];
 
 fn deep(bound: Bound) -> bool {
@@ -361,20 +391,6 @@ fn late_write(bound: Bound) -> Setup {
         ..Faults::default()
     };
     with(by(bound, short(), short(), two()), faults)
-}
-
-fn lingers(bound: Bound) -> Setup {
-    let faults = Faults {
-        failed_writes: 1,
-        lingers: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        max_drops: 1,
-        ..by(bound, tiny(), one(), short())
-    };
-    with(setup, faults)
 }
 
 fn echo(bound: Bound) -> Setup {

@@ -1,5 +1,6 @@
 //! What a world consists of, and what may go wrong in it.
 
+mod growth;
 mod list;
 
 pub use list::{ALL, Scenario};
@@ -44,8 +45,6 @@ pub struct Faults {
     pub failed_computes: u8,
     /// A worker is told to drain.
     pub drains: u8,
-    /// A dropped arena is still mapped by its writer; its memory is given back at any later time.
-    pub lingers: u8,
 }
 
 /// One client and what it asks.
@@ -133,6 +132,8 @@ pub struct Setup {
     pub arena_slots: u32,
     /// Pages of a batch, at most.
     pub batch_pages: usize,
+    /// Pages that an answer takes at its ticket, at most; it gets others as it needs them.
+    pub ahead: usize,
     /// Batches in flight, at most.
     pub flying: usize,
     /// Tokens of a chunk, at most.
@@ -174,6 +175,7 @@ impl Default for Setup {
             ranks: 1,
             arena_slots: 2,
             batch_pages: 1,
+            ahead: 4,
             flying: 2,
             chunk: 2,
             context: 8,

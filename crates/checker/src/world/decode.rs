@@ -27,7 +27,6 @@ impl<J: Decisions> DecodeLife<J> {
             arenas: Default::default(),
             copies: Vec::new(),
             fences: Vec::new(),
-            lingering: Vec::new(),
             starts: Vec::new(),
             step: None,
             running: Default::default(),
@@ -248,11 +247,12 @@ impl<J: Decisions> World<J> {
                     notes.saw(situations::PREFIX_HIT);
                 }
                 properties::of_commit(life, *attempt, notes);
-                let newest = |client: &&mut super::Client| client.attempts.last() == Some(attempt);
-                if let Some(client) = state.clients.iter_mut().find(newest) {
-                    client.committed = true;
+                let of = |client: &&mut super::Client| client.attempts.contains(attempt);
+                if let Some(client) = state.clients.iter_mut().find(of) {
+                    client.committed.push(*attempt);
                 }
             }
+            DecodeToGateway::PutBack { .. } => notes.saw(situations::PUT_BACK),
             DecodeToGateway::Tokens { attempt, .. } => {
                 properties::of_tokens(state, *attempt, notes);
             }
@@ -276,10 +276,19 @@ impl<J: Decisions> World<J> {
     ) {
         let life = state.decodes[d].change();
         let prompt = properties::of_start(self, life, spec, first, notes);
-        let generated = vec![1; usize::from(spec.choices)];
-        life.running.insert(handoff, Run { prompt, generated });
+        if spec.resumes.is_some() {
+            notes.saw(situations::RESUMED);
+        }
+        let (asked, said) = spec.split();
+        let run = Run {
+            prompt,
+            choice: spec.choice(0),
+            count: (asked.len() + said.len()) as u32,
+            generated: vec![said.len() as u32 + 1; usize::from(spec.choices)],
+        };
+        life.running.insert(handoff, run);
         life.starts.push(handoff);
-        properties::of_committed_pages(self, life, handoff, prompt, notes);
+        properties::of_committed_pages(self, life, handoff, notes);
     }
 
     /// The same at D; and runs of which it holds nothing any more are over.

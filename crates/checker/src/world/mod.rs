@@ -100,18 +100,25 @@ impl<J: Decisions> World<J> {
         }
     }
 
+    /// The token that is generated as the `n`-th of a choice of this prompt: every model gives the
+    /// same one there, whoever asks it.
+    pub fn token(prompt: usize, choice: u16, n: u32) -> u32 {
+        1000 + ((prompt as u32) << 12 | u32::from(choice) << 8 | n)
+    }
+
     /// The first prompt that is computed from this spec, or of which it is a beginning.
     fn prompt_of(&self, spec: &Spec) -> Option<usize> {
         let of = |prompt: &Prompt| Domain::new(prompt.domain) == spec.domain;
         let prompts = &self.setup.prompts;
-        let whole = |prompt: &Prompt| of(prompt) && prompt.tokens == spec.tokens;
-        let begins = |prompt: &Prompt| of(prompt) && prompt.tokens.starts_with(&spec.tokens);
+        let (asked, _) = spec.split();
+        let whole = |prompt: &Prompt| of(prompt) && prompt.tokens == asked;
+        let begins = |prompt: &Prompt| of(prompt) && prompt.tokens.starts_with(asked);
         let found = prompts.iter().position(whole);
         found.or_else(|| prompts.iter().position(begins))
     }
 
     /// By what a client knows its own answer: the first prompt that is the same as its own.
-    fn mark(&self, client: usize) -> usize {
+    pub fn mark(&self, client: usize) -> usize {
         self.prompt_of(&self.spec(client)).unwrap_or(client)
     }
 
@@ -186,6 +193,7 @@ impl<J: Decisions> World<J> {
         let pages = setup.decode_pages as usize;
         let mut config = handoff::decode::Config {
             max_batch_pages: setup.batch_pages,
+            ahead_pages: setup.ahead,
             max_drops: setup.max_drops,
             mode: match setup.mode {
                 Mode::Landing => handoff::decode::Mode::Landing,
@@ -298,7 +306,6 @@ impl<J: Decisions> Model for World<J> {
             Act::Written(p, submission) => self.written(state, *p, *submission, true, notes),
             Act::Copied(d, at) => self.copied(state, *d, *at, notes),
             Act::Fenced(d, arena) => self.fenced(state, *d, *arena, notes),
-            Act::Released(d, arena) => self.released(state, *d, *arena, notes),
             Act::Detached(p, arena) => self.detached(state, *p, *arena, notes),
             Act::First(d, at) => self.first(state, *d, *at, notes),
             Act::StepBegin(d) => self.step_begin(state, *d, notes),

@@ -143,15 +143,19 @@ impl<J: Decisions> World<J> {
                 last,
             } => {
                 properties::of_compute(life, offer, notes);
-                let prompt = life.machine.as_ref().and_then(|machine| {
-                    machine.ask(|machine| machine.spec(offer).and_then(|spec| self.prompt_of(spec)))
+                let of = life.machine.as_ref().and_then(|machine| {
+                    machine.ask(|machine| {
+                        let spec = machine.spec(offer)?;
+                        Some((self.prompt_of(spec)?, spec.choice(0)))
+                    })
                 });
                 let (tokens, pages) = ((from, to), Vec::new());
-                let prompt = prompt.unwrap_or_default();
+                let (prompt, choice) = of.unwrap_or_default();
                 life.chunk = Some(Chunk {
                     offer,
                     tokens,
                     prompt,
+                    choice,
                     pages,
                     last,
                 });

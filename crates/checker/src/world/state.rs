@@ -93,6 +93,8 @@ pub struct Chunk {
     pub tokens: (u32, u32),
     /// Whose prompt.
     pub prompt: usize,
+    /// Which choice of it goes on, if its prompt is longer than what was asked.
+    pub choice: u16,
     /// Pages of the job.
     pub pages: Vec<PageId>,
     /// Whether it ends with the last token of what P computes.
@@ -117,8 +119,6 @@ pub struct DecodeLife<J: Decisions = Sound> {
     pub copies: Vec<CopyInFlight>,
     /// Fences that were asked for.
     pub fences: Vec<ArenaId>,
-    /// Dropped arenas that somebody still maps.
-    pub lingering: Vec<ArenaId>,
     /// Commits whose first tokens the worker has not looked at.
     pub starts: Vec<HandoffId>,
     /// The step in flight.
@@ -189,7 +189,11 @@ pub struct Reading {
 pub struct Run {
     /// Whose.
     pub prompt: usize,
-    /// Tokens of each choice.
+    /// Which choice of the request the first one is.
+    pub choice: u16,
+    /// Tokens of the prompt, with those that were said before.
+    pub count: u32,
+    /// Tokens of each choice, with those that were said before.
     pub generated: Vec<u32>,
 }
 
@@ -236,8 +240,10 @@ pub struct Client {
     pub asked: bool,
     /// The attempts at its request so far, newest last.
     pub attempts: Vec<AttemptId>,
-    /// D has committed the newest.
-    pub committed: bool,
+    /// How many of them went on with a choice that was put back.
+    pub resumed: usize,
+    /// Those that D has committed, since all were given up the last time.
+    pub committed: Vec<AttemptId>,
     /// An answer has begun.
     pub begun: bool,
     /// Tokens of each choice that it has.

@@ -63,14 +63,14 @@ impl<J: Decisions> World<J> {
         let count = if chunk.last {
             to // which is less than the prompt has, if somebody has cut it
         } else {
-            self.setup.prompts[chunk.prompt].tokens.len()
+            usize::MAX
         };
         for position in from..to {
             let Some(page) = chunk.pages.get(position / SIZE) else {
                 break;
             };
             let cells: &mut Cells = life.memory.entry(*page).or_default();
-            cells[position % SIZE] = self.expected(chunk.prompt, 0, position);
+            cells[position % SIZE] = self.expected(chunk.prompt, chunk.choice, position);
         }
         let mut checksums = Vec::new();
         for (ordinal, page) in chunk.pages.iter().enumerate().skip(from / SIZE) {
@@ -98,13 +98,10 @@ impl<J: Decisions> World<J> {
         let Some(run) = life.running.get(&handoff) else {
             return;
         };
-        let prompt = run.prompt;
-        let choices = 0..run.generated.len() as u16;
-        let finish = (self.setup.prompts[prompt].max_new == 1).then_some(Finish::Length);
-        let outputs = choices.map(|choice| Output {
-            lane: Lane { handoff, choice },
-            payload: vec![prompt as u8, choice as u8, 0],
-            finish,
+        let lanes = run.generated.iter().zip(0..);
+        let outputs = lanes.map(|(generated, choice)| {
+            let lane = Lane { handoff, choice };
+            self.output(lane, run.prompt, run.choice + choice, generated - 1)
         });
         let outputs = outputs.collect();
         self.tell_decode(state, d, Event::First(outputs), notes);
@@ -158,12 +155,12 @@ impl<J: Decisions> World<J> {
             let Some(run) = life.running.get_mut(&lane.handoff) else {
                 continue;
             };
-            let prompt = run.prompt;
+            let (prompt, choice) = (run.prompt, run.choice + lane.choice);
             let generated = &mut run.generated[usize::from(lane.choice)];
             let n = *generated;
             *generated += 1;
             if let Some((page, _)) = reading.pages.get(position / SIZE) {
-                let cell = self.expected(prompt, lane.choice, position);
+                let cell = self.expected(prompt, choice, position);
                 let tag = super::fabric::held(life, *page).and_then(|holder| holder.tag);
                 let tag = tag.map(|tag| tag.stated());
                 let page = life.memory.entry(*page).or_default();
@@ -171,13 +168,19 @@ impl<J: Decisions> World<J> {
                     (slice.cells[position % SIZE], slice.under[position % SIZE]) = (cell, tag);
                 }
             }
-            let last = n + 1 == self.setup.prompts[prompt].max_new;
-            outputs.push(Output {
-                lane,
-                payload: vec![prompt as u8, lane.choice as u8, n as u8],
-                finish: last.then_some(Finish::Length),
-            });
+            outputs.push(self.output(lane, prompt, choice, n));
         }
         self.tell_decode(state, d, Event::StepEnd(outputs), notes);
+    }
+
+    /// The `n`-th token of this choice of a request.
+    fn output(&self, lane: Lane, prompt: usize, choice: u16, n: u32) -> Output {
+        let last = n + 1 == self.setup.prompts[prompt].max_new;
+        Output {
+            lane,
+            token: Self::token(prompt, choice, n),
+            payload: vec![prompt as u8, choice as u8, n as u8],
+            finish: last.then_some(Finish::Length),
+        }
     }
 }

@@ -7,7 +7,7 @@ use gateway::engine::{
 };
 use gateway::verdict;
 use handoff::gateway::Outcome;
-use handoff::{Ending, Spec};
+use handoff::{Ending, Reserve, Spec};
 use pages::Domain;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -113,6 +113,7 @@ impl Engine for Unified {
 
     fn submit(&self, job: Job) -> Result<Answer, Fault> {
         let spec = Spec {
+            pages: Reserve::All, // this engine puts nothing back
             sampling: gateway::pairs::sampling_bytes(&job)?,
             choices: job.choices,
             ..Spec::new(DOMAIN, job.prompt, job.max_new)

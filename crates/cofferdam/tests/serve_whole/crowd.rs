@@ -37,7 +37,7 @@ fn every_answer_of_a_crowd_is_the_one_it_gets_alone() {
     let alone = alone(&model, &questions, &[]);
     let alone_s = begun.elapsed().as_secs_f32();
 
-    let (running, api) = start(&model, dir.path());
+    let (running, api) = start(&model, dir.path(), 1024);
     let begun = Instant::now();
     let heard = at_once(&api, &questions, &leaving);
     let crowd_s = begun.elapsed().as_secs_f32();
@@ -71,6 +71,46 @@ fn every_answer_of_a_crowd_is_the_one_it_gets_alone() {
          {LEAVING} cancelled at decode",
         shape.seed
     );
+    replayed(dir.path());
+}
+
+/// Long answers over a pool that holds a quarter of what they want: some are put back, and say the
+/// same as if nothing had happened (H-20), sampled ones and those with log-probabilities too.
+#[test]
+fn a_crowd_that_outgrows_the_pool_says_what_each_says_alone() {
+    let model = small::model(CONTEXT);
+    let dir = tempfile::tempdir().unwrap();
+    let shape = Shape {
+        size: 40,
+        tenants: TENANTS.len(),
+        max_prompt: 64,
+        context: CONTEXT,
+        max_new: CONTEXT - 64,
+        page_size: PAGE,
+        seed: soak("SEED").unwrap_or(3),
+    };
+    let questions = crowd::crowd(shape);
+    let pages = |question: &Question| {
+        let choices = question.body["n"].as_u64().unwrap_or(1) as usize;
+        let answer = question.body["max_tokens"].as_u64().unwrap() as usize;
+        choices * (question.prompt.len() + answer).div_ceil(PAGE)
+    };
+    let wanted: usize = questions.iter().map(pages).sum();
+    let pool = (wanted / 4).max(CONTEXT / PAGE) * PAGE;
+    let alone = alone(&model, &questions, &[]);
+    let (running, api) = start(&model, dir.path(), pool);
+    let heard = at_once(&api, &questions, &[]);
+    equal_and_nothing_foreign(&model, &questions, &alone, &heard);
+    let info = rest(&api.with_key(key(0)));
+    let put_backs = counter(&info, "put_backs");
+    println!(
+        "{} requests want {wanted} pages, {} are there: {put_backs} put back",
+        shape.size,
+        pool / PAGE
+    );
+    assert!(put_backs > 0, "{info}");
+    let ended = running.stop();
+    assert!(ended.status.success() && ended.left.is_empty(), "{ended:?}");
     replayed(dir.path());
 }
 
@@ -155,13 +195,13 @@ fn key(tenant: usize) -> &'static str {
     ["k-red", "k-green", "k-blue", "k-grey"][tenant]
 }
 
-fn start(model: &Path, dir: &Path) -> (Running, Api) {
+fn start(model: &Path, dir: &Path, pool_tokens: usize) -> (Running, Api) {
     let keys = dir.join("keys");
     let lines = (0..TENANTS.len()).map(|i| format!("{} {}\n", TENANTS[i], key(i)));
     std::fs::write(&keys, lines.collect::<String>()).unwrap();
     let (keys, traces) = (keys.display(), dir.join("traces"));
     let words = [
-        "--pool-tokens=1024".to_owned(),
+        format!("--pool-tokens={pool_tokens}"),
         format!("--api-keys={keys}"),
         format!("--trace={}", traces.display()),
         format!("--access-log={}", dir.join("access.log").display()),

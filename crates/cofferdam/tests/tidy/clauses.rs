@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 /// Number and gist of every clause. H-4 is part of H-2, H-12 of H-6.
-const CLAUSES: [(u32, &str); 16] = [
+const CLAUSES: [(u32, &str); 18] = [
     (
         1,
         "every byte that is used was written by the write that sealed it, for this reader",
@@ -48,13 +48,21 @@ const CLAUSES: [(u32, &str); 16] = [
         "no residue: nothing behind the filled slots leaves a worker",
     ),
     (18, "every message of the current epoch is answered"),
+    (
+        19,
+        "growth: the oldest sequence always gets the pages it needs, whatever peers do",
+    ),
+    (
+        20,
+        "continuation: what was put back goes on behind what was said, nothing lost or twice",
+    ),
 ];
 /// Where the checker judges clauses.
 const PROPERTIES: &str = "crates/checker/src/";
 /// Judged over all worlds together, by the explorer's fixpoint, and not over one.
 const PROGRESS: [u32; 2] = [11, 14];
 /// Defects of the design's table are D-01 to this one.
-const DEFECTS_MAX: u32 = 28;
+const DEFECTS_MAX: u32 = 31;
 
 /// Numbers that follow `prefix` as words of their own in `text`: `H-` in "H-7," but not in
 /// "SHA-256" or "H-xyz".

@@ -161,24 +161,6 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
         "asks for a fence, and waits for it",
     ),
     (
-        15,
-        "handoff/src/prefill/waits.rs",
-        "fn watch_answers",
-        "a deadline for whatever decode owes",
-    ),
-    (
-        15,
-        "handoff/src/gateway/request.rs",
-        "fn answer_deadline",
-        "hangs up on a decode that does not answer",
-    ),
-    (
-        16,
-        "handoff/src/prefill/offer.rs",
-        "fn places",
-        "places for jobs are each decode life's own",
-    ),
-    (
         16,
         "handoff/src/decode/offer.rs",
         "fn granted_to",
@@ -207,5 +189,23 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
         "handoff/src/prefill/close.rs",
         "fn cancelled",
         "what P does not hold is answered too",
+    ),
+    (
+        19,
+        "handoff/src/decode/grow.rs",
+        "fn grow",
+        "pages go to the oldest, the youngest is put back for it",
+    ),
+    (
+        19,
+        "handoff/src/decode/grow.rs",
+        "fn rights_stay",
+        "no offer takes what the oldest may come to need",
+    ),
+    (
+        20,
+        "handoff/src/gateway/attempt.rs",
+        "fn spec_of",
+        "the prompt of what goes on is what was asked and what was said",
     ),
 ];

@@ -76,19 +76,14 @@ impl<J: Decisions> Actor<J> {
         inbox: UnboundedReceiver<Input>,
         board: Arc<Board>,
     ) -> Result<Self, StartError> {
-        let answer_ms = u64::try_from(config.silence_max.as_millis()).unwrap_or(u64::MAX);
-        let machine = handoff::gateway::Config {
-            answer_ms,
-            ..config.machine.clone()
-        };
         let begin = |path: &PathBuf| {
-            let (config, hello) = (machine.clone(), hello.clone());
+            let (config, hello) = (config.machine.clone(), hello.clone());
             Writer::create(path, &Header::Gateway { config, hello })
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
         let audit = AuditLog::open(config.audit.as_deref()).map_err(StartError::Audit)?;
         let mut actor = Self {
-            machine: Gateway::with_decisions(machine.clone(), hello, decisions),
+            machine: Gateway::with_decisions(config.machine.clone(), hello, decisions),
             inbox,
             links: Links::new(config.prefill.len(), config.decode.len()),
             requests: BTreeMap::new(),
@@ -260,6 +255,11 @@ impl<J: Decisions> Actor<J> {
         };
         let fault = match &message {
             DecodeToGateway::Ended { attempt, ending } => Some((*attempt, integrity(ending))),
+            DecodeToGateway::PutBack { .. } => {
+                self.counters.put_backs += 1;
+                self.stale = true;
+                None
+            }
             _ => None,
         };
         self.feed_and_audit(fault, Event::FromDecode(conn, message));
@@ -384,8 +384,8 @@ impl<J: Decisions> Actor<J> {
                 None
             }
             Effect::Arm { timer, after_ms } => {
-                // Armed once for each request taken on.
-                self.counters.requests_admitted += u64::from(matches!(timer, Timer::Request(_)));
+                let Timer::Request(_) = timer; // armed once for each request taken on
+                self.counters.requests_admitted += 1;
                 self.timers.arm(timer, Instant::now(), after_ms);
                 None
             }
@@ -464,8 +464,14 @@ fn integrity(ending: &Ending) -> Option<Fault> {
 /// A message of decode's, with a token in it that can be read.
 fn decode_message(bytes: &[u8]) -> Result<DecodeToGateway, String> {
     let message = codec::decode(bytes).map_err(|error| error.to_string())?;
-    if let DecodeToGateway::Tokens { payload, .. } = &message {
-        TokenOut::decode(payload).map_err(|error| error.to_string())?;
+    if let DecodeToGateway::Tokens { token, payload, .. } = &message {
+        let said = TokenOut::decode(payload).map_err(|error| error.to_string())?;
+        if said.id != *token {
+            return Err(format!(
+                "token {token} is said with the record of {}",
+                said.id
+            ));
+        }
     }
     Ok(message)
 }

@@ -59,8 +59,11 @@ counters! {
     requests_abandoned,
     /// Requests cancelled because their reader fell behind.
     readers_fallen_behind,
-    /// Attempts announced to decode workers; above the requests admitted: retries.
+    /// Attempts announced to decode workers; above the requests admitted: retries, and answers that
+    /// went on after they were put back.
     attempts_announced,
+    /// Answers put back because decode needed their pages for older ones.
+    put_backs,
     /// Attempts sent to prefill workers.
     attempts_sent,
     /// Connections to workers that came up.

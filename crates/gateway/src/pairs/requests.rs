@@ -146,6 +146,7 @@ impl Open {
                 choice,
                 payload,
                 finish,
+                ..
             } => {
                 let token = TokenOut::decode(&payload).expect("read before the machine saw it");
                 let tokens = vec![engine::TokenOut {

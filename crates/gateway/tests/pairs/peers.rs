@@ -15,6 +15,7 @@ async fn garbage_closes_its_connection_and_is_counted() {
     let bad_token = |attempt| DecodeToGateway::Tokens {
         attempt,
         choice: 0,
+        token: 0,
         payload: vec![255, 0],
         finish: None,
     };
@@ -61,6 +62,7 @@ async fn an_unreadable_token_fails_its_answer() {
     decode.0.say(&DecodeToGateway::Tokens {
         attempt,
         choice,
+        token: 1,
         payload,
         finish,
     });

@@ -332,6 +332,7 @@ impl Decode {
         self.0.say(&DecodeToGateway::Tokens {
             attempt,
             choice,
+            token: token.id,
             payload: token.encode(),
             finish,
         });

@@ -1,7 +1,7 @@
 //! Commit: when every writer is closed and everything is there, and only then, the pages are sealed
 //! and an answer may begin (H-2, H-9).
 
-use super::state::{Handoff, Phase, Sequence, WriterState, owner};
+use super::state::{Handoff, Phase, Sequence, WriterState, ledger_lane, owner};
 use super::{Decode, Effect};
 use crate::Decisions;
 use crate::id::HandoffKey;
@@ -108,7 +108,7 @@ impl<J: Decisions> Decode<J> {
             return Ok(());
         };
         let page_size = self.pool.page_size();
-        let lane = if alone { 0 } else { choice + 1 };
+        let lane = ledger_lane(choice, alone);
         let mut table = BlockTable::new(owner(id, h.domain, lane), page_size);
         let mut own = Vec::new();
         let full = (h.count / u32::from(page_size)) as usize;

@@ -106,10 +106,12 @@ impl<J: Decisions> Decode<J> {
             admitted.map_err(Ending::Rejected)?;
         }
         let refused = |why| Err(Ending::Refused(why));
-        if self.draining {
+        // What goes on was taken on before, and counted then: it is not turned away in its middle.
+        let new = spec.resumes.is_none();
+        if self.draining && new {
             return refused(Refusal::Draining);
         }
-        if self.expected.len() >= self.config.max_attempts {
+        if self.expected.len() >= self.config.max_attempts && new {
             return refused(Refusal::QueueFull);
         }
         if !self
@@ -127,7 +129,7 @@ impl<J: Decisions> Decode<J> {
             .values()
             .filter(|other| other.spec.domain == spec.domain);
         let in_flight: u64 = domain.map(|other| cost(&other.spec)).sum();
-        if in_flight.saturating_add(cost(spec)) > self.config.max_tokens_per_domain {
+        if in_flight.saturating_add(cost(spec)) > self.config.max_tokens_per_domain && new {
             return refused(Refusal::TenantCap);
         }
         Ok(())

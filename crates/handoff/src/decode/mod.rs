@@ -1,14 +1,15 @@
 //! The decode machine: owner of D's pool, reader of what prefill wrote.
 //!
 //! Files, in the order of a handoff's life: [`expect`](self) (what the gateway announced), `offer`
-//! (admission and ticket), `landing` (batches, certificates), `commit`, `run` (steps), `ending`
-//! (release), and across them `peer` (connections, Sync) and `arena` (fences).
+//! (admission and ticket), `landing` (batches, certificates), `commit`, `run` (steps), `grow` (pages
+//! for what is generated, and who is put back for it), `ending` (release), and across them `peer` (connections, Sync) and `arena` (fences).
 
 mod arena;
 mod commit;
 mod ending;
 mod event;
 mod expect;
+mod grow;
 mod landing;
 mod offer;
 mod peer;
@@ -65,14 +66,16 @@ pub struct Config {
     pub max_intents: usize,
     /// Pages of one batch, at most.
     pub max_batch_pages: usize,
+    /// Pages that a choice takes at its ticket for its output, at most, where it need not take all;
+    /// at least 1.
+    pub ahead_pages: usize,
     /// Pages granted to one prefill life and not committed, at most (H-16).
     pub max_pages_per_peer: usize,
     /// Tokens (prompt and maximum output of all choices) of one domain, at most (H-16).
     pub max_tokens_per_domain: u64,
     /// Prefill lives known at once.
     pub max_peers: usize,
-    /// Integrity faults after which a life is refused for good; and incidents (arenas dropped
-    /// together) whose memory was not given back yet, above which it is refused until it was.
+    /// Dropped arenas after which a life is refused for good.
     pub max_drops: u32,
     /// When P shall try again, milliseconds.
     pub busy_ms: u64,
@@ -82,12 +85,6 @@ pub struct Config {
     pub unsettled_ms: u64,
     /// Time for a lost prefill life to come back, milliseconds.
     pub peer_ms: u64,
-    /// Time for P's Sync after its Hello, and for an offer of an attempt whose turn is kept,
-    /// milliseconds.
-    pub answer_ms: u64,
-    /// Until an arena that could not be made is tried again, milliseconds; twice as long after
-    /// each further failure, up to 32 times.
-    pub arena_ms: u64,
     /// Key of the prefix cache's hashes, drawn by the driver.
     pub prefix_secret: [u8; 32],
 }
@@ -101,6 +98,7 @@ impl Config {
             max_attempts: 1024,
             max_intents: 256,
             max_batch_pages: 64,
+            ahead_pages: 4,
             max_pages_per_peer: pages,
             max_tokens_per_domain: u64::MAX,
             max_peers: 64,
@@ -109,8 +107,6 @@ impl Config {
             cancel_ms: 5_000,
             unsettled_ms: 2_000,
             peer_ms: 10_000,
-            answer_ms: 10_000,
-            arena_ms: 250,
             prefix_secret,
         }
     }
@@ -201,8 +197,6 @@ impl<J: Decisions> Decode<J> {
                 self.handle_arena_opened(arena, slots, address);
             }
             Event::ArenaFailed { arena } => self.handle_arena_failed(arena),
-            Event::ArenaLingers { arena } => self.handle_arena_lingers(arena),
-            Event::ArenaReleased { arena } => self.handle_arena_released(arena),
             Event::Copied {
                 handoff,
                 rank,
@@ -228,6 +222,9 @@ impl<J: Decisions> Decode<J> {
     }
 
     fn take_effects(&mut self) -> Vec<Effect> {
+        // What was freed by the event is free first, and then whoever is short gets it.
+        self.scrub();
+        self.grow();
         self.scrub();
         std::mem::take(&mut self.out)
     }
@@ -247,10 +244,6 @@ impl<J: Decisions> Decode<J> {
             Timer::Cancel(handoff) => self.cancel_deadline(handoff),
             Timer::Unsettled(arena) => self.drop_arena(arena),
             Timer::Peer(epoch) => self.peer_deadline(epoch),
-            Timer::Greeting(conn) => self.greeting_deadline(conn),
-            // P has not come back for it: others need not wait behind it.
-            Timer::Turn(attempt) => self.intents.retain(|other| *other != attempt),
-            Timer::Arena(epoch) => self.try_arenas_again(epoch),
         }
     }
 
@@ -306,18 +299,34 @@ impl<J: Decisions> Decode<J> {
 
     /// Sequences that can take part in the next step, oldest first.
     pub fn runnable(&self) -> Vec<Lane> {
-        let mut lanes = Vec::new();
-        for (id, handoff) in &self.handoffs {
-            for (choice, sequence) in handoff.sequences.iter().enumerate() {
-                if handoff.is_running() && handoff.started && !sequence.done {
-                    lanes.push(Lane {
-                        handoff: self.name(*id),
-                        choice: choice as u16,
-                    });
-                }
-            }
-        }
-        lanes
+        let ready = |h: &Handoff, choice: usize| {
+            h.started && !h.sequences[choice].done && !h.is_short(choice)
+        };
+        self.lanes_that(ready).collect()
+    }
+
+    /// Sequences that have no page for their next token and wait for one (H-19), oldest first.
+    pub fn short(&self) -> Vec<Lane> {
+        let lanes = self.lanes_that(|h, choice| h.is_short(choice));
+        lanes.collect()
+    }
+
+    /// The oldest sequence that has not ended. It is never short of a page between two steps.
+    pub fn oldest(&self) -> Option<Lane> {
+        self.lanes_that(|h, choice| !h.sequences[choice].done)
+            .next()
+    }
+
+    fn lanes_that(&self, is: impl Fn(&Handoff, usize) -> bool) -> impl Iterator<Item = Lane> {
+        let running = self.handoffs.iter().filter(|(_, h)| h.is_running());
+        running.flat_map(move |(id, h)| {
+            let choices = (0..h.sequences.len()).filter(|choice| is(h, *choice));
+            let name = |choice| Lane {
+                handoff: self.name(*id),
+                choice: choice as u16,
+            };
+            choices.map(name).collect::<Vec<_>>()
+        })
     }
 
     /// The block tables of the step in flight, verified, in the order of its lanes. Each sequence
@@ -337,13 +346,6 @@ impl<J: Decisions> Decode<J> {
             .values()
             .filter(|peer| peer.synced && !peer.refused)
             .count() as u32
-    }
-
-    /// Prefill lives that are connected and for which a landing arena could not be made: until it is
-    /// tried again with success, their offers are answered Busy.
-    pub fn without_arena(&self) -> u32 {
-        let peers = self.peers.values();
-        peers.filter(|peer| peer.retry.is_some()).count() as u32
     }
 
     /// Pages by state (H-10).

@@ -1,41 +1,37 @@
 //! Admission: an offer becomes a ticket, or not (handoff.md, happy path 4).
 
-use super::state::{ArenaState, Handoff, Phase, Writer, life, owner};
-use super::{Decode, Effect, Mode, Timer};
+use super::state::{ArenaState, Expected, Handoff, Phase, Writer, ledger_lane, life, owner};
+use super::{Decode, Effect, Mode};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
-    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, Failure, Fault, LandingSite, OfferId, Spec,
+    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, Failure, Fault, LandingSite, OfferId,
+    Reserve, Spec,
 };
 use pages::{Domain, Epoch, Grant, Share, WriterLife};
+
+/// What an attempt has taken at its ticket.
+struct Taken {
+    /// Cached pages at the prompt's beginning.
+    pinned: Vec<Share>,
+    prompt: Vec<Grant>,
+    lanes: Vec<Vec<Grant>>,
+    /// See [`Need::most`].
+    most: usize,
+}
 
 /// Pages of a request at D.
 struct Need {
     /// Prompt pages that P sends.
     prompt: usize,
-    /// Pages of each lane behind the prompt.
+    /// Pages of each lane behind the prompt that are taken at the ticket.
     lanes: Vec<(u16, usize)>,
+    /// The most that one of its sequences can come to hold, the whole prompt included.
+    most: usize,
 }
 
 impl Need {
-    fn of(spec: &Spec, count: u64, capacity: &Capacity, pinned: usize) -> Self {
-        let prompt = capacity.pages_for(count) as usize;
-        let all = capacity.pages_for(count + u64::from(spec.max_new)) as usize;
-        let lanes = if spec.choices == 1 {
-            vec![(0, all - prompt)]
-        } else {
-            let shared = (count / u64::from(capacity.page_size)) as usize;
-            (0..spec.choices)
-                .map(|choice| (choice + 1, all - shared))
-                .collect()
-        };
-        Self {
-            prompt: prompt - pinned,
-            lanes,
-        }
-    }
-
     fn total(&self) -> usize {
         self.prompt + self.lanes.iter().map(|(_, pages)| pages).sum::<usize>()
     }
@@ -97,65 +93,84 @@ impl<J: Decisions> Decode<J> {
             return self.busy(conn, offer);
         };
         let granted = self.granted_to(peer);
-        let Some((pinned, prompt, lanes)) = self.take_pages(attempt, count, granted) else {
+        let Some(taken) = self.take_pages(attempt, count, granted) else {
             self.remember_intent(attempt);
             return self.busy(conn, offer);
         };
-        self.forget_turn(attempt);
-        self.ticket(
-            conn, peer, offer, attempt, count, sites, pinned, prompt, lanes,
-        );
+        self.intents.retain(|other| *other != attempt);
+        self.ticket(conn, peer, offer, attempt, count, sites, taken);
     }
 
-    /// Takes everything that the attempt can ever need, or nothing: prompt, every choice's
-    /// continuation, copies of a partly filled page included. What is taken here is why appending
-    /// cannot fail and nothing is preempted (H-14).
-    #[allow(clippy::type_complexity)] // three lists of pages, named where they arrive
-    fn take_pages(
-        &mut self,
-        attempt: AttemptId,
-        count: u32,
-        granted: usize,
-    ) -> Option<(Vec<Share>, Vec<Grant>, Vec<Vec<Grant>>)> {
+    /// What the attempt takes at its ticket: all that it can ever need, or the pages of the prompt
+    /// and a few of each choice, copies of a partly filled page included. Others come as it grows.
+    fn need(&self, spec: &Spec, count: u64, capacity: &Capacity, pinned: usize) -> Need {
+        let prompt = capacity.pages_for(count) as usize;
+        let all = capacity.pages_for(count + u64::from(spec.max_new)) as usize;
+        let alone = spec.choices == 1;
+        let shared = (count / u64::from(capacity.page_size)) as usize;
+        let own = all - if alone { prompt } else { shared };
+        let take = |pages: usize| Need {
+            prompt: prompt - pinned,
+            lanes: (0..spec.choices)
+                .map(|choice| (ledger_lane(choice, alone), pages))
+                .collect(),
+            most: prompt + own,
+        };
+        if spec.pages == Reserve::All {
+            return take(own);
+        }
+        let ahead = self.config.ahead_pages.max(1);
+        let need = take(self.decisions.reserve_ahead(own, ahead));
+        match need.total() > capacity.pages as usize {
+            true => take(own.min(1)),
+            false => need,
+        }
+    }
+
+    /// Takes what the attempt needs at its ticket, or nothing. Whoever runs keeps its right to all
+    /// that it may come to need (H-14, H-19).
+    fn take_pages(&mut self, attempt: AttemptId, count: u32, granted: usize) -> Option<Taken> {
         let expected = self.expected.get(&attempt)?;
-        let (spec, capacity) = (&expected.spec, self.hello.capacity.as_ref()?);
+        let (spec, capacity) = (&expected.spec, self.hello.capacity?);
         let id = HandoffKey(self.next_id.0 + 1);
         let most = if spec.cache { usize::MAX } else { 0 };
         let pinned = self
             .prefix
             .pin(&mut self.pool, spec.domain, &spec.tokens, most);
-        let mut need = Need::of(spec, u64::from(count), capacity, pinned.len());
-        for (_, pages) in &mut need.lanes {
-            *pages = self.decisions.reserve_ahead(*pages);
-        }
+        let need = self.need(spec, u64::from(count), &capacity, pinned.len());
+        let (domain, pages) = (spec.domain, spec.pages);
         let room = self.pool.counts().free + self.prefix.evictable(&self.pool);
         // One handoff at a time is always let in: otherwise a prompt that the limits admit would
         // wait for a cap that never yields.
         let capped = granted > 0 && granted + need.prompt > self.config.max_pages_per_peer;
-        let fits = need.total() + self.ahead_of(attempt) <= room && !capped;
-        let domain = spec.domain;
-        let prompt = if fits {
-            self.take_lane(id, domain, 0, need.prompt)
-        } else {
-            None
+        let claimed = self.ahead_of(attempt) + self.may_grow_soon();
+        let held = pinned.len() + need.total();
+        let fits = need.total() + claimed <= room && !capped;
+        let fits = fits && self.rights_stay(need.most, held, pages);
+        let mut taken = Taken {
+            pinned,
+            prompt: Vec::new(),
+            lanes: Vec::new(),
+            most: need.most,
         };
-        let Some(prompt) = prompt else {
-            self.give_back(pinned, Vec::new());
-            return None;
-        };
-        let mut lanes = Vec::with_capacity(need.lanes.len());
-        for (lane, pages) in need.lanes {
-            let Some(taken) = self.take_lane(id, domain, lane, pages) else {
-                let all = lanes.into_iter().flatten().chain(prompt).collect();
-                self.give_back(pinned, all);
-                return None;
-            };
-            lanes.push(taken);
+        let lanes = std::iter::once((0, need.prompt)).chain(need.lanes);
+        for (at, (lane, pages)) in lanes.enumerate() {
+            let grants = fits.then(|| self.take_lane(id, domain, lane, pages));
+            match grants.flatten() {
+                Some(prompt) if at == 0 => taken.prompt = prompt,
+                Some(grants) => taken.lanes.push(grants),
+                None => {
+                    let own = taken.lanes.into_iter().flatten().chain(taken.prompt);
+                    let own = own.collect();
+                    self.give_back(taken.pinned, own);
+                    return None;
+                }
+            }
         }
-        Some((pinned, prompt, lanes))
+        Some(taken)
     }
 
-    fn take_lane(
+    pub(super) fn take_lane(
         &mut self,
         id: HandoffKey,
         domain: Domain,
@@ -189,25 +204,14 @@ impl<J: Decisions> Decode<J> {
         ahead
             .filter_map(|other| self.expected.get(other))
             .filter(|expected| self.conn_of(expected.prefill).is_some())
-            .map(|expected| capacity.pages_needed(&expected.spec) as usize)
+            .map(|Expected { spec, .. }| self.need(spec, spec.tokens.len() as u64, capacity, 0))
+            .map(|need| need.total())
             .sum()
     }
 
-    /// Its turn is kept for as long as P asks again for it: one that is stopped holds nobody up.
     fn remember_intent(&mut self, attempt: AttemptId) {
-        if !self.intents.contains(&attempt) {
-            if self.intents.len() >= self.config.max_intents {
-                return;
-            }
+        if !self.intents.contains(&attempt) && self.intents.len() < self.config.max_intents {
             self.intents.push_back(attempt);
-        }
-        self.arm(Timer::Turn(attempt), self.config.answer_ms);
-    }
-
-    pub(super) fn forget_turn(&mut self, attempt: AttemptId) {
-        if self.intents.contains(&attempt) {
-            self.intents.retain(|other| *other != attempt);
-            self.out.push(Effect::Disarm(Timer::Turn(attempt)));
         }
     }
 
@@ -219,16 +223,20 @@ impl<J: Decisions> Decode<J> {
         attempt: AttemptId,
         count: u32,
         sites: Vec<LandingSite>,
-        pinned: Vec<Share>,
-        prompt: Vec<Grant>,
-        lanes: Vec<Vec<Grant>>,
+        taken: Taken,
     ) {
+        let Taken {
+            pinned,
+            prompt,
+            lanes,
+            most,
+        } = taken;
         let id = HandoffKey(self.mint_id());
         let Some(expected) = self.expected.get_mut(&attempt) else {
             return;
         };
         expected.handoff = Some(id);
-        let domain = expected.spec.domain;
+        let (domain, pages) = (expected.spec.domain, expected.spec.pages);
         // Writes that land in an arena touch no page; in direct mode every rank may.
         let writers: Vec<WriterLife> = match self.config.mode {
             Mode::Landing => Vec::new(),
@@ -251,6 +259,8 @@ impl<J: Decisions> Decode<J> {
             first,
             prompt: shares.chain(prompt.into_iter().map(Page::Own)).collect(),
             reserve: lanes,
+            pages,
+            most,
             sequences: Vec::new(),
             started: false,
             writers: sites.iter().map(|site| Writer::new(site.arena)).collect(),

@@ -145,6 +145,7 @@ impl<J: Decisions> Decode<J> {
     pub(super) fn handle_outputs(&mut self, outputs: Vec<Output>) {
         for Output {
             lane,
+            token,
             payload,
             finish,
         } in outputs
@@ -170,6 +171,7 @@ impl<J: Decisions> Decode<J> {
                 let tokens = DecodeToGateway::Tokens {
                     attempt,
                     choice,
+                    token,
                     payload,
                     finish,
                 };
@@ -197,7 +199,7 @@ impl<J: Decisions> Decode<J> {
         }
     }
 
-    fn end_if_finished(&mut self, id: HandoffKey) {
+    pub(super) fn end_if_finished(&mut self, id: HandoffKey) {
         let Some(h) = self.handoffs.get(&id) else {
             return;
         };

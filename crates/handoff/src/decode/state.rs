@@ -2,7 +2,7 @@
 
 use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{ArenaId, AttemptId, Conn, Manifest, OfferId, Spec};
+use crate::{ArenaId, AttemptId, Conn, Manifest, OfferId, Reserve, Spec};
 use pages::{BlockTable, Domain, Epoch, Grant, OpId, Owner, OwnerId, Pool, WriterLife};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,70 +25,10 @@ pub(super) struct Peer {
     pub ranks: u16,
     /// One arena at a time for each rank.
     pub arenas: BTreeMap<u16, Arena>,
-    /// Arenas dropped together, whatever the ranks, whose memory was not given back yet, and whether
-    /// somebody is known to map it. Only that it is given back makes an incident forgotten.
-    pub incidents: Vec<BTreeMap<ArenaId, Mapped>>,
-    /// Integrity faults of this life, which are never forgotten.
-    pub faults: u32,
-    /// Failures to make an arena since one was there for every rank; and whether a timer to try again
-    /// is armed.
-    pub retry: Option<u32>,
-    pub retry_armed: bool,
+    pub drops: u32,
     /// Refused until it says Hello again.
     pub refused: bool,
 }
-
-impl Peer {
-    /// Arenas of this life are not made any more: too many of its faults, or too much memory that
-    /// it has not given back.
-    pub fn is_worn(&self, max_drops: u32) -> bool {
-        self.faults >= max_drops || self.incidents.len() >= max_drops as usize
-    }
-
-    /// An arena is dropped. One while others are being fenced belongs to the same incident.
-    pub fn dropped(&mut self, arena: ArenaId) {
-        let fencing = |other: &Arena| other.id != arena && other.state == ArenaState::Fencing;
-        let same = self.arenas.values().any(fencing);
-        let mapped = Mapped(false);
-        match self.incidents.last_mut().filter(|_| same) {
-            Some(incident) => drop(incident.insert(arena, mapped)),
-            None => self.incidents.push(BTreeMap::from([(arena, mapped)])),
-        }
-    }
-
-    pub fn lingers(&mut self, arena: ArenaId) {
-        let mut of_arena = self.incidents.iter_mut();
-        if let Some(mapped) = of_arena.find_map(|incident| incident.get_mut(&arena)) {
-            *mapped = Mapped(true);
-        }
-    }
-
-    /// It is fenced. If nobody maps it, its memory is given back with that.
-    pub fn fenced(&mut self, arena: ArenaId) {
-        let mut of_arena = self.incidents.iter();
-        let mapped = of_arena.find_map(|incident| incident.get(&arena).copied());
-        if mapped == Some(Mapped(false)) {
-            self.released(arena);
-        }
-    }
-
-    /// Its memory is given back; false if it was none of this life's.
-    pub fn released(&mut self, arena: ArenaId) -> bool {
-        let mut of_arena = self.incidents.iter_mut();
-        let known = of_arena.any(|incident| incident.remove(&arena).is_some());
-        self.incidents.retain(|incident| !incident.is_empty());
-        known
-    }
-
-    /// Nothing about it needs to be remembered when it is gone.
-    pub fn is_clean(&self) -> bool {
-        self.faults == 0 && self.incidents.is_empty()
-    }
-}
-
-/// Whether somebody maps an arena that was dropped.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
-pub(super) struct Mapped(pub bool);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Arena {
@@ -131,6 +71,10 @@ pub(super) struct Handoff {
     pub prompt: Vec<Page>,
     /// Pages of each lane that no sequence has taken yet, last first.
     pub reserve: Vec<Vec<Grant>>,
+    /// How it comes by those that it has not.
+    pub pages: Reserve,
+    /// The most pages that one of its sequences can come to hold, the prompt's included.
+    pub most: usize,
     pub sequences: Vec<Sequence>,
     /// Whether the worker has looked at the first tokens.
     pub started: bool,
@@ -159,6 +103,22 @@ impl Handoff {
     /// Copies in flight.
     pub fn copying(&self) -> usize {
         self.writers.iter().map(|writer| writer.copying.len()).sum()
+    }
+
+    /// Pages that it holds, shared ones included.
+    pub fn held(&self) -> usize {
+        let own = self.sequences.iter().map(|sequence| sequence.own.len());
+        let reserve = self.reserve.iter().map(Vec::len);
+        self.prompt.len() + reserve.sum::<usize>() + own.sum::<usize>()
+    }
+
+    /// Whether a choice that has not ended lacks a page for its next token.
+    pub fn is_short(&self, choice: usize) -> bool {
+        let Some(sequence) = self.sequences.get(choice).filter(|sequence| !sequence.done) else {
+            return false;
+        };
+        let full = sequence.table.tokens() == sequence.table.capacity();
+        full && self.reserve.get(choice).is_none_or(Vec::is_empty)
     }
 
     /// Pages that P has to send.
@@ -193,6 +153,8 @@ impl Handoff {
                 .map(|page| page.fork_for_checker(pool))
                 .collect(),
             reserve: self.reserve.iter().map(grants).collect(),
+            pages: self.pages,
+            most: self.most,
             sequences: self
                 .sequences
                 .iter()
@@ -296,6 +258,11 @@ impl StepInFlight {
 /// One life of one writer of a peer.
 pub(super) fn life(epoch: Epoch, rank: u16) -> WriterLife {
     WriterLife { epoch, rank }
+}
+
+/// The ledger's lane of a choice. Lane 0 is the prompt, which a choice that is `alone` goes on in.
+pub(super) fn ledger_lane(choice: u16, alone: bool) -> u16 {
+    if alone { 0 } else { choice + 1 }
 }
 
 /// The ledger's owner for a lane of a handoff.

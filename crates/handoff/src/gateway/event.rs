@@ -1,7 +1,7 @@
 //! What goes into the gateway's request machine and what comes out of it.
 
 use crate::{
-    AttemptId, Conn, DecodeToGateway, Failure, Finish, GatewayToDecode, GatewayToPrefill, Hangup,
+    Conn, DecodeToGateway, Failure, Finish, GatewayToDecode, GatewayToPrefill, Hangup,
     PrefillToGateway, Refusal, Rejection, RequestId, Spec,
 };
 use serde::{Deserialize, Serialize};
@@ -41,10 +41,6 @@ pub enum Event {
 pub enum Timer {
     /// The whole request.
     Request(RequestId),
-    /// A worker that was dialled and has not said Hello.
-    Greeting(Conn),
-    /// Decode's answer to Expect, or to Cancel.
-    Answer(AttemptId),
 }
 
 /// What the driver has to do, in order.
@@ -97,6 +93,8 @@ pub enum Item {
     Tokens {
         /// The choice.
         choice: u16,
+        /// Its id.
+        token: u32,
         /// What was sampled.
         payload: Vec<u8>,
         /// Set with its last output.

@@ -1,6 +1,7 @@
 //! The gateway's request machine: admission at the edge, one outcome, retry with new ids, and when
 //! a byte may leave.
 
+mod attempt;
 mod event;
 mod request;
 mod workers;
@@ -24,10 +25,9 @@ pub struct Config {
     pub max_requests: usize,
     /// Automatic retries of a request, with new ids, while no token was sent (H-16).
     pub max_retries: u32,
-    /// Time for a worker's Hello, and for decode's answer to Expect and to Cancel, milliseconds. A
-    /// worker answers between two steps. One that does not is hung up on, and no request goes to it
-    /// before it has said Hello again.
-    pub answer_ms: u64,
+    /// How often choices of a request may be put back (H-20); from then on decode takes all pages
+    /// that they can need at once, and they are not put back again.
+    pub max_put_backs: u32,
 }
 
 impl Default for Config {
@@ -35,7 +35,7 @@ impl Default for Config {
         Self {
             max_requests: 1024,
             max_retries: 1,
-            answer_ms: 20_000,
+            max_put_backs: 3,
         }
     }
 }
@@ -114,8 +114,6 @@ impl<J: Decisions> Gateway<J> {
             Event::ClientGone(request) => self.client_gone(request),
             Event::StopChoice(request, choice) => self.stop_choice(request, choice),
             Event::Fired(Timer::Request(request)) => self.request_deadline(request),
-            Event::Fired(Timer::Greeting(conn)) => self.greeting_deadline(conn),
-            Event::Fired(Timer::Answer(attempt)) => self.answer_deadline(attempt),
             Event::Drain => self.draining = true,
         }
         std::mem::take(&mut self.out)
@@ -147,7 +145,7 @@ impl<J: Decisions> Gateway<J> {
     /// detached.
     pub fn about(&self, attempt: AttemptId) -> Option<(RequestId, Option<Epoch>, Option<Epoch>)> {
         let key = self.attached.get(&attempt)?;
-        let known = self.requests.get(key)?.attempt.as_ref()?;
+        let known = self.requests.get(key)?.attempt(attempt)?;
         let request = RequestId {
             epoch: self.hello.epoch,
             n: key.0,

@@ -89,10 +89,12 @@ impl<J: Decisions> Prefill<J> {
             return refused(Refusal::PeerUnavailable);
         };
         spec = prompt(&peer.capacity, spec)?;
-        if self.draining {
+        // What goes on was taken on before, and counted then: it is not turned away in its middle.
+        let new = spec.resumes.is_none();
+        if self.draining && new {
             return refused(Refusal::Draining);
         }
-        if self.attempts.len() >= self.config.max_queue {
+        if self.attempts.len() >= self.config.max_queue && new {
             return refused(Refusal::QueueFull);
         }
         let same = self
@@ -100,7 +102,8 @@ impl<J: Decisions> Prefill<J> {
             .values()
             .filter(|other| other.spec.domain == spec.domain);
         let waiting: u64 = same.map(|other| other.spec.tokens.len() as u64).sum();
-        if waiting.saturating_add(spec.tokens.len() as u64) > self.config.max_tokens_per_domain {
+        let all = waiting.saturating_add(spec.tokens.len() as u64);
+        if all > self.config.max_tokens_per_domain && new {
             return refused(Refusal::TenantCap);
         }
         Ok(spec)

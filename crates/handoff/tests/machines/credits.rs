@@ -1,19 +1,19 @@
-//! Credits (handoff.md, happy path 4): decode takes everything that an attempt can ever need with
-//! its ticket, so appending never fails and nothing is preempted; several choices; steps.
+//! Credits (handoff.md, happy path 4): what decode takes with its ticket (here all that an attempt
+//! can ever need; `growth` has the others), several choices, steps.
 
 use crate::decode_rig::{DecodeRig, Ticket, endings, starts, to_gateway};
 use crate::rig::{PAGE, PREFILL, attempt, spec};
 use handoff::decode::{Effect, Event, Lane};
-use handoff::{DecodeToGateway, Ending, Failure, Finish, GatewayToDecode, Spec};
+use handoff::{DecodeToGateway, Ending, Failure, Finish, GatewayToDecode, Reserve, Spec};
 use proptest::prelude::*;
 
-fn scene(pages: u32) -> DecodeRig {
+pub fn scene(pages: u32) -> DecodeRig {
     let mut d = DecodeRig::new(pages, |_| ());
     d.connect(PREFILL, 10, 1);
     d
 }
 
-fn choices(prompt: usize, max_new: u32, choices: u16) -> Spec {
+pub fn choices(prompt: usize, max_new: u32, choices: u16) -> Spec {
     Spec {
         choices,
         ..spec(1, prompt, max_new)
@@ -21,7 +21,7 @@ fn choices(prompt: usize, max_new: u32, choices: u16) -> Spec {
 }
 
 /// States pages in batches of four, the most that this decode takes.
-fn hand_over(d: &mut DecodeRig, ticket: &Ticket) -> Vec<Effect> {
+pub fn hand_over(d: &mut DecodeRig, ticket: &Ticket) -> Vec<Effect> {
     let pages = ticket.tags.len() as u32;
     let batches = pages.div_ceil(4);
     for batch in 0..batches {
@@ -55,7 +55,7 @@ proptest! {
     fn h14_what_is_reserved_is_enough_and_exactly_what_the_limit_counts(
         prompt in 1..24usize, max_new in 1..12u32, n in 1..4u16, cache: bool,
     ) {
-        let spec = Spec { cache, ..choices(prompt, max_new, n) };
+        let spec = Spec { cache, pages: Reserve::All, ..choices(prompt, max_new, n) };
         let needed = scene(64).machine.hello().capacity.unwrap().pages_needed(&spec) as u32;
         let mut d = scene(needed);
         let ticket = d.granted(PREFILL, 10, 1, &spec);

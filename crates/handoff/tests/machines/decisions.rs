@@ -94,7 +94,11 @@ fn h1_h7_only_a_completed_write_has_landed_and_frees_its_slots() {
     assert!(Sound.may_take(true) && !Sound.may_take(false));
     assert!(Sound.may_ticket_into(false) && !Sound.may_ticket_into(true));
     assert_eq!(Sound.sent_slots(3, 16), 3, "nothing behind them (H-17)");
-    assert_eq!(Sound.reserve_ahead(7), 7);
+    assert_eq!(Sound.reserve_ahead(7, 8), 7);
+    assert_eq!(Sound.reserve_ahead(7, 2), 2);
+    assert!(Sound.leaves_the_right(3, 2, 5) && !Sound.leaves_the_right(3, 3, 5));
+    assert!(Sound.yields() && Sound.may_grow(false) && !Sound.may_grow(true));
+    assert_eq!(Sound.resumes_behind(4), 4);
 }
 
 /// H-15: a deadline may end ownership. It never proves quiescence, nor does anything like it.

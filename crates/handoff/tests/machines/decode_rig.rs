@@ -155,24 +155,12 @@ impl DecodeRig {
 
     /// Offer `n` of `life` for the attempt of the same number.
     pub fn offer(&mut self, life: u128, conn: u64, n: u64, spec: &Spec) -> Vec<Effect> {
-        self.offer_for(life, conn, n, n, spec)
-    }
-
-    /// Offer `n` of `life` for attempt `of`.
-    pub fn offer_for(
-        &mut self,
-        life: u128,
-        conn: u64,
-        n: u64,
-        of: u64,
-        spec: &Spec,
-    ) -> Vec<Effect> {
         let offer = offer_id(life, n);
         self.hear_prefill(
             conn,
             PrefillToDecode::Offer {
                 offer,
-                attempt: attempt(of),
+                attempt: attempt(n),
                 count: spec.tokens.len() as u32,
                 digest: digest(&spec.tokens),
             },
@@ -257,6 +245,7 @@ impl DecodeRig {
         assert_eq!(verified.sequences().len(), lanes.len());
         let outputs = lanes.into_iter().map(|lane| Output {
             lane,
+            token: 7,
             payload: vec![7],
             finish: finish(lane),
         });
@@ -317,6 +306,7 @@ pub fn offer_id(life: u128, n: u64) -> OfferId {
 pub fn output(handoff: HandoffId, choice: u16, finish: Option<Finish>) -> Output {
     Output {
         lane: Lane { handoff, choice },
+        token: u32::from(choice),
         payload: vec![choice as u8],
         finish,
     }

@@ -84,6 +84,7 @@ impl GatewayRig {
         self.hear_decode(DecodeToGateway::Tokens {
             attempt,
             choice,
+            token: u32::from(choice),
             payload,
             finish,
         })

@@ -4,6 +4,7 @@ use crate::dice::Dice;
 use crate::world::{Client, Message, Node, World};
 use handoff::{ArenaId, Conn, OfferId, RequestId, Spec, SubmissionId, decode, gateway, prefill};
 use pages::Domain;
+use std::collections::BTreeMap;
 
 #[derive(Clone, Debug)]
 pub enum Act {
@@ -19,7 +20,6 @@ pub enum Act {
     Opened(usize, ArenaId),
     Copied(usize, usize),
     Fenced(usize, ArenaId),
-    Released(usize, ArenaId),
     Start(usize, usize),
     StepBegin(usize),
     StepEnd(usize),
@@ -95,8 +95,6 @@ impl World {
                 .filter(joined)
                 .map(|arena| Act::Fenced(d, *arena)),
         );
-        let lingering = side.lingering.iter();
-        acts.extend(lingering.map(|arena| Act::Released(d, *arena)));
         acts.extend((0..side.starts.len()).map(|at| Act::Start(d, at)));
         match side.step {
             Some(_) => acts.push(Act::StepEnd(d)),
@@ -152,15 +150,7 @@ impl World {
             Act::Detached(p, arena) => self.detached(p, arena),
             Act::Opened(d, arena) => self.opened(d, arena),
             Act::Copied(d, at) => self.copied(d, at),
-            Act::Released(d, arena) => {
-                self.decodes[d].lingering.retain(|other| *other != arena);
-                self.tell_decode(d, decode::Event::ArenaReleased { arena });
-            }
             Act::Fenced(d, arena) => {
-                if dice.chance(30) {
-                    self.tell_decode(d, decode::Event::ArenaLingers { arena });
-                    self.decodes[d].lingering.push(arena);
-                }
                 let side = &mut self.decodes[d];
                 side.fences.retain(|other| *other != arena);
                 let (writer, _) = side.arenas.remove(&arena).expect("a fence of an arena");
@@ -217,11 +207,13 @@ impl World {
     /// A client asks; families of prompts share prefixes, inside a domain or not.
     pub fn request(&mut self, dice: &mut Dice) {
         let family = dice.roll(3) as u32 + 1;
-        let tokens = (0..1 + dice.roll(9) as u32)
+        let tokens: Vec<u32> = (0..1 + dice.roll(9) as u32)
             .map(|at| family + 10 * at)
             .collect();
+        let room = u64::from(crate::world::CONTEXT) - tokens.len() as u64;
         let max_new = match dice.chance(2) {
             true => TOO_MUCH,
+            false if dice.chance(40) => 1 + dice.roll(room) as u32,
             false => 1 + dice.roll(4) as u32,
         };
         let choices = 1 + dice.roll(2) as u16;
@@ -235,6 +227,7 @@ impl World {
         let client = Client {
             spec: spec.clone(),
             begun: false,
+            said: BTreeMap::new(),
             outcome: None,
         };
         self.clients.insert(request.n, client);

@@ -1,7 +1,7 @@
 //! Carries effects out: what a driver does, on a world of data. Nothing is answered at once: what
 //! a machine waits for happens later, or never.
 
-use crate::world::{CopyInFlight, Flight, Message, Node, World, mark};
+use crate::world::{CopyInFlight, Flight, Message, Node, World, mark, token_at};
 use handoff::gateway::Item;
 use handoff::{Conn, DecodeToGateway, DecodeToPrefill, PrefillToDecode, decode, gateway, prefill};
 
@@ -36,9 +36,18 @@ impl World {
         assert!(client.outcome.is_none(), "H-6: delivered after the outcome");
         match item {
             Item::Begin { .. } => client.begun = true,
-            Item::Tokens { payload, .. } => {
+            Item::Tokens {
+                choice,
+                token,
+                payload,
+                ..
+            } => {
                 assert!(client.begun, "H-9: a token before the commit");
                 let of_stranger = payload.is_empty();
+                let said = client.said.entry(choice).or_default();
+                let next = token_at(client.spec.tokens.len() + *said);
+                assert!(of_stranger || token == next, "H-20: lost or said twice");
+                *said += 1;
                 assert!(
                     of_stranger || payload == mark(&client.spec),
                     "H-13: a foreign token"
@@ -194,6 +203,7 @@ impl World {
                     "committed"
                 });
             }
+            Message::FromDecode(DecodeToGateway::PutBack { .. }) => self.saw("put back"),
             _ => {}
         }
         if let Some(link) = self.links.iter_mut().find(|link| link.conn == conn) {

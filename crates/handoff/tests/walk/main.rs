@@ -190,6 +190,7 @@ fn every_situation_is_met_on_some_walk() {
         "committed",
         "prefix hit",
         "duplicate",
+        "put back",
         "busy",
         "another prompt",
         "unsettled",

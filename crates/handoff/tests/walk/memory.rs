@@ -1,7 +1,7 @@
 //! What computes, writes, copies and reads pages, and what each must find there.
 
 use crate::dice::Dice;
-use crate::world::{Content, PAGE, World, checksum, mark};
+use crate::world::{Content, PAGE, World, checksum, mark, token_at};
 use handoff::decode::{self, Lane, Output};
 use handoff::{ArenaId, Finish, prefill};
 use pages::PageId;
@@ -136,6 +136,7 @@ impl World {
             let payload = mark(&spec);
             outputs.push(Output {
                 lane,
+                token: token_at(spec.tokens.len()),
                 payload,
                 finish,
             });
@@ -193,8 +194,10 @@ impl World {
             *generated += 1;
             let finish = (*generated == spec.max_new).then_some(Finish::Length);
             let payload = mark(spec);
+            let position = spec.tokens.len() + *generated as usize - 1;
             outputs.push(Output {
                 lane,
+                token: token_at(position),
                 payload,
                 finish,
             });

@@ -161,6 +161,7 @@ impl World {
             4 => DecodeToGateway::Tokens {
                 attempt,
                 choice: dice.number(2, u64::from(u16::MAX)) as u16,
+                token: 0,
                 payload: Vec::new(),
                 finish: None,
             },

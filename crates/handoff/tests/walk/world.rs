@@ -87,8 +87,6 @@ pub struct DecodeSide {
     pub opening: Vec<(ArenaId, WriterLife)>,
     pub copies: Vec<CopyInFlight>,
     pub fences: Vec<ArenaId>,
-    /// Dropped and still mapped.
-    pub lingering: Vec<ArenaId>,
     /// Which handoff filled a page, and what is in every rank's slice of it.
     pub pages: BTreeMap<PageId, (HandoffId, BTreeMap<u16, Content>)>,
     pub starts: Vec<(HandoffId, Spec)>,
@@ -101,6 +99,8 @@ pub struct DecodeSide {
 pub struct Client {
     pub spec: Spec,
     pub begun: bool,
+    /// Tokens of each choice.
+    pub said: BTreeMap<u16, usize>,
     pub outcome: Option<Outcome>,
 }
 
@@ -237,6 +237,7 @@ impl World {
         let life = self.new_life();
         let config = decode::Config {
             max_batch_pages: 2,
+            ahead_pages: 1,
             max_attempts: 16,
             max_intents: 2,
             max_pages_per_peer: 10,
@@ -254,7 +255,6 @@ impl World {
             opening: Vec::new(),
             copies: Vec::new(),
             fences: Vec::new(),
-            lingering: Vec::new(),
             pages: BTreeMap::new(),
             starts: Vec::new(),
             voices: BTreeMap::new(),
@@ -348,6 +348,11 @@ impl World {
 /// What the answer of a request is told by: its first token and its domain.
 pub fn mark(spec: &Spec) -> Vec<u8> {
     vec![spec.tokens[0] as u8, spec.domain.value() as u8]
+}
+
+/// What every model generates at a position.
+pub fn token_at(position: usize) -> u32 {
+    500 + position as u32
 }
 
 /// A checksum that tells contents apart.

@@ -74,13 +74,44 @@ impl Swap for StatusIsEnough {
     }
 }
 
-/// D-23. Decode takes pages for the prompt only, and finds those for the output when they are
-/// needed: what holds pages then waits for more.
+/// D-23. A sequence that needs another page waits for it while it holds others, and so does the
+/// next: nobody is put back.
 #[derive(Debug)]
-pub struct PromptOnly;
+pub struct NobodyYields;
 
-impl Swap for PromptOnly {
-    fn reserve_ahead(&self, _: usize) -> usize {
-        0
+impl Swap for NobodyYields {
+    fn yields(&self) -> bool {
+        false
+    }
+}
+
+/// D-29. Sequences are put back, and their pages freed, while a step reads them.
+#[derive(Debug)]
+pub struct GrowsInStep;
+
+impl Swap for GrowsInStep {
+    fn may_grow(&self, _: bool) -> bool {
+        true
+    }
+}
+
+/// D-30. What was put back goes on one token too early: that token is said twice.
+#[derive(Debug)]
+pub struct SaysTwice;
+
+impl Swap for SaysTwice {
+    fn resumes_behind(&self, said: usize) -> usize {
+        said.saturating_sub(1)
+    }
+}
+
+/// D-31. Offers are let in as long as there are free pages, whatever older sequences may come to
+/// need: the oldest then waits for what a peer holds.
+#[derive(Debug)]
+pub struct NoRights;
+
+impl Swap for NoRights {
+    fn leaves_the_right(&self, _: usize, _: usize, _: usize) -> bool {
+        true
     }
 }

@@ -2,7 +2,8 @@
 //! stands behind it.
 
 use super::admission::{
-    ClientId, LengthFromPrefill, Placeholder, PromptOnly, SameIdAgain, StatusIsEnough, Truncates,
+    ClientId, GrowsInStep, LengthFromPrefill, NoRights, NobodyYields, Placeholder, SameIdAgain,
+    SaysTwice, StatusIsEnough, Truncates,
 };
 use super::arrival::{
     LostIsLanded, NotCompared, NotLookedAt, OneAcknowledgement, Overtakes, SendsAgain,
@@ -207,12 +208,12 @@ pub const ALL: &[Defect] = defects! {
         in "calm" Landing
         sound "`may_close`, prefill/close.rs"
         behind ["nothing more": [Overtakes], "coverage": [Overtakes, NotCompared]]
-    "D-23" "decode takes pages for the output when it needs them, and waits while it holds others"
+    "D-23" "a sequence waits for a page while it holds others, and nobody is put back for it"
         seen "draft; SGLang #30033 in spirit"
-        swaps [PromptOnly] "an answer that needs another page"
-        in "a long answer" Landing
-        sound "`reserve_ahead`, decode/offer.rs"
-        behind ["nothing more": [PromptOnly]]
+        swaps [NobodyYields] "two answers that outgrow the pool"
+        in "short of pages" Landing
+        sound "`yields`, decode/grow.rs"
+        behind ["nothing more": [NobodyYields]]
     "D-24" "a stale endpoint is written through"
         seen "draft"
         swaps [StaleEndpoint] "none was found (below)"
@@ -243,4 +244,22 @@ pub const ALL: &[Defect] = defects! {
         in "calm" Landing
         sound "`sent_slots`, prefill/send.rs"
         behind ["nothing more": [WholePage]]
+    "D-29" "a sequence is put back, and its pages freed, while a step reads them"
+        seen "vLLM and SGLang preempt between steps only"
+        swaps [GrowsInStep] "two answers that outgrow the pool"
+        in "short of pages" Landing
+        sound "`may_grow`, decode/grow.rs"
+        behind ["nothing more": [GrowsInStep]]
+    "D-30" "an answer that was put back says a token twice"
+        seen "draft"
+        swaps [SaysTwice] "two answers that outgrow the pool"
+        in "short of pages" Landing
+        sound "`resumes_behind`, gateway/attempt.rs"
+        behind ["nothing more": [SaysTwice]]
+    "D-31" "the oldest sequence is short of pages that only a peer can bring back"
+        seen "draft"
+        swaps [NoRights] "two answers that outgrow the pool"
+        in "short of pages, tight" Landing
+        sound "`leaves_the_right`, decode/grow.rs"
+        behind ["nothing more": [NoRights]]
 };

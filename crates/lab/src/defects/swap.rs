@@ -58,6 +58,7 @@ decisions! {
         fn limit_of_pair(prefill: Capacity, decode: Capacity) -> Limit;
         fn fits_pair(limit: &Limit, spec: &Spec) -> Result<(), Rejection>;
         fn attempt_number(last: u64, before: Option<AttemptId>, spec: &Spec) -> u64;
+        fn resumes_behind(said: usize) -> usize;
         fn after_prefill(ending: Ending) -> AfterPrefill;
         fn may_deliver(judged: Option<handoff::gateway::PrefillJudged>) -> bool;
         fn admit_prompt(capacity: &Capacity, spec: Spec) -> Result<Spec, Rejection>;
@@ -74,7 +75,10 @@ decisions! {
         fn admit_expected(capacity: &Capacity, spec: &Spec) -> Result<(), Rejection>;
         fn same_prompt(expected: (u32, [u8; 32]), offered: (u32, [u8; 32])) -> bool;
         fn prompt_length(expected: u32, offered: u32) -> u32;
-        fn reserve_ahead(needed: usize) -> usize;
+        fn reserve_ahead(needed: usize, ahead: usize) -> usize;
+        fn leaves_the_right(most: usize, fast: usize, pool: usize) -> bool;
+        fn yields() -> bool;
+        fn may_grow(in_step: bool) -> bool;
         fn may_ticket_into(doubtful: bool) -> bool;
         fn same_arena(stated: ArenaId, expected: ArenaId) -> bool;
         fn same_tag(stated: StatedTag, granted: Tag) -> bool;

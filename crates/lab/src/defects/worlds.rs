@@ -52,6 +52,17 @@ fn roomy(faults: Faults) -> Setup {
     }
 }
 
+/// Two answers of three and of four pages, which they take as they grow.
+fn outgrow(decode_pages: u32) -> Setup {
+    Setup {
+        prompts: vec![Prompt::new(&[1, 1], 4), Prompt::new(&[2, 2], 6).of(9)],
+        prefill_pages: 4,
+        decode_pages,
+        ahead: 1,
+        ..Setup::default()
+    }
+}
+
 /// One prompt.
 fn alone(tokens: &[u32], max_new: u32, faults: Faults) -> Setup {
     Setup {
@@ -69,9 +80,14 @@ pub const ALL: &[World] = &[
         setup: Setup::default,
     },
     World {
-        name: "a long answer",
-        about: "the answer needs a page more than the prompt",
-        setup: || alone(&[1, 1, 1], 4, none()),
+        name: "short of pages",
+        about: "two answers outgrow a pool that holds one of them",
+        setup: || outgrow(5),
+    },
+    World {
+        name: "short of pages, tight",
+        about: "the same, and what the second one takes at its ticket is needed by the first",
+        setup: || outgrow(4),
     },
     World {
         name: "past the edge",

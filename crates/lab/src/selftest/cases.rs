@@ -1,7 +1,7 @@
 //! Defects that let text through or make an answer wrong on the engine as it runs, and the suites
 //! that are run against each.
 
-use crate::defects::admission::{ClientId, LengthFromPrefill, PromptOnly, Truncates};
+use crate::defects::admission::{ClientId, LengthFromPrefill, NobodyYields, Truncates};
 use crate::defects::arrival::{NotCompared, NotLookedAt, Overtakes, SubmittedIsLanded};
 use crate::defects::release::PinsDoNotCount;
 use crate::defects::safeguards::{
@@ -251,8 +251,8 @@ pub(super) static ALL: [Case; 11] = [
     },
     Case {
         id: "D-23",
-        what: "pages for the answer are taken when they are needed",
-        swaps: &[&PromptOnly],
+        what: "a sequence waits for pages while it holds others, and nobody is put back",
+        swaps: &[&NobodyYields],
         edge: false,
         cache: false,
         until: ANYTHING,

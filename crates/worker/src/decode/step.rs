@@ -81,6 +81,7 @@ impl<J: Decisions> Engine<J> {
             self.desk.counters.sampled_tokens += 1;
             outputs.push(Output {
                 lane: *lane,
+                token: token.id,
                 payload: token.encode(),
                 finish,
             });

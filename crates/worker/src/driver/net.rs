@@ -24,9 +24,6 @@ const REDIAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 
 /// Pause after a peer was refused.
 const REFUSED: Duration = Duration::from_millis(10);
-/// Time for the first word of a peer that has connected. Until it has said Hello no machine knows of
-/// it, and it holds one of the places.
-const GREETING: Duration = Duration::from_secs(10);
 /// Time for what is queued when the worker ends.
 const FLUSH: Duration = Duration::from_millis(100);
 
@@ -128,7 +125,7 @@ impl<Own: Send + 'static> Net<Own> {
                 };
                 let inbox = inbox.clone();
                 tokio::spawn(async move {
-                    read(inbox, connection, Some(GREETING)).await;
+                    read(inbox, connection).await;
                     drop(permit);
                 });
             }
@@ -145,8 +142,7 @@ impl<Own: Send + 'static> Net<Own> {
                 match control::dial(&addr, &identity, &[role], &limits()).await {
                     Ok(connection) => {
                         pause = REDIAL.0;
-                        // Its Hello is the machine's to wait for.
-                        if !read(inbox.clone(), connection, None).await {
+                        if !read(inbox.clone(), connection).await {
                             return;
                         }
                     }
@@ -211,9 +207,8 @@ impl<Own> Drop for Net<Own> {
     }
 }
 
-/// Reads frames until the connection ends, or the first does not come in its time; false if the
-/// engine has ended.
-async fn read<Own>(inbox: Inbox<Own>, connection: Connection, greeting: Option<Duration>) -> bool {
+/// Reads frames until the connection ends; false if the engine has.
+async fn read<Own>(inbox: Inbox<Own>, connection: Connection) -> bool {
     let Connection {
         peer,
         sender,
@@ -223,19 +218,8 @@ async fn read<Own>(inbox: Inbox<Own>, connection: Connection, greeting: Option<D
     let room = Arc::new(Semaphore::new(UNPROCESSED_BYTES_MAX));
     let aborting = sender.clone();
     let mut alive = inbox.put(Input::Up(conn, peer.role, sender));
-    let mut greeting = greeting;
     while alive {
-        let received = match greeting.take() {
-            None => receiver.recv().await,
-            Some(within) => match tokio::time::timeout(within, receiver.recv()).await {
-                Ok(received) => received,
-                Err(_) => {
-                    tracing::warn!(conn = conn.0, role = %peer.role, ?within, "no first word: closed");
-                    break;
-                }
-            },
-        };
-        match received {
+        match receiver.recv().await {
             Ok(Some(frame)) => {
                 let bytes = frame.len().max(64) as u32;
                 let permit = room

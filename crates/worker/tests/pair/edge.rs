@@ -290,6 +290,7 @@ impl Edge {
                 choice,
                 payload,
                 finish,
+                ..
             } => {
                 let choice = usize::from(choice);
                 if answer.tokens.len() <= choice {

@@ -1,0 +1,421 @@
+//! Tries at a request: announced, computed, judged, retried, put back and gone on with.
+
+use super::request::Request;
+use super::{Effect, Gateway, Item, Outcome, PrefillJudged};
+use crate::Decisions;
+use crate::id::{LastAttempt, RequestKey};
+use crate::{
+    AfterPrefill, AttemptId, Conn, Ending, Failure, Fault, Finish, GatewayToDecode,
+    GatewayToPrefill, Limit, Refusal, Reserve, Resumed, Spec, Stage,
+};
+use serde::Serialize;
+use std::collections::BTreeMap;
+
+/// One try that is attached.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(super) struct Attempt {
+    pub id: AttemptId,
+    /// What is to be computed: the request, or what is left of one of its choices.
+    pub spec: Spec,
+    pub prefill: Conn,
+    pub decode: Conn,
+    pub stage: AttemptStage,
+    pub judged: Option<PrefillJudged>,
+    /// What P failed with; D's ending wins over it.
+    pub failing: Option<Ending>,
+    /// The choice of the request that each of its own is.
+    pub lanes: Vec<u16>,
+    /// Those of them that were put back.
+    pub put_back: Vec<u16>,
+    /// Whether a token of it has reached the client.
+    pub begun: bool,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(super) enum AttemptStage {
+    /// D was told; P was not.
+    Announced,
+    /// P has it.
+    Prefilling,
+}
+
+impl Attempt {
+    /// Its own number of this choice of the request, unless that was put back.
+    pub fn lane_of(&self, choice: u16) -> Option<u16> {
+        let lane = self.lanes.iter().position(|known| *known == choice)?;
+        (!self.put_back.contains(&choice)).then_some(lane as u16)
+    }
+
+    /// The choice of the request that its own number `lane` is, unless that was put back.
+    fn choice_of(&self, lane: u16) -> Option<u16> {
+        let choice = self.lanes.get(usize::from(lane)).copied()?;
+        (!self.put_back.contains(&choice)).then_some(choice)
+    }
+
+    /// Choices of the request that end with it.
+    fn going(&self) -> impl Iterator<Item = u16> {
+        let lanes = self.lanes.iter().copied();
+        lanes.filter(|choice| !self.put_back.contains(choice))
+    }
+}
+
+impl<J: Decisions> Gateway<J> {
+    /// Announces a new attempt at these choices to the least loaded pair that can take it; `before`
+    /// is the attempt that it follows, if there was one.
+    pub(super) fn begin_attempt(
+        &mut self,
+        n: RequestKey,
+        choices: Vec<u16>,
+        before: Option<AttemptId>,
+    ) {
+        let Some(request) = self.requests.get(&n) else {
+            return;
+        };
+        let spec = self.spec_of(request, &choices);
+        let Some((prefill, decode, limit)) = self.least_loaded(&spec) else {
+            return self.finish(n, Outcome::Refused(Refusal::PeerUnavailable));
+        };
+        let often = request.put_backs >= self.config.max_put_backs;
+        let pages = match often {
+            true => Reserve::All,
+            false => limit.reserve(&spec),
+        };
+        let spec = Spec { pages, ..spec };
+        let known = self.prefills.get(&prefill).and_then(super::Worker::epoch);
+        let Some(prefill_epoch) = known else {
+            return;
+        };
+        let last = self.last_attempt.0;
+        let number = self.decisions.attempt_number(last, before, &spec);
+        self.last_attempt = LastAttempt(number.max(last));
+        let id = AttemptId {
+            epoch: self.hello.epoch,
+            n: number,
+        };
+        let deadline_ms = request.deadline_ms;
+        self.attached.insert(id, n);
+        if let Some(request) = self.requests.get_mut(&n) {
+            request.attempts.push(Attempt {
+                id,
+                spec: spec.clone(),
+                prefill,
+                decode,
+                stage: AttemptStage::Announced,
+                judged: None,
+                failing: None,
+                lanes: choices,
+                put_back: Vec::new(),
+                begun: false,
+            });
+        }
+        let expect = GatewayToDecode::Expect {
+            attempt: id,
+            spec,
+            prefill: prefill_epoch,
+            deadline_ms,
+        };
+        self.out.push(Effect::ToDecode(decode, expect));
+    }
+
+    /// The request itself, or what is left of one of its choices: the prompt is longer by what was
+    /// said, the rest of the answer shorter by it (H-20).
+    fn spec_of(&self, request: &Request, choices: &[u16]) -> Spec {
+        let whole = &request.spec;
+        let [choice] = choices else {
+            return whole.clone();
+        };
+        if whole.choices == 1 && request.put_backs == 0 {
+            return whole.clone();
+        }
+        let said = &request.said[usize::from(*choice)];
+        let said = &said[..self.decisions.resumes_behind(said.len()).min(said.len())];
+        Spec {
+            tokens: [&whole.tokens, said].concat(),
+            max_new: whole.max_new.saturating_sub(said.len() as u32),
+            choices: 1,
+            resumes: Some(Resumed {
+                said: said.len() as u32,
+                choice: *choice,
+            }),
+            ..whole.clone()
+        }
+    }
+
+    fn least_loaded(&self, spec: &Spec) -> Option<(Conn, Conn, Limit)> {
+        let mut loads: BTreeMap<Conn, usize> = BTreeMap::new();
+        for attempt in self.requests.values().flat_map(|r| &r.attempts) {
+            *loads.entry(attempt.prefill).or_default() += 1;
+            *loads.entry(attempt.decode).or_default() += 1;
+        }
+        let load = |conn: Conn| loads.get(&conn).copied().unwrap_or_default();
+        let able = self
+            .pairs()
+            .into_iter()
+            .filter(|(_, _, limit)| self.decisions.fits_pair(limit, spec).is_ok());
+        able.min_by_key(|(p, d, _)| (load(*p) + load(*d), *p, *d))
+    }
+
+    /// D expects it: now, and not before, P hears of it. (The design lets both be told at once; in
+    /// this order an attempt that D refuses costs P nothing, and no offer comes too early.)
+    pub(super) fn expecting(&mut self, conn: Conn, id: AttemptId) {
+        let decode = self.decodes.get(&conn).and_then(super::Worker::epoch);
+        let Some(decode) = decode else {
+            return;
+        };
+        let Some(n) = self.attached(id, conn) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        let deadline_ms = request.deadline_ms;
+        let Some(attempt) = request.attempt_mut(id) else {
+            return;
+        };
+        if attempt.stage != AttemptStage::Announced || attempt.failing.is_some() {
+            return;
+        }
+        attempt.stage = AttemptStage::Prefilling;
+        let (to, spec) = (attempt.prefill, attempt.spec.clone());
+        let attempt = GatewayToPrefill::Attempt {
+            attempt: id,
+            spec,
+            decode,
+            deadline_ms,
+        };
+        self.out.push(Effect::ToPrefill(to, attempt));
+    }
+
+    /// An answer begins with the first commit. One that goes on after it was put back has begun.
+    pub(super) fn committed(&mut self, conn: Conn, id: AttemptId, cached_tokens: u32) {
+        let Some(n) = self.attached(id, conn) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        let begun = request.begun;
+        let attempt = request.attempt_mut(id);
+        let Some(attempt) = attempt.filter(|attempt| attempt.judged.is_none()) else {
+            return;
+        };
+        attempt.judged = Some(PrefillJudged(()));
+        let (p, d) = (attempt.prefill, attempt.decode);
+        if begun {
+            return;
+        }
+        let decode = self.decodes.get(&d).and_then(super::Worker::epoch);
+        let prefill = self.prefills.get(&p).and_then(super::Worker::epoch);
+        let item = Item::Begin {
+            cached_tokens,
+            prefill,
+            decode,
+        };
+        let request = self.name(n);
+        self.out.push(Effect::Deliver { request, item });
+    }
+
+    /// A token before the commit would be one that nobody verified: the attempt fails (H-9).
+    pub(super) fn tokens(
+        &mut self,
+        conn: Conn,
+        id: AttemptId,
+        lane: u16,
+        token: u32,
+        payload: Vec<u8>,
+        finish: Option<Finish>,
+    ) {
+        let Some(n) = self.attached(id, conn) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        let Some(attempt) = request.attempt(id) else {
+            return;
+        };
+        let (judged, choice) = (attempt.judged, attempt.choice_of(lane));
+        let stopped = choice.is_some_and(|choice| request.stopped.contains(&choice));
+        if judged.is_some() && stopped {
+            return; // it was on its way when the choice was stopped
+        }
+        let choice = choice.filter(|choice| !request.finished.contains(choice));
+        match choice.filter(|_| self.decisions.may_deliver(judged)) {
+            Some(choice) => {
+                request.begun = true;
+                request.said[usize::from(choice)].push(token);
+                if finish.is_some() {
+                    request.finished.push(choice);
+                }
+                if let Some(attempt) = request.attempt_mut(id) {
+                    attempt.begun = true;
+                }
+                let item = Item::Tokens {
+                    choice,
+                    token,
+                    payload,
+                    finish,
+                };
+                let request = self.name(n);
+                self.out.push(Effect::Deliver { request, item });
+            }
+            None => self.finish(n, Outcome::Failed(Failure::PeerFailed(Stage::Decode))),
+        }
+    }
+
+    /// D needs the pages of this choice for an older sequence: it is computed further as another
+    /// attempt, behind all that was said of it (H-20). One that finished meanwhile is not.
+    pub(super) fn put_back(&mut self, conn: Conn, id: AttemptId, lane: u16) {
+        let Some(n) = self.attached(id, conn) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        let Some(attempt) = request.attempt_mut(id) else {
+            return;
+        };
+        let Some(choice) = attempt.choice_of(lane).filter(|_| attempt.judged.is_some()) else {
+            return;
+        };
+        attempt.put_back.push(choice);
+        if !request.finished.contains(&choice) {
+            request.put_backs += 1;
+            self.begin_attempt(n, vec![choice], Some(id));
+        }
+    }
+
+    /// P's word about an attempt. A rejection is final; anything else waits for D's ending, which
+    /// wins (H-6).
+    pub(super) fn prefill_ended(&mut self, conn: Conn, id: AttemptId, ending: Ending) {
+        let Some(n) = self.attached.get(&id).copied() else {
+            return;
+        };
+        let attempt = self.requests.get(&n).and_then(|r| r.attempt(id));
+        if attempt.is_none_or(|attempt| attempt.prefill != conn) {
+            return;
+        }
+        match self.decisions.after_prefill(ending) {
+            AfterPrefill::AskDecode => {}
+            AfterPrefill::Reject(why) => self.finish(n, Outcome::Rejected(why)),
+            AfterPrefill::Fail(ending) => {
+                if ending == Ending::Failed(Failure::Integrity(Fault::FailStop)) {
+                    self.leaves(conn);
+                }
+                self.fail_attempt(n, id, ending);
+            }
+        }
+    }
+
+    fn fail_attempt(&mut self, n: RequestKey, id: AttemptId, ending: Ending) {
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        let Some(attempt) = request.attempt_mut(id) else {
+            return;
+        };
+        if attempt.judged.is_none() && attempt.failing.is_none() {
+            attempt.failing = Some(ending);
+            let cancel = GatewayToDecode::Cancel { attempt: id };
+            let decode = attempt.decode;
+            self.out.push(Effect::ToDecode(decode, cancel));
+        }
+    }
+
+    pub(super) fn decode_ended(&mut self, conn: Conn, id: AttemptId, ending: Ending) {
+        let Some(n) = self.attached(id, conn) else {
+            return;
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        let Some(attempt) = request.take_attempt(id) else {
+            return;
+        };
+        let over = attempt.going().all(|c| request.finished.contains(&c));
+        self.attached.remove(&id);
+        self.withdraw(&attempt);
+        // Cancelled by us because P failed: then P's failure is what happened.
+        let ending = match (&attempt.failing, ending) {
+            (Some(failing), Ending::Cancelled) => failing.clone(),
+            (_, ending) => ending,
+        };
+        match ending {
+            Ending::Finished if over => self.finish_if_answered(n),
+            Ending::Finished => {
+                self.finish(n, Outcome::Failed(Failure::PeerFailed(Stage::Decode)));
+            }
+            Ending::Rejected(why) => self.finish(n, Outcome::Rejected(why)),
+            Ending::Failed(Failure::Integrity(Fault::FailStop)) => {
+                self.leaves(conn);
+                self.retry_or_finish(n, attempt, ending);
+            }
+            other => self.retry_or_finish(n, attempt, other),
+        }
+    }
+
+    /// One retry of a request, with new ids, if no token of the attempt was sent; the attempt is
+    /// detached already.
+    fn retry_or_finish(&mut self, n: RequestKey, attempt: Attempt, ending: Ending) {
+        let may = match ending {
+            Ending::Failed(Failure::Deadline(_)) => false,
+            // That nobody else is there would say less than the last words of who was.
+            Ending::Failed(Failure::Integrity(Fault::FailStop)) => !self.pairs().is_empty(),
+            Ending::Failed(_) => true,
+            _ => false,
+        };
+        let Some(request) = self.requests.get_mut(&n) else {
+            return;
+        };
+        if !attempt.begun && may && request.retries < self.config.max_retries {
+            request.retries += 1;
+            return self.again(n, attempt);
+        }
+        let outcome = match ending {
+            Ending::Refused(why) => Outcome::Refused(why),
+            Ending::Failed(failure) => Outcome::Failed(failure),
+            _ => Outcome::Failed(Failure::PeerFailed(Stage::Decode)),
+        };
+        self.finish(n, outcome);
+    }
+
+    /// What the attempt was to give: all choices once more, or each that is left on its own.
+    fn again(&mut self, n: RequestKey, attempt: Attempt) {
+        if attempt.put_back.is_empty() {
+            return self.begin_attempt(n, attempt.lanes, Some(attempt.id));
+        }
+        for choice in attempt.going().collect::<Vec<_>>() {
+            self.begin_attempt(n, vec![choice], Some(attempt.id));
+        }
+    }
+
+    pub(super) fn prefill_lost(&mut self, conn: Conn) {
+        for (n, id) in self.attempts_on(|attempt| attempt.prefill == conn) {
+            let failure = Failure::PeerFailed(Stage::Prefill);
+            self.fail_attempt(n, id, Ending::Failed(failure));
+        }
+    }
+
+    pub(super) fn decode_lost(&mut self, conn: Conn) {
+        for (n, id) in self.attempts_on(|attempt| attempt.decode == conn) {
+            let Some(request) = self.requests.get_mut(&n) else {
+                continue;
+            };
+            let Some(attempt) = request.take_attempt(id) else {
+                continue;
+            };
+            self.attached.remove(&id);
+            self.withdraw(&attempt);
+            let failure = Failure::PeerFailed(Stage::Decode);
+            self.retry_or_finish(n, attempt, Ending::Failed(failure));
+        }
+    }
+
+    fn attempts_on(&self, of: impl Fn(&Attempt) -> bool) -> Vec<(RequestKey, AttemptId)> {
+        let all = self.requests.iter();
+        let all = all.flat_map(|(n, r)| r.attempts.iter().map(|attempt| (*n, attempt)));
+        all.filter(|(_, attempt)| of(attempt))
+            .map(|(n, attempt)| (n, attempt.id))
+            .collect()
+    }
+}
