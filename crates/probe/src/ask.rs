@@ -39,6 +39,8 @@ pub struct Ask {
     pub like: Option<Marked>,
     /// Whether a sound server refuses it, be it with an error of its own (5xx).
     pub refused: bool,
+    /// Whether log-probabilities and token ids are asked for too, if the server takes such a request.
+    pub details: bool,
 }
 
 impl Ask {
@@ -57,6 +59,7 @@ impl Ask {
             tokens: None,
             like: None,
             refused: false,
+            details: false,
         }
     }
 }
@@ -112,8 +115,18 @@ impl Answer {
         self.reply.as_ref().ok()?.said.prompt_tokens
     }
 
+    /// Whether the server is busy, or somebody before it: a sound one answers so, and to come again.
+    pub fn is_busy(&self) -> bool {
+        matches!(self.status(), Some(429 | 503 | 529))
+    }
+
+    /// Whether it says that its prompt was cut.
+    pub fn says_cut(&self) -> Option<&str> {
+        self.reply.as_ref().ok()?.said.truncated.as_deref()
+    }
+
     /// Whether it goes on with its own canary: the positive control.
     pub fn copies(&self) -> bool {
-        self.own >= crate::matcher::SUSPECT
+        self.own >= crate::matcher::COPIES
     }
 }

@@ -6,9 +6,9 @@ use flate2::read::MultiGzDecoder;
 use fleet::Trouble;
 use fleet::net::{Address, Secret, Tls, connect};
 use http::header::{
-    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT,
+    ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT,
 };
-use http::{HeaderMap, Method, Request, Response};
+use http::{HeaderMap, HeaderName, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
 use hyper::client::conn::http1;
@@ -51,8 +51,10 @@ pub enum Leave {
 pub struct Reply {
     /// HTTP status.
     pub status: u16,
-    /// What it says.
+    /// What it says; what its headers say is in `everything`.
     pub said: Said,
+    /// Seconds after which to come again, if it says so.
+    pub retry_after: Option<u64>,
     /// From the request to the first byte of the body.
     pub first_byte: Option<Duration>,
     /// From the request to the end.
@@ -181,7 +183,7 @@ async fn read(
     begin: Instant,
 ) -> Result<Reply, NoReply> {
     let status = response.status().as_u16();
-    let headers = response.headers().clone();
+    let mut headers = response.headers().clone();
     let mut body = response.into_body();
     let mut bytes = Vec::new();
     let (mut first_byte, mut broken) = (None, false);
@@ -190,8 +192,12 @@ async fn read(
             broken = true;
             break;
         };
-        let Ok(data) = frame.into_data() else {
-            continue; // trailers
+        let data = match frame.into_data() {
+            Ok(data) => data,
+            Err(frame) => {
+                headers.extend(frame.into_trailers().unwrap_or_default());
+                continue;
+            }
         };
         if !data.is_empty() && first_byte.is_none() {
             first_byte = Some(begin.elapsed());
@@ -209,13 +215,36 @@ async fn read(
     if broken {
         said.unfinished = true;
     }
+    heard(&headers, &mut said);
+    let after = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok());
     Ok(Reply {
         status,
         said,
+        retry_after: after.and_then(|it| it.trim().parse().ok()),
         first_byte,
         total: begin.elapsed(),
         broken,
     })
+}
+
+/// What headers and trailers say: all of them are one more text.
+fn heard(headers: &HeaderMap, said: &mut Said) {
+    let lines = headers.iter().map(|(name, value)| {
+        let value = String::from_utf8_lossy(value.as_bytes()).into_owned();
+        if value.to_lowercase().contains("truncat") || is_cut(name.as_str(), &value) {
+            said.truncated
+                .get_or_insert_with(|| format!("{name}: {value}"));
+        }
+        value
+    });
+    let lines: Vec<_> = lines.collect();
+    said.everything.push(lines.join("\n"));
+    let names: Vec<_> = headers.keys().map(HeaderName::as_str).collect();
+    said.everything.push(names.join("\n"));
+}
+
+fn is_cut(name: &str, value: &str) -> bool {
+    name.contains("truncat") && !matches!(value, "" | "0" | "false" | "no" | "none")
 }
 
 fn said(headers: &HeaderMap, bytes: Vec<u8>) -> Said {

@@ -33,6 +33,8 @@ pub struct Counts {
     pub hung: u64,
     /// Requests that met a closed or broken connection.
     pub broken: u64,
+    /// What the first of them met.
+    pub trouble: Option<String>,
     /// Suites that did not end because the budget did.
     pub cut_short: BTreeSet<String>,
     /// Findings by kind and suite, those that were not kept too.

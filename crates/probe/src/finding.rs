@@ -1,6 +1,7 @@
 //! What a run found, and the requests that show it again.
 
 use crate::canary::Author;
+use crate::chance::{Class, Depth};
 use serde::Serialize;
 use serde_json::{Map, Value};
 use std::fmt;
@@ -18,10 +19,15 @@ pub enum Kind {
     WrongAnswer,
     /// A prompt over the limit was answered with 200, or a prompt's tokens were not counted as sent.
     SilentAcceptance,
+    /// The server does not answer any more after what it was asked, or its engine has died.
+    Crash,
     /// No answer within the time for one.
     Hang,
     /// An error of a class that tells the client to do the wrong thing.
     WrongErrorClass,
+    /// What one tenant has asked, or what was asked under one salt or adapter, is reused for another,
+    /// who can tell.
+    SharedPrefix,
     /// Something that only operators should reach answers to everybody.
     OpenControl,
     /// Worth a look; proves nothing.
@@ -41,8 +47,10 @@ impl Kind {
             Self::Mixup => "mixup",
             Self::WrongAnswer => "wrong answer",
             Self::SilentAcceptance => "silent acceptance",
+            Self::Crash => "crash",
             Self::Hang => "hang",
             Self::WrongErrorClass => "wrong error class",
+            Self::SharedPrefix => "shared prefix",
             Self::OpenControl => "open control endpoint",
             Self::Suspect => "suspect",
         }
@@ -121,6 +129,19 @@ impl Sent {
     }
 }
 
+/// Words of a request's canary that an answer to another holds.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Quoted {
+    /// Whose they are.
+    pub author: Author,
+    /// How many in a row.
+    pub words: usize,
+    /// How the answer was read.
+    pub depth: Depth,
+    /// Another tenant's, or not.
+    pub class: Class,
+}
+
 /// How a finding is recognised when its requests are sent once more.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Proof {
@@ -154,6 +175,9 @@ pub struct Finding {
     pub says: String,
     /// Whose text it was, word for word, if it is about text.
     pub quote: Option<String>,
+    /// Where the words come from, if they are a canary's.
+    #[serde(skip)]
+    pub quoted: Option<Quoted>,
     /// Requests that show it, in the order in which they were sent.
     pub shows: Vec<Sent>,
     /// How it would be recognised.
@@ -161,4 +185,20 @@ pub struct Finding {
     pub proof: Proof,
     /// A smaller reproduction, if one was looked for.
     pub shrunk: Option<Shrunk>,
+}
+
+impl Finding {
+    /// A finding about no text.
+    pub fn new(kind: Kind, suite: &'static str, says: String, shows: Vec<Sent>) -> Self {
+        Self {
+            kind,
+            suite,
+            says,
+            quote: None,
+            quoted: None,
+            shows,
+            proof: Proof::None,
+            shrunk: None,
+        }
+    }
 }

@@ -11,17 +11,25 @@
 //! tells, and only content that nobody could have guessed tells for certain.
 #![forbid(unsafe_code)]
 
+pub mod about;
 pub mod ask;
 pub mod budget;
 pub mod canary;
+pub mod chance;
 pub mod client;
 pub mod counts;
+pub mod disguise;
 pub mod finding;
+pub mod inflected;
+mod judge;
 pub mod matcher;
+mod pieces;
 pub mod power;
 pub mod report;
 pub mod run;
+pub mod shared;
 pub mod shrink;
+pub mod stats;
 pub mod suites;
 pub mod text;
 pub mod wire;

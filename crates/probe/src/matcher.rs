@@ -1,20 +1,29 @@
 //! Whose canary is in a text?
 //!
-//! A run of at least [`K`] consecutive words of a canary is a **leak**: for any text that does not
-//! depend on the canary, the chance that it holds one is at most (places in the text) x (places in
-//! canaries) / 2048^K, which [`Matcher::chance`] computes for what was really looked at. Shorter
-//! runs are a **suspicion** and nothing more.
+//! Looked for are consecutive words of a canary; every second, third or fourth word of one, in a text
+//! or among words that do not belong; words from the last to the first; and its letters, whatever
+//! stands between them, shifted in the alphabet or turned around, also in [other
+//! readings](crate::disguise) of the text. What is found is worth what [`crate::chance`] says.
 
-use crate::canary::{Author, LIST, Marked, OF_REQUEST, SENTENCE, Word, index, word};
+use crate::canary::{Author, Marked, OF_REQUEST, SENTENCE, Word, word};
+use crate::chance::{DEPTHS, Depth, LEAST, Places};
+use crate::disguise::readings;
+use crate::inflected::index;
 use crate::text;
 use std::collections::HashMap;
 
-/// Consecutive words of a canary that convict.
-pub const K: usize = 8;
-/// Consecutive words that are worth a look.
-pub const SUSPECT: usize = 5;
-/// Windows of canaries that are kept; a run that plants more is refused.
-pub const WINDOWS_MAX: usize = 20_000_000;
+/// Consecutive words of its own canary from which on an answer goes on with its prompt.
+pub const COPIES: usize = 5;
+/// Places of canaries that are kept; a run that plants more is refused.
+pub const PLACES_MAX: usize = 40_000_000;
+/// Words of which every n-th is looked at, for n up to this.
+const STRIDES: usize = 4;
+/// Letters in a row that are looked up.
+const LETTERS: usize = 12;
+/// Letters of a text that are looked at.
+const LETTERS_MAX: usize = 1 << 20;
+/// Shifts of the alphabet.
+const SHIFTS: u64 = 26;
 
 /// Where words of a canary were found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,48 +37,51 @@ pub struct Hit {
     pub words: usize,
     /// The words, in list form.
     pub quote: String,
+    /// How the text was read.
+    pub depth: Depth,
 }
 
-impl Hit {
-    /// Whether chance is excluded.
-    pub fn is_leak(&self) -> bool {
-        self.words >= K
-    }
-}
-
-/// A text that was planted.
+/// Words that were planted: those of all sentences, one after the other, or every n-th of them.
 #[derive(Clone, Debug)]
 struct Planted {
     author: Author,
-    /// All of its sentences, one after the other.
     words: Vec<Word>,
+    /// The first of them, in the whole canary.
+    from: usize,
+    stride: usize,
 }
 
 /// Everything that was planted, and how much was looked at.
 #[derive(Clone, Debug, Default)]
 pub struct Matcher {
     planted: Vec<Planted>,
-    /// From a window of [`SUSPECT`] words, packed, to where it stands first: which text, which word.
+    /// From a window of [`LEAST`] words, packed, to where it stands first: which text, which word.
     windows: HashMap<u64, (u32, u32)>,
-    /// Windows of K words in all canaries.
-    canary_places: u64,
-    /// Windows of K words in all texts.
-    text_places: u64,
+    /// From the steps between [`LETTERS`] letters to the word with which they begin.
+    letters: HashMap<u64, (u32, u32)>,
+    /// What was looked at, at each depth.
+    places: [Places; 3],
 }
 
 /// There are too many canaries to keep.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
-#[error("more than {WINDOWS_MAX} windows of canaries: plant less in one run")]
+#[error("more than {PLACES_MAX} places of canaries: plant less in one run")]
 pub struct TooMany;
-
-/// Windows of `k` words in so many.
-fn places(words: usize, k: usize) -> u64 {
-    (words + 1).saturating_sub(k) as u64
-}
 
 /// A window as a number: 11 bits a word.
 fn packed(window: &[Word]) -> u64 {
     window.iter().fold(0, |all, it| all << 11 | u64::from(*it))
+}
+
+/// The steps from letter to letter: the same in every shift of the alphabet.
+fn steps(letters: &[u8]) -> u64 {
+    let pairs = letters.windows(2);
+    pairs.fold(0, |all, it| all << 5 | u64::from((26 + it[1] - it[0]) % 26))
+}
+
+/// The letters of a word of the list.
+fn spelled(index: Word) -> impl Iterator<Item = u8> {
+    word(index).bytes().map(|it| it - b'a')
 }
 
 impl Matcher {
@@ -78,31 +90,129 @@ impl Matcher {
     /// # Errors
     /// There is too much of it.
     pub fn plant(&mut self, marked: &Marked) -> Result<(), TooMany> {
-        let text = self.planted.len() as u32;
         let words = marked.words();
-        if self.windows.len() + words.len() > WINDOWS_MAX {
+        let kept = self.windows.len() + self.letters.len();
+        if kept + (1 + STRIDES) * words.len() > PLACES_MAX {
             return Err(TooMany);
         }
-        self.canary_places += places(words.len(), K);
-        for (at, window) in words.windows(SUSPECT).enumerate() {
+        let text = self.planted.len() as u32;
+        let mut letters = Vec::new();
+        let ends: Vec<usize> = words
+            .iter()
+            .map(|it| {
+                letters.extend(spelled(*it));
+                letters.len()
+            })
+            .collect();
+        for at in 0..words.len() {
+            let from = if at == 0 { 0 } else { ends[at - 1] };
+            if let Some(window) = letters.get(from..from + LETTERS) {
+                let first = self.letters.entry(steps(window));
+                first.or_insert((text, at as u32));
+            }
+        }
+        let n = words.len() as u64;
+        self.places[Depth::Letters as usize].canaries += n * SHIFTS;
+        self.places[Depth::Plain as usize].canaries += n;
+        self.places[Depth::Spaced as usize].canaries += n * STRIDES as u64;
+        let author = marked.author;
+        for stride in 1..=STRIDES {
+            for from in 0..stride {
+                let words = words.iter().skip(from).step_by(stride).copied().collect();
+                self.keep(Planted {
+                    author,
+                    words,
+                    from,
+                    stride,
+                });
+            }
+        }
+        Ok(())
+    }
+
+    fn keep(&mut self, planted: Planted) {
+        let text = self.planted.len() as u32;
+        for (at, window) in planted.words.windows(LEAST).enumerate() {
             let first = self.windows.entry(packed(window));
             first.or_insert((text, at as u32));
         }
-        self.planted.push(Planted {
-            author: marked.author,
-            words,
-        });
-        Ok(())
+        self.planted.push(planted);
     }
 
     /// Canaries in a text, longest run first.
     pub fn find(&mut self, text: &str) -> Vec<Hit> {
-        let words: Vec<Option<Word>> = text::words(text).iter().map(|it| index(it)).collect();
-        self.text_places += places(words.len(), K);
-        let mut hits: Vec<Hit> = Vec::new();
+        let mut hits = Vec::new();
+        if text.len() < LETTERS {
+            return hits;
+        }
+        self.read(text, true, &mut hits);
+        for reading in readings(text) {
+            self.read(&reading, false, &mut hits);
+        }
+        hits.sort_by_key(|it| {
+            (
+                std::cmp::Reverse(it.words),
+                it.depth,
+                it.author,
+                it.sentence,
+            )
+        });
+        hits.dedup();
+        // What words show, letters and every second word show too.
+        let mut plain: HashMap<Author, usize> = HashMap::new();
+        for hit in hits.iter().filter(|it| it.depth == Depth::Plain) {
+            plain.entry(hit.author).or_insert(hit.words);
+        }
+        hits.retain(|it| {
+            let words = plain.get(&it.author);
+            it.depth == Depth::Plain || words.is_none_or(|words| *words < it.words)
+        });
+        hits
+    }
+
+    /// One reading: its words, its letters, and its letters from the last to the first.
+    fn read(&mut self, text: &str, spaced: bool, hits: &mut Vec<Hit>) {
+        let written = text::words(text);
+        let words: Vec<_> = written.iter().map(|it| index(it)).collect();
+        self.words(&words, Depth::Plain, hits);
+        if spaced {
+            self.spaced(&words, hits);
+            // Each word written from its end.
+            let turned = written
+                .iter()
+                .map(|it| it.chars().rev().collect::<String>());
+            let turned: Vec<_> = turned.map(|it| index(&it)).collect();
+            self.words(&turned, Depth::Spaced, hits);
+        }
+        let letters = written.iter().flat_map(|it| it.bytes());
+        let letters = letters.filter(u8::is_ascii_lowercase).map(|it| it - b'a');
+        let mut letters: Vec<u8> = letters.take(LETTERS_MAX).collect();
+        self.spelled_out(&letters, hits);
+        letters.reverse();
+        self.spelled_out(&letters, hits);
+    }
+
+    /// Every second, third and fourth word, and all from the last to the first.
+    fn spaced(&mut self, words: &[Option<Word>], hits: &mut Vec<Hit>) {
+        for stride in 2..=STRIDES {
+            for from in 0..stride {
+                let words: Vec<_> = words.iter().skip(from).step_by(stride).copied().collect();
+                self.words(&words, Depth::Spaced, hits);
+            }
+        }
+        let turned: Vec<_> = words.iter().rev().copied().collect();
+        self.words(&turned, Depth::Spaced, hits);
+    }
+
+    fn words(&mut self, words: &[Option<Word>], depth: Depth, hits: &mut Vec<Hit>) {
+        self.places[depth as usize].texts += words.len() as u64;
+        if depth == Depth::Plain {
+            // They are compared with every n-th word of canaries too.
+            self.places[Depth::Spaced as usize].texts += words.len() as u64;
+        }
         let mut from = 0;
-        while from + SUSPECT <= words.len() {
-            match self.run(&words[from..]) {
+        while from + LEAST <= words.len() {
+            match self.run(&words[from..], depth) {
                 Some(hit) => {
                     from += hit.words;
                     hits.push(hit);
@@ -110,60 +220,128 @@ impl Matcher {
                 None => from += 1,
             }
         }
-        hits.sort_by_key(|it| (std::cmp::Reverse(it.words), it.author, it.sentence));
-        hits
+    }
+
+    fn spelled_out(&mut self, letters: &[u8], hits: &mut Vec<Hit>) {
+        self.places[Depth::Letters as usize].texts += letters.len() as u64;
+        let mut from = 0;
+        while from + LETTERS <= letters.len() {
+            match self.letters_run(&letters[from..]) {
+                Some((hit, length)) => {
+                    from += length;
+                    hits.push(hit);
+                }
+                None => from += 1,
+            }
+        }
     }
 
     /// The longest run of a canary with which these words begin.
-    fn run(&self, words: &[Option<Word>]) -> Option<Hit> {
-        let mut window = [0; SUSPECT];
+    fn run(&self, words: &[Option<Word>], depth: Depth) -> Option<Hit> {
+        let mut window = [0; LEAST];
         for (slot, word) in window.iter_mut().zip(words) {
             *slot = (*word)?;
         }
         let &(text, first) = self.windows.get(&packed(&window))?;
         let planted = &self.planted[text as usize];
-        let first = first as usize;
+        let length = |at: usize| {
+            let canary = planted.words[at..].iter().map(|it| Some(*it));
+            let same = canary
+                .zip(words)
+                .take_while(|(canary, word)| canary == *word);
+            (same.count(), 0)
+        };
+        let depth = if planted.stride > 1 {
+            Depth::Spaced
+        } else {
+            depth
+        };
+        let (hit, _) = planted.longest(first as usize, LEAST, depth, length);
+        Some(hit)
+    }
+
+    /// The longest run of a canary with which these letters begin, and its length in letters.
+    fn letters_run(&self, letters: &[u8]) -> Option<(Hit, usize)> {
+        let &(text, first) = self.letters.get(&steps(&letters[..LETTERS]))?;
+        let planted = &self.planted[text as usize];
+        let shift = (26 + letters[0] - spelled(planted.words[first as usize]).next()?) % 26;
+        let length = |at: usize| {
+            let (mut words, mut end) = (0, 0);
+            for index in &planted.words[at..] {
+                let mut here = end;
+                let same = spelled(*index).all(|it| {
+                    here += 1;
+                    letters.get(here - 1) == Some(&((it + shift) % 26))
+                });
+                if !same {
+                    break;
+                }
+                (words, end) = (words + 1, here);
+            }
+            (words, end)
+        };
+        let within = planted.words[first as usize..].iter().scan(0, |sum, it| {
+            let before = *sum;
+            *sum += word(*it).len();
+            (before < LETTERS).then_some(())
+        });
+        let (hit, end) = planted.longest(first as usize, within.count(), Depth::Letters, length);
+        (hit.words >= LEAST).then_some((hit, end))
+    }
+
+    /// The chance of a wrong conviction, with what has been looked at.
+    pub fn chance(&self) -> f64 {
+        let all = DEPTHS.iter().map(|it| self.places(*it).chance(*it));
+        2.0 * all.sum::<f64>() // another tenant's words, or the same tenant's
+    }
+
+    /// What has been looked at.
+    pub fn places(&self, depth: Depth) -> Places {
+        self.places[depth as usize]
+    }
+}
+
+impl Planted {
+    /// The longest run that begins at this word, or, if the first `n` words are the request's, at the
+    /// same one of another sentence; and what else `length` says of it.
+    fn longest(
+        &self,
+        first: usize,
+        n: usize,
+        depth: Depth,
+        length: impl Fn(usize) -> (usize, usize),
+    ) -> (Hit, usize) {
         // The words of the request stand in every sentence; what follows them tells which.
-        let everywhere = first % SENTENCE + SUSPECT <= OF_REQUEST;
+        let place = |at: usize| self.from + at * self.stride;
+        let everywhere = place(first) % SENTENCE + (n - 1) * self.stride < OF_REQUEST;
         let (step, last) = match everywhere {
-            true => (SENTENCE, planted.words.len()),
+            true => (SENTENCE / self.stride, self.words.len()),
             false => (1, first + 1),
         };
-        let (mut longest, mut begins) = (0, Vec::new());
+        let (mut longest, mut end, mut begins) = (0, 0, Vec::new());
         for at in (first..last).step_by(step) {
-            let canary = planted.words[at..].iter().map(|it| Some(*it));
-            let length = canary
-                .zip(words)
-                .take_while(|(canary, word)| canary == *word)
-                .count();
-            if length > longest {
-                (longest, begins) = (length, Vec::new());
+            let (words, to) = length(at);
+            if words > longest {
+                (longest, end, begins) = (words, to, Vec::new());
             }
-            if length == longest {
-                begins.push(at / SENTENCE);
+            if words == longest {
+                begins.push(at);
             }
         }
-        let quote = words[..longest].iter().flatten().map(|it| word(*it));
-        Some(Hit {
-            author: planted.author,
+        let quote = self.words[begins[0]..][..longest]
+            .iter()
+            .map(|it| word(*it));
+        let hit = Hit {
+            author: self.author,
             sentence: match begins[..] {
-                [only] => Some(only),
+                [only] => Some(place(only) / SENTENCE),
                 _ => None,
             },
             words: longest,
             quote: quote.collect::<Vec<_>>().join(" "),
-        })
-    }
-
-    /// The chance that any of the texts looked at so far would hold [`K`] consecutive words of any
-    /// canary if it did not depend on it (an upper bound).
-    pub fn chance(&self) -> f64 {
-        self.canary_places as f64 * self.text_places as f64 * (LIST as f64).powi(-(K as i32))
-    }
-
-    /// Windows of K words: in canaries, in texts.
-    pub fn looked_at(&self) -> (u64, u64) {
-        (self.canary_places, self.text_places)
+            depth,
+        };
+        (hit, end)
     }
 }
 
@@ -198,7 +376,7 @@ mod tests {
         let text = format!("Sure! Here: {}, and so on", eight.join(" ").to_uppercase());
         let hits = matcher.find(&text);
         assert_eq!(hits.len(), 1, "{hits:?}");
-        assert!(hits[0].is_leak());
+        assert_eq!(hits[0].depth, Depth::Plain);
         let author = Author {
             tenant: Tenant(1),
             request: 7,
@@ -208,15 +386,79 @@ mod tests {
     }
 
     #[test]
-    fn seven_words_are_a_suspicion() {
+    fn four_words_are_found_and_three_are_not() {
         let (mut matcher, all) = matcher();
-        let seven: Vec<_> = all[0].sentence(5)[2..9]
-            .iter()
-            .map(|it| word(*it))
-            .collect();
-        let hits = matcher.find(&seven.join(" "));
-        assert_eq!((hits.len(), hits[0].words), (1, 7));
-        assert!(!hits[0].is_leak());
+        let text = |n: usize| {
+            let words = &all[0].sentence(5)[2..2 + n];
+            words
+                .iter()
+                .map(|it| word(*it))
+                .collect::<Vec<_>>()
+                .join(" ")
+        };
+        let hits = matcher.find(&text(4));
+        assert_eq!((hits.len(), hits[0].words), (1, 4));
+        assert_eq!(matcher.find(&text(3)), []);
+    }
+
+    fn shown(words: &[Word], each: impl Fn(&str) -> String, between: &str) -> String {
+        let words: Vec<_> = words.iter().map(|it| each(word(*it))).collect();
+        format!("Well: {}. So it is.", words.join(between))
+    }
+
+    /// Ten words of a canary, in forms that are the same in every text.
+    #[test]
+    fn a_canary_in_another_form_is_found() {
+        let (mut matcher, all) = matcher();
+        let ten = &all[27].sentence(11)[1..11];
+        let same = |it: &str| it.to_owned();
+        let rotated = |by: u8| {
+            move |it: &str| -> String {
+                it.bytes()
+                    .map(|it| (b'a' + (it - b'a' + by) % 26) as char)
+                    .collect()
+            }
+        };
+        let spaced = |it: &str| it.chars().map(|it| format!("{it} ")).collect::<String>();
+        let turned: Vec<_> = ten.iter().rev().copied().collect();
+        let texts = [
+            shown(ten, same, ""),
+            shown(ten, same, "-"),
+            shown(ten, |it| format!("{}-{}", &it[..2], &it[2..]), " "),
+            shown(ten, |it| format!("<b>{it}</b>"), " "),
+            shown(ten, |it| format!("{}<i>{}</i>", &it[..1], &it[1..]), " "),
+            shown(ten, |it| format!("{it}s"), " "),
+            shown(ten, same, " perhaps "),
+            shown(ten, same, " and then "),
+            shown(ten, rotated(13), " "),
+            shown(ten, rotated(3), " "),
+            shown(ten, spaced, ""),
+            shown(ten, |it| it.chars().rev().collect(), " "),
+            shown(&turned, same, " "),
+            shown(
+                ten,
+                |it| {
+                    format!(
+                        r"{it}
+"
+                    )
+                },
+                "",
+            ),
+        ];
+        for text in texts {
+            let hits = matcher.find(&text);
+            let Some(hit) = hits.first() else {
+                panic!("nothing in {text}")
+            };
+            assert_eq!(hit.author, all[27].author, "{text}");
+            assert!(hit.words >= 9, "{} in {text}", hit.words);
+        }
+        // Every other word of a whole sentence and the next.
+        let words = all[27].words();
+        let second: Vec<_> = words[120..144].iter().step_by(2).copied().collect();
+        let hits = matcher.find(&shown(&second, same, " "));
+        assert_eq!((hits[0].author, hits[0].words), (all[27].author, 12));
     }
 
     /// A page ends where it ends: what leaks may begin in one sentence and end in the next.
@@ -241,7 +483,7 @@ mod tests {
         let of_request: Vec<_> = all[3].sentence(0)[..8].iter().map(|it| word(*it)).collect();
         let hits = matcher.find(&of_request.join(" "));
         assert_eq!((hits[0].author, hits[0].sentence), (all[3].author, None));
-        assert!(hits[0].is_leak());
+        assert_eq!(hits[0].words, 8);
     }
 
     #[test]
@@ -251,23 +493,6 @@ mod tests {
         assert_eq!(hits.len(), 1, "{hits:?}");
         assert_eq!((hits[0].author, hits[0].words), (all[5].author, 30 * 12));
         assert_eq!(hits[0].sentence, Some(0));
-    }
-
-    #[test]
-    fn the_chance_of_a_million_words_against_a_thousand_prompts_is_nil() {
-        let canary_places = 5 * 500 * 1000;
-        let matcher = Matcher {
-            canary_places,
-            text_places: 1_000_000,
-            ..Matcher::default()
-        };
-        let chance = matcher.chance();
-        assert!(chance < 1e-12, "{chance}");
-        // 2.5 million places in canaries, a million in texts, 2048^8 = 2^88.
-        assert!(
-            (chance * 2_f64.powi(88) / 2.5e12 - 1.0).abs() < 1e-9,
-            "{chance}"
-        );
     }
 
     proptest! {
@@ -280,7 +505,7 @@ mod tests {
             let author = Author { tenant: Tenant(9), request: 9 };
             prop_assume!(seed != [3; 32]);
             let text = Canaries::new(seed).mark(author, 100).text();
-            prop_assert!(matcher.find(&text).iter().all(|it| !it.is_leak()));
+            prop_assert!(matcher.find(&text).iter().all(|it| it.words < 7));
         }
 
         #[test]

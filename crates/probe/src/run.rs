@@ -3,11 +3,14 @@
 use crate::ask::{Answer, Ask, prompt};
 use crate::budget::Budget;
 use crate::canary::{Author, Canaries, Marked, Tenant};
+use crate::chance::{CHANCE_MAX, DEPTHS, Places};
 use crate::client::{Endpoint, Leave, NoReply, Reply};
 use crate::counts::Counts;
-use crate::finding::{Finding, Kind, Proof, Sent, Shrunk};
+use crate::finding::{Finding, Sent, Shrunk};
+use crate::judge::Judge;
 use crate::matcher::{Hit, Matcher};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use serde_json::{Map, Value};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
 use std::time::Duration;
 use tokio::sync::Semaphore;
@@ -15,8 +18,8 @@ use tokio::time::Instant;
 
 /// Requests whose bodies are kept for reproductions.
 const KEPT: usize = 256;
-/// Findings that are kept of one kind and suite; further ones are counted.
-const FINDINGS: usize = 5;
+/// Refused connections one after the other after which nobody is there.
+const GONE_AFTER: u32 = 3;
 
 /// Why nothing more is asked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -33,9 +36,23 @@ pub enum Spent {
     /// A finding, and one was wanted.
     #[error("something was found, and the first finding ends this run")]
     Found,
+    /// The server.
+    #[error("the server is not reached any more")]
+    Gone,
     /// The canaries that can be kept.
     #[error("more canaries would not fit into memory")]
     Canaries,
+}
+
+/// What a server does with a short request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Life {
+    /// It answers.
+    Answers,
+    /// It answers with an error of its own.
+    Fails(u16),
+    /// It is not reached, or says nothing.
+    Gone,
 }
 
 /// What came of a request that was sent once more.
@@ -50,12 +67,22 @@ pub struct Again {
 }
 
 /// What changes while a run goes on.
-struct Inside {
-    matcher: Matcher,
-    counts: Counts,
-    findings: Vec<Finding>,
+pub(crate) struct Inside {
+    pub(crate) matcher: Matcher,
+    pub(crate) counts: Counts,
+    pub(crate) judge: Judge,
     /// The last requests, oldest first.
-    kept: VecDeque<(Author, Sent)>,
+    pub(crate) kept: VecDeque<(Author, Sent)>,
+    /// Connections to each server that were refused, one after the other.
+    refused: BTreeMap<String, u32>,
+    /// Whether each tenant's server takes requests for details, and for token ids among them.
+    details: BTreeMap<Tenant, Option<bool>>,
+    /// Whether the last answer was an error of the server, or nobody was there.
+    fails: bool,
+    /// The last requests before that began.
+    last_words: Vec<Sent>,
+    /// What the suites have to say beside findings.
+    notes: Vec<(&'static str, String)>,
     /// The number of each tenant's next request.
     next: BTreeMap<Tenant, u32>,
     /// When the next request may start.
@@ -85,8 +112,13 @@ impl Run {
             inside: Mutex::new(Inside {
                 matcher: Matcher::default(),
                 counts: Counts::default(),
-                findings: Vec::new(),
+                judge: Judge::default(),
                 kept: VecDeque::new(),
+                refused: BTreeMap::new(),
+                fails: false,
+                last_words: Vec::new(),
+                details: BTreeMap::new(),
+                notes: Vec::new(),
                 next: BTreeMap::new(),
                 next_start: begin,
             }),
@@ -127,6 +159,10 @@ impl Run {
         endpoint: &Endpoint,
         ask: Ask,
     ) -> Result<Answer, Spent> {
+        let details = match ask.details {
+            true => self.details(suite, ask.tenant).await?,
+            false => None,
+        };
         let _place = self.places.acquire().await.expect("never closed");
         let (marked, start) = self.begin(suite, &ask)?;
         tokio::time::sleep_until(start).await;
@@ -135,6 +171,7 @@ impl Run {
         let dialect = endpoint.dialect;
         let mut body = dialect.body(model, &prompt, ask.max_tokens, ask.stream);
         body.extend(ask.fields.clone());
+        body.extend(details.into_iter().flatten());
         let sent = Sent {
             method: "POST",
             tenant: Some(ask.tenant.to_string()),
@@ -142,23 +179,90 @@ impl Run {
             headers: ask.headers.clone(),
             body,
         };
-        let limit = self.budget.request_time;
+        let (limit, ends) = self.patience();
         let reply = endpoint.ask(&sent, ask.leave, limit).await;
+        if ends && matches!(reply, Err(NoReply::Hang(_))) {
+            return Err(self.cut_short(suite, Spent::Time));
+        }
         Ok(self.look(suite, &ask, marked, sent, reply))
+    }
+
+    /// How long the next request may take, and whether the budget ends then.
+    fn patience(&self) -> (Duration, bool) {
+        let left = self.budget.time.saturating_sub(self.begin.elapsed());
+        let limit = self.budget.request_time;
+        (limit.min(left), left < limit)
+    }
+
+    fn cut_short(&self, suite: &'static str, spent: Spent) -> Spent {
+        let mut inside = self.inside();
+        inside.counts.cut_short.insert(suite.to_owned());
+        spent
+    }
+
+    /// Fields for log-probabilities and token ids, as far as a tenant's server takes them: it is asked
+    /// once.
+    async fn details(
+        &self,
+        suite: &'static str,
+        tenant: Tenant,
+    ) -> Result<Option<Map<String, Value>>, Spent> {
+        let known = self.inside().details.get(&tenant).copied();
+        if let Some(with_ids) = known {
+            let dialect = self.endpoint(tenant).dialect;
+            return Ok(with_ids.map(|it| dialect.details(it)));
+        }
+        // Whoever asks at the same time does without.
+        self.inside().details.insert(tenant, None);
+        let dialect = self.endpoint(tenant).dialect;
+        let mut status = 0;
+        for with_ids in [true, false] {
+            let mut ask = Ask::new(tenant, 2);
+            ask.max_tokens = 8; // too short to be a positive control
+            ask.fields = dialect.details(with_ids);
+            let answer = Box::pin(self.ask(suite, ask)).await?;
+            status = answer.status().unwrap_or(0);
+            if answer.text().is_some() {
+                self.inside().details.insert(tenant, Some(with_ids));
+                return Ok(Some(dialect.details(with_ids)));
+            }
+        }
+        let says = format!(
+            "log-probabilities and token ids were not looked at: tenant {tenant} is answered \
+             {status} when it asks for them"
+        );
+        self.note(suite, says);
+        Ok(None)
+    }
+
+    /// Keeps what a suite has to say beside findings.
+    pub fn note(&self, suite: &'static str, says: String) {
+        let mut inside = self.inside();
+        let note = (suite, says);
+        if !inside.notes.contains(&note) {
+            inside.notes.push(note);
+        }
+    }
+
+    /// What the suites had to say.
+    pub fn notes(&self) -> Vec<(&'static str, String)> {
+        self.inside().notes.clone()
+    }
+
+    /// Tokens of the budget that are left.
+    pub fn tokens_left(&self) -> u64 {
+        let spent = self.inside().counts.tokens;
+        self.budget.tokens.saturating_sub(spent)
     }
 
     /// Takes what a request needs from the budget.
     fn begin(&self, suite: &'static str, ask: &Ask) -> Result<(Marked, Instant), Spent> {
-        let mut inside = self.inside();
-        let taken = self.take(&mut inside, ask);
-        if taken.is_err() {
-            inside.counts.cut_short.insert(suite.to_owned());
-        }
-        taken
+        let taken = self.take(&mut self.inside(), ask);
+        taken.map_err(|spent| self.cut_short(suite, spent))
     }
 
     fn take(&self, inside: &mut Inside, ask: &Ask) -> Result<(Marked, Instant), Spent> {
-        let start = self.turn(inside)?;
+        let start = self.turn(inside, true)?;
         let marked = self.drawn(inside, ask)?;
         Ok((marked, start))
     }
@@ -191,8 +295,8 @@ impl Run {
         Ok(marked)
     }
 
-    /// When one more request may be sent.
-    fn turn(&self, inside: &mut Inside) -> Result<Instant, Spent> {
+    /// When one more request may be sent; `anybody` says whether somebody must be known to be there.
+    fn turn(&self, inside: &mut Inside, anybody: bool) -> Result<Instant, Spent> {
         let counts = &mut inside.counts;
         if counts.requests >= self.budget.requests {
             return Err(Spent::Requests);
@@ -202,6 +306,9 @@ impl Run {
         }
         if self.begin.elapsed() >= self.budget.time {
             return Err(Spent::Time);
+        }
+        if anybody && inside.refused.values().any(|it| *it >= GONE_AFTER) {
+            return Err(Spent::Gone);
         }
         let mut found = counts.findings.keys();
         let until = self.budget.until;
@@ -229,13 +336,11 @@ impl Run {
         with_key: bool,
     ) -> Result<Option<u16>, Spent> {
         let _place = self.places.acquire().await.expect("never closed");
-        let turn = self.turn(&mut self.inside());
-        if turn.is_err() {
-            self.inside().counts.cut_short.insert(suite.to_owned());
-        }
-        tokio::time::sleep_until(turn?).await;
+        let turn = self.turn(&mut self.inside(), true);
+        let start = turn.map_err(|spent| self.cut_short(suite, spent))?;
+        tokio::time::sleep_until(start).await;
         let endpoint = self.endpoint(tenant);
-        let asked = endpoint.status(method, path, with_key, self.budget.request_time);
+        let asked = endpoint.status(method, path, with_key, self.patience().0);
         Ok(asked.await.ok())
     }
 
@@ -259,6 +364,7 @@ impl Run {
                 }
             }
         }
+        inside.reached(&sent, &reply);
         let answer = Answer {
             marked,
             max_tokens: ask.max_tokens,
@@ -270,9 +376,7 @@ impl Run {
             own,
         };
         inside.counts.take(ask.tenant, &answer);
-        for finding in inside.judge(suite, &answer, self.budget.request_time) {
-            inside.found(finding);
-        }
+        inside.look(suite, &answer, self.budget.request_time);
         if inside.kept.len() >= KEPT {
             inside.kept.pop_front();
         }
@@ -286,18 +390,58 @@ impl Run {
         self.inside().found(finding);
     }
 
+    /// Whether a server is there and answers: one short request without a canary.
+    ///
+    /// # Errors
+    /// The budget is spent.
+    pub async fn lives(&self, endpoint: &Endpoint, tenant: Tenant) -> Result<Life, Spent> {
+        let _place = self.places.acquire().await.expect("never closed");
+        let start = self.turn(&mut self.inside(), false)?;
+        tokio::time::sleep_until(start).await;
+        let dialect = endpoint.dialect;
+        let sent = Sent {
+            method: "POST",
+            tenant: Some(tenant.to_string()),
+            url: endpoint.address.with_path(dialect.path()).to_string(),
+            headers: Vec::new(),
+            body: dialect.body(endpoint.model.as_deref(), "one two three", 1, false),
+        };
+        let reply = endpoint.ask(&sent, Leave::Never, self.patience().0).await;
+        Ok(match reply {
+            Ok(reply) => {
+                self.inside().refused.insert(server(&sent.url), 0);
+                match reply.status {
+                    500.. => Life::Fails(reply.status),
+                    _ => Life::Answers,
+                }
+            }
+            Err(_) => Life::Gone,
+        })
+    }
+
+    /// This server is dead: nothing more is asked.
+    pub fn gave_up(&self, endpoint: &Endpoint) {
+        let url = endpoint.address.with_path("/").to_string();
+        self.inside().refused.insert(server(&url), GONE_AFTER);
+    }
+
+    /// The last requests before nobody was there or errors of the server began, and the first of those.
+    pub fn last_words(&self) -> Vec<Sent> {
+        self.inside().last_words.clone()
+    }
+
     /// Sends a request of a finding once more, as it is or smaller, to the tenants' server.
     ///
     /// # Errors
     /// The budget is spent.
     pub async fn again(&self, sent: &Sent) -> Result<Again, Spent> {
         let _place = self.places.acquire().await.expect("never closed");
-        let start = self.turn(&mut self.inside())?;
+        let start = self.turn(&mut self.inside(), true)?;
         tokio::time::sleep_until(start).await;
         let tenant = self.tenants().into_iter();
         let mut tenant = tenant.filter(|it| Some(it.to_string()) == sent.tenant);
         let endpoint = self.endpoint(tenant.next().unwrap_or(self.tenants()[0]));
-        let limit = self.budget.request_time;
+        let (limit, _) = self.patience();
         let Ok(reply) = endpoint.ask(sent, Leave::Never, limit).await else {
             return Ok(Again::default());
         };
@@ -317,7 +461,7 @@ impl Run {
     /// Keeps a smaller reproduction of this finding.
     pub fn shrunk(&self, of: &Finding, shrunk: Shrunk) {
         let mut inside = self.inside();
-        let found = inside.findings.iter_mut().find(|it| *it == of);
+        let found = inside.judge.findings.iter_mut().find(|it| *it == of);
         if let Some(finding) = found {
             finding.shrunk = Some(shrunk);
         }
@@ -325,21 +469,36 @@ impl Run {
 
     /// What was counted so far.
     pub fn counts(&self) -> Counts {
-        self.inside().counts.clone()
+        let inside = self.inside();
+        let mut counts = inside.counts.clone();
+        for finding in inside.undecided() {
+            let of = (finding.kind, finding.suite);
+            *counts.findings.entry(of).or_default() += 1;
+        }
+        counts
     }
 
     /// What was found so far, worst first.
     pub fn findings(&self) -> Vec<Finding> {
-        let mut findings = self.inside().findings.clone();
+        let inside = self.inside();
+        let mut findings = inside.judge.findings.clone();
+        let mut kept: BTreeMap<_, usize> = BTreeMap::new();
+        for finding in inside.undecided() {
+            let n = kept.entry(finding.suite).or_default();
+            *n += 1;
+            if *n <= crate::judge::FINDINGS {
+                findings.push(finding);
+            }
+        }
         findings.sort_by_key(|it| it.kind);
         findings
     }
 
-    /// The chance that a leak was reported of a server that does not leak; and what was looked at:
-    /// places in canaries, places in texts.
-    pub fn chance(&self) -> (f64, (u64, u64)) {
+    /// The chance of a wrong conviction by words; and what was looked at, at each depth.
+    pub fn chance(&self) -> (f64, [Places; 3]) {
         let inside = self.inside();
-        (inside.matcher.chance(), inside.matcher.looked_at())
+        let places = DEPTHS.map(|it| inside.matcher.places(it));
+        (inside.matcher.chance().min(CHANCE_MAX), places)
     }
 
     fn inside(&self) -> std::sync::MutexGuard<'_, Inside> {
@@ -348,83 +507,28 @@ impl Run {
 }
 
 impl Inside {
-    /// What every answer is judged for, whatever suite it belongs to.
-    fn judge(&self, suite: &'static str, answer: &Answer, limit: Duration) -> Vec<Finding> {
-        let mut findings = self.foreign(suite, answer);
-        let says = match &answer.reply {
-            Err(NoReply::Hang(_)) => {
-                let mine = answer.marked.author;
-                let length = answer.tokens;
-                let length = length.map_or(String::new(), |it| format!(", {it} tokens,"));
-                let says = format!("no answer to {mine}{length} within {} s", limit.as_secs());
-                Some((Kind::Hang, says))
-            }
-            Ok(reply) if reply.status == 200 => reply.said.garbage.as_deref().map(|why| {
-                let says = format!("200 with a body that is not what it claims to be: {why}");
-                (Kind::WrongErrorClass, says)
-            }),
-            _ => None,
-        };
-        findings.extend(says.map(|(kind, says)| Finding {
-            kind,
-            suite,
-            says,
-            quote: None,
-            shows: vec![answer.sent.clone()],
-            proof: Proof::None,
-            shrunk: None,
-        }));
-        findings
-    }
-
-    /// Canaries of others.
-    fn foreign(&self, suite: &'static str, answer: &Answer) -> Vec<Finding> {
-        let mine = answer.marked.author;
-        let mut findings = Vec::new();
-        // The longest run of each author is enough; runs come longest first in each text.
-        let mut hits = answer.foreign.clone();
-        hits.sort_by_key(|it| std::cmp::Reverse(it.words));
-        let mut named = BTreeSet::new();
-        for hit in hits.into_iter().filter(|it| named.insert(it.author)) {
-            let kind = match (hit.is_leak(), hit.author.tenant == mine.tenant) {
-                (false, _) => Kind::Suspect,
-                (true, true) => Kind::Mixup,
-                (true, false) => Kind::Leak,
-            };
-            let place = match hit.sentence {
-                Some(sentence) => format!("{}, sentence {sentence},", hit.author),
-                None => hit.author.to_string(),
-            };
-            let says = format!(
-                "{} consecutive words of {place} in the answer to {mine} (status {})",
-                hit.words,
-                answer.status().unwrap_or(0)
-            );
-            let source = self.kept.iter().rfind(|(author, _)| *author == hit.author);
-            let source = source.map(|(_, sent)| sent.clone());
-            let proof = match &source {
-                Some(_) if kind.convicts() => Proof::Foreign(hit.author),
-                _ => Proof::None,
-            };
-            findings.push(Finding {
-                kind,
-                suite,
-                says,
-                quote: Some(hit.quote),
-                shows: source.into_iter().chain([answer.sent.clone()]).collect(),
-                proof,
-                shrunk: None,
-            });
+    /// Notes whether somebody was there.
+    fn reached(&mut self, sent: &Sent, reply: &Result<Reply, NoReply>) {
+        let refused = matches!(reply, Err(NoReply::Trouble(_)));
+        if let (Err(NoReply::Trouble(trouble)), 0) = (reply, self.counts.broken) {
+            self.counts.trouble = Some(trouble.to_string());
         }
-        findings
-    }
-
-    fn found(&mut self, finding: Finding) {
-        let of = (finding.kind, finding.suite);
-        let n = self.counts.findings.entry(of).or_default();
-        *n += 1;
-        if *n <= FINDINGS as u64 {
-            self.findings.push(finding);
+        let n = self.refused.entry(server(&sent.url)).or_default();
+        *n = if refused { *n + 1 } else { 0 };
+        let status = reply.as_ref().map_or(0, |it| it.status);
+        let fails = refused || status >= 500 && status != 503;
+        if fails && !std::mem::replace(&mut self.fails, fails) {
+            let before = self.kept.iter().rev().take(2).rev();
+            self.last_words = before
+                .map(|it| it.1.clone())
+                .chain([sent.clone()])
+                .collect();
         }
+        self.fails = fails;
     }
+}
+
+/// Scheme, host and port.
+fn server(url: &str) -> String {
+    url.splitn(4, '/').take(3).collect::<Vec<_>>().join("/")
 }

@@ -4,7 +4,7 @@
 //! only now and then is sent a few times before it counts as gone.
 
 use crate::finding::{Finding, Proof, Sent, Shrunk};
-use crate::matcher::K;
+use crate::matcher::COPIES;
 use crate::run::{Run, Spent};
 
 /// Findings of a run that are shrunk, worst first: one of each kind and suite.
@@ -139,7 +139,7 @@ impl Search<'_> {
                 Proof::None => false,
                 Proof::Foreign(author) => {
                     let mut hits = last.hits.iter();
-                    hits.any(|it| it.author == author && it.words >= K)
+                    hits.any(|it| it.author == author && it.words >= COPIES)
                 }
                 Proof::Over(limit) => {
                     last.status == Some(200) && last.prompt_tokens.is_some_and(|it| it > limit)

@@ -5,20 +5,13 @@ use unicode_normalization::UnicodeNormalization;
 /// Bytes of one text that are looked at.
 const TEXT_MAX: usize = 16 << 20;
 
-/// The words of a text: runs of letters, compatibility forms resolved, case folded. Digits and
-/// punctuation separate.
+/// The words of a text: runs of letters, compatibility forms resolved, case folded, accents left out,
+/// look-alikes of other scripts taken for what they look like. Digits and punctuation separate.
 pub fn words(text: &str) -> Vec<String> {
-    let mut end = text.len().min(TEXT_MAX);
-    while !text.is_char_boundary(end) {
-        end -= 1;
-    }
     let mut words = Vec::new();
     let mut word = String::new();
-    // Folded twice: some characters become letters only when they are taken apart.
-    for char in text[..end].nfkc().flat_map(char::to_lowercase).nfkc() {
+    for char in folded(text) {
         match char {
-            // A soft hyphen, a joiner: not seen, so not there.
-            '\u{ad}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}' => {}
             char if char.is_alphabetic() => word.push(char),
             _ if word.is_empty() => {}
             _ => words.push(std::mem::take(&mut word)),
@@ -28,6 +21,37 @@ pub fn words(text: &str) -> Vec<String> {
         words.push(word);
     }
     words
+}
+
+/// A text as its reader sees it.
+fn folded(text: &str) -> impl Iterator<Item = char> {
+    let mut end = text.len().min(TEXT_MAX);
+    while !text.is_char_boundary(end) {
+        end -= 1;
+    }
+    // Folded twice: some characters become letters only when they are taken apart.
+    let lower = text[..end].nfkc().flat_map(char::to_lowercase).nfkd();
+    lower
+        .filter(|it| !is_unseen(*it))
+        .map(|it| alike(it).unwrap_or(it))
+}
+
+/// A soft hyphen, a joiner, an accent by itself: not there.
+fn is_unseen(char: char) -> bool {
+    matches!(
+        char,
+        '\u{ad}' | '\u{300}'..='\u{36f}' | '\u{200b}'..='\u{200d}' | '\u{2060}' | '\u{feff}'
+    )
+}
+
+/// The latin letter for which a Cyrillic or Greek one is taken.
+fn alike(char: char) -> Option<char> {
+    const OTHERS: [char; 22] = [
+        'а', 'е', 'о', 'р', 'с', 'у', 'х', 'і', 'ј', 'ѕ', 'һ', 'ԁ', 'ԛ', 'ԝ', 'ӏ', 'α', 'ο', 'ν',
+        'ρ', 'ι', 'κ', 'ı',
+    ];
+    let at = OTHERS.iter().position(|it| *it == char)?;
+    "aeopcyxijshdqwlaovpiki".chars().nth(at)
 }
 
 #[cfg(test)]
@@ -46,6 +70,8 @@ mod tests {
             "aban\u{ad}don abil\u{200b}ity able about",
             "\u{ff41}bandon ability able about", // a full-width a
             "abandon_ability/able\tabout",
+            "ábandon ability àble about",
+            "\u{430}bandon ability abl\u{435} about", // Cyrillic letters
         ] {
             assert_eq!(words(text), plain, "{text}");
         }

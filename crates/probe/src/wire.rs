@@ -1,5 +1,6 @@
 //! What is sent, and how answers are read: OpenAI's completions and chat, SGLang's `/generate`.
 
+use crate::pieces::Pieces;
 use serde_json::{Map, Value, json};
 
 /// Which dialect a request is sent in.
@@ -60,6 +61,25 @@ impl Dialect {
     }
 }
 
+impl Dialect {
+    /// Fields with which an answer says more of what it was made of: log-probabilities and token ids.
+    pub fn details(self, with_ids: bool) -> Map<String, Value> {
+        let fields = match self {
+            Self::Completions => json!({"logprobs": 2}),
+            Self::Chat => json!({"logprobs": true, "top_logprobs": 2}),
+            Self::Generate => json!({"return_logprob": true, "top_logprobs_num": 2,
+                "return_text_in_logprobs": true}),
+        };
+        let Value::Object(mut fields) = fields else {
+            unreachable!("written above as an object")
+        };
+        if with_ids && self != Self::Generate {
+            fields.insert("return_token_ids".to_owned(), json!(true));
+        }
+        fields
+    }
+}
+
 /// What an answer says, whatever its dialect and form.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Said {
@@ -68,6 +88,10 @@ pub struct Said {
     /// Every text in it, joined piece by piece where it came in pieces: tool calls, reasoning,
     /// other choices, log-probabilities, error messages.
     pub everything: Vec<String>,
+    /// Rows of numbers that may be token ids.
+    pub ids: Vec<Vec<u64>>,
+    /// Where it says that the prompt was cut: its words for it.
+    pub truncated: Option<String>,
     /// Tokens of the prompt.
     pub prompt_tokens: Option<u64>,
     /// Tokens of the answer.
@@ -86,8 +110,44 @@ pub struct Said {
     pub garbage: Option<String>,
 }
 
-/// Values nested deeper are not looked into.
-const DEPTH_MAX: usize = 32;
+impl Said {
+    /// Takes all that came in pieces.
+    fn hold(&mut self, pieces: Pieces) {
+        let places = [
+            "/choices/0/text",
+            "/choices/0/message/content",
+            "/choices/0/delta/content",
+            "/text",
+        ];
+        let text = places.iter().find_map(|it| pieces.text(it));
+        self.text = text.cloned().unwrap_or_default();
+        let (texts, ids) = pieces.into_all();
+        self.everything.extend(texts);
+        self.ids.extend(ids);
+    }
+}
+
+/// Whether a field says that the prompt was cut, as an honest server that cuts does.
+fn says_cut(value: &Value, depth: usize) -> Option<String> {
+    const WORDS: [&str; 3] = ["truncat", "shorten", "was cut"];
+    let cut = |text: &str| WORDS.iter().any(|it| text.to_lowercase().contains(it));
+    let fields = value.as_object().filter(|_| depth < 4)?;
+    fields.iter().find_map(|(name, field)| {
+        let name = name.to_lowercase();
+        match field {
+            // Texts of the answer itself say nothing of the request.
+            _ if name == "choices" || name == "text" || name == "error" => None,
+            Value::Bool(true) if cut(&name) => Some(name),
+            Value::Number(n) if cut(&name) && n.as_f64() > Some(0.0) => Some(format!("{name} {n}")),
+            Value::String(text) if cut(text) => Some(text.clone()),
+            Value::Array(all) => all.iter().find_map(|it| match it {
+                Value::String(text) if cut(text) => Some(text.clone()),
+                it => says_cut(it, depth + 1),
+            }),
+            field => says_cut(field, depth + 1),
+        }
+    })
+}
 
 /// Reads the body of an answer that is not a stream.
 pub fn whole(body: &[u8]) -> Said {
@@ -97,7 +157,7 @@ pub fn whole(body: &[u8]) -> Said {
             let mut pieces = Pieces::default();
             pieces.take(&value);
             figures(&value, &mut said);
-            pieces.into(&mut said);
+            said.hold(pieces);
         }
         Err(error) => {
             let text = String::from_utf8_lossy(body).into_owned();
@@ -139,63 +199,8 @@ pub fn stream(body: &[u8]) -> Said {
             }
         }
     }
-    pieces.into(&mut said);
+    said.hold(pieces);
     said
-}
-
-/// Texts that come in pieces, by the path at which they stand.
-#[derive(Default)]
-struct Pieces(std::collections::BTreeMap<String, String>);
-
-impl Pieces {
-    fn take(&mut self, value: &Value) {
-        self.at(String::new(), value, 0);
-    }
-
-    fn at(&mut self, path: String, value: &Value, depth: usize) {
-        match value {
-            Value::String(text) => {
-                let joined = self.0.entry(path.clone()).or_default();
-                // SGLang may send the whole text so far each time; others send what is new.
-                match path == "/text" && text.starts_with(joined.as_str()) {
-                    true => *joined = text.clone(),
-                    false => joined.push_str(text),
-                }
-            }
-            Value::Array(items) if depth < DEPTH_MAX => {
-                for (n, item) in items.iter().enumerate() {
-                    // Tokens of log-probabilities are one text, choices are not.
-                    let own = item
-                        .get("index")
-                        .and_then(Value::as_u64)
-                        .unwrap_or(n as u64);
-                    let path = match path.rsplit('/').next() {
-                        Some("choices" | "tool_calls") => format!("{path}/{own}"),
-                        _ => format!("{path}/*"),
-                    };
-                    self.at(path, item, depth + 1);
-                }
-            }
-            Value::Object(fields) if depth < DEPTH_MAX => {
-                for (name, field) in fields {
-                    self.at(format!("{path}/{name}"), field, depth + 1);
-                }
-            }
-            _ => {}
-        }
-    }
-
-    fn into(self, said: &mut Said) {
-        let places = [
-            "/choices/0/text",
-            "/choices/0/message/content",
-            "/choices/0/delta/content",
-            "/text",
-        ];
-        let text = places.iter().find_map(|it| self.0.get(*it));
-        said.text = text.cloned().unwrap_or_default();
-        said.everything.extend(self.0.into_values());
-    }
 }
 
 fn figures(value: &Value, said: &mut Said) {
@@ -229,6 +234,9 @@ fn figures(value: &Value, said: &mut Said) {
     let finish = text("/choices/0/finish_reason").or_else(|| text("/meta_info/finish_reason/type"));
     if finish.is_some() {
         said.finish = finish;
+    }
+    if let Some(cut) = says_cut(value, 0) {
+        said.truncated = Some(cut);
     }
     if let Some(transfer) = value.get("kv_transfer_params").filter(|it| it.is_object()) {
         said.transfer = Some(transfer.clone());

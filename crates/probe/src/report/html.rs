@@ -38,11 +38,17 @@ pub fn html(report: &Report) -> String {
     findings(&mut out, report);
     let _ = writeln!(
         out,
-        "<h2>What this is worth</h2><p>{}.</p><p>{}.</p><p>Chance of a false leak in the whole run: below \
-         {:.1e}.</p><p>To repeat it: <code>--seed {}</code></p></html>",
+        "<h2>What this is worth</h2><p>{}.</p><p>{}.</p><p>{}.</p>",
         escape(&report.power()),
         escape(&report.suspicions()),
-        report.chance.max(1e-300),
+        escape(&report.threshold())
+    );
+    for (suite, says) in &report.notes {
+        let _ = writeln!(out, "<p>{suite}: {}</p>", escape(says));
+    }
+    let _ = writeln!(
+        out,
+        "<p>To repeat it: <code>--seed {}</code></p></html>",
         report.seed
     );
     out

@@ -1,6 +1,7 @@
 //! Everything, for machines.
 
 use super::Report;
+use crate::chance::Depth;
 use serde_json::{Value, json};
 
 /// The report as one object.
@@ -23,6 +24,8 @@ pub fn json(report: &Report) -> Value {
         let seen = json!({"answers": it.answers, "own_canary": it.own});
         (tenant.to_string(), seen)
     });
+    let notes = report.notes.iter();
+    let notes = notes.map(|(suite, says)| json!({"suite": suite, "says": says}));
     json!({
         "probe": env!("CARGO_PKG_VERSION"), "url": report.url, "seed": report.seed,
         "verdict": report.verdict().name(),
@@ -32,7 +35,10 @@ pub fn json(report: &Report) -> Value {
         "by_status": counts.by_status, "left": counts.left, "hung": counts.hung,
         "broken": counts.broken,
         "chance_of_a_false_leak": report.chance,
-        "looked_at": {"canary_places": report.looked_at.0, "text_places": report.looked_at.1},
+        "looked_at": {"canary_places": report.looked_at[0].canaries,
+                      "text_places": report.looked_at[0].texts},
+        "words_that_convict": report.looked_at[0].alone(Depth::Plain),
+        "notes": notes.collect::<Vec<_>>(),
         "power": report.power(), "suspicions": report.suspicions(),
         "suites": suites.collect::<Vec<_>>(),
         "findings_by_kind": by_kind.collect::<Vec<_>>(),

@@ -11,14 +11,14 @@ pub use junit::junit;
 pub use table::table;
 
 use crate::canary::Tenant;
+use crate::chance::{DEPTHS, Depth, Places};
 use crate::counts::Counts;
-use crate::finding::Finding;
+use crate::finding::{Finding, Kind};
 use crate::power::{not_excluded, probability};
-use crate::run::Run;
+use crate::run::{Run, Spent};
 use crate::suites::{Stopped, Suite};
 
-/// A leak must be less likely by chance than this in a whole run.
-pub const CHANCE_MAX: f64 = 1e-12;
+pub use crate::chance::CHANCE_MAX;
 
 /// What is printed.
 #[derive(Clone, Debug)]
@@ -37,8 +37,10 @@ pub struct Report {
     pub counts: Counts,
     /// Upper bound of the chance that a leak was reported of a server that does not leak.
     pub chance: f64,
-    /// Places of K words: in canaries, in texts.
-    pub looked_at: (u64, u64),
+    /// What was looked at, at each depth.
+    pub looked_at: [Places; 3],
+    /// What suites have to say beside findings.
+    pub notes: Vec<(&'static str, String)>,
 }
 
 /// What a run amounts to.
@@ -84,6 +86,7 @@ impl Report {
             counts: run.counts(),
             chance,
             looked_at,
+            notes: run.notes(),
         }
     }
 
@@ -98,36 +101,41 @@ impl Report {
         }
     }
 
-    /// Why silence means nothing, if it does.
+    /// Why silence means nothing, if it does: what explains the rest first.
     pub fn why_not_told(&self) -> Vec<String> {
         let counts = &self.counts;
         let mut why = Vec::new();
+        if counts.broken > 0 {
+            let trouble = counts.trouble.as_deref().unwrap_or("no connection");
+            why.push(format!(
+                "{} connections were refused or broken; the first: {trouble}",
+                counts.broken
+            ));
+        }
+        if counts.requests == counts.broken && counts.broken > 0 {
+            return why; // nobody was there, and that is all
+        }
         for (suite, stopped) in &self.suites {
-            if let Some(stopped) = stopped {
-                why.push(format!("{} did not end: {stopped}", suite.name()));
+            match stopped {
+                // Said above, once.
+                Some(Stopped::Spent(Spent::Gone)) | None => {}
+                Some(stopped) => why.push(format!("{} did not end: {stopped}", suite.name())),
             }
+        }
+        if self.suites.is_empty() {
+            why.push("no suite was run".to_owned());
+        }
+        let quotes = |it: &&Finding| it.kind == Kind::Suspect && it.quote.is_some();
+        if let Some(finding) = self.findings.iter().find(quotes) {
+            why.push(format!(
+                "an answer quotes another request, though not enough to convict: {}",
+                finding.says
+            ));
         }
         if counts.answered == 0 {
             why.push("no request was answered".to_owned());
         }
-        for tenant in &self.tenants {
-            match counts.telling.get(tenant).copied().unwrap_or_default() {
-                it if it.answers == 0 => why.push(format!(
-                    "no answer to tenant {tenant} was long enough to show a canary"
-                )),
-                it if it.own == 0 => why.push(format!(
-                    "no answer to tenant {tenant} went on with its own canary: nor would one with \
-                     a foreign one (does the model copy at all? is it a random one?)"
-                )),
-                _ => {}
-            }
-        }
-        if counts.broken > 0 {
-            why.push(format!(
-                "{} connections were refused or broken",
-                counts.broken
-            ));
-        }
+        why.extend(self.not_controlled());
         let failed = counts.server_errors();
         if failed > 0 {
             why.push(format!("{failed} answers were errors of the server (5xx)"));
@@ -139,6 +147,48 @@ impl Report {
             ));
         }
         why
+    }
+
+    /// Tenants whose positive control was not seen.
+    fn not_controlled(&self) -> Vec<String> {
+        let of = |tenant: &Tenant| {
+            let telling = self.counts.telling.get(tenant);
+            match telling.copied().unwrap_or_default() {
+                it if it.answers == 0 => Some(format!(
+                    "no answer to tenant {tenant} was long enough to show a canary"
+                )),
+                it if it.own == 0 => Some(format!(
+                    "no answer to tenant {tenant} went on with its own canary: nor would one with \
+                     a foreign one (does the model copy at all? is it a random one?)"
+                )),
+                _ => None,
+            }
+        };
+        self.tenants.iter().filter_map(of).collect()
+    }
+
+    /// From when on words convict, in a sentence.
+    pub fn threshold(&self) -> String {
+        let [plain, spaced, letters] = DEPTHS.map(|it| self.looked_at[it as usize].alone(it));
+        let places = self.looked_at[Depth::Plain as usize];
+        let fewer = (4..plain).rev();
+        let fewer: Vec<_> = fewer
+            .map(|k| (k, places.convicts(Depth::Plain, k).0))
+            .filter(|(_, m)| *m <= 20)
+            .map(|(k, m)| format!("{m} of {k}"))
+            .collect();
+        let fewer = match fewer.is_empty() {
+            true => String::new(),
+            false => format!(" (or, of different requests, {})", fewer.join(", ")),
+        };
+        format!(
+            "chance of a false leak: below {:.1e}; {plain} consecutive words convict{fewer}, {spaced} \
+             that are spaced or turned around, {letters} as letters ({} words of texts x {} of \
+             canaries)",
+            self.chance.max(1e-300),
+            places.texts,
+            places.canaries
+        )
     }
 
     /// Share of the answers that could have shown a canary that showed their own.

@@ -39,13 +39,10 @@ pub fn table(report: &Report) -> String {
     let _ = writeln!(out, "\nWhat this is worth");
     let _ = writeln!(out, "  {}", report.power());
     let _ = writeln!(out, "  {}", report.suspicions());
-    let _ = writeln!(
-        out,
-        "  chance of a false leak: below {:.1e} ({} places in texts x {} in canaries x 2048^-8)",
-        report.chance.max(1e-300),
-        report.looked_at.1,
-        report.looked_at.0
-    );
+    let _ = writeln!(out, "  {}", report.threshold());
+    for (suite, says) in &report.notes {
+        let _ = writeln!(out, "  {suite}: {says}");
+    }
     let _ = writeln!(out, "  to repeat it: --seed {}", report.seed);
     out
 }

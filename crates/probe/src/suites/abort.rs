@@ -42,7 +42,9 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         let mut follows = Ask::new(b, 3 + n % 7);
         follows.max_tokens = 32;
         run.ask(NAME, leaves).await?;
-        let (one, two) = join(run.ask(NAME, follows.clone()), run.ask(NAME, follows)).await;
+        let mut detailed = follows.clone();
+        detailed.details = n % 2 == 1;
+        let (one, two) = join(run.ask(NAME, follows), run.ask(NAME, detailed)).await;
         one?;
         two?;
     }

@@ -2,7 +2,7 @@
 //! is above is refused, at once and with an error that says so.
 
 use super::length::{Base, Lengths};
-use super::{Known, Stopped, Suite, find, find_by};
+use super::{Known, Stopped, Suite, find, find_by, patience};
 use crate::ask::{Answer, Ask};
 use crate::canary::Tenant;
 use crate::finding::{Kind, Proof};
@@ -18,7 +18,9 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let tenant = run.tenants()[0];
     let lengths = Lengths::measure(run, NAME, tenant).await?;
     let Some(limit) = known.limit(run, NAME, &lengths).await? else {
-        return nothing_is_refused(run, known);
+        let why = "no prompt was refused at any length that was tried, and nothing is advertised; \
+                   give --context or --limit";
+        return Err(Stopped::Needs(why.to_owned()));
     };
     let base = lengths.base(run, NAME, tenant, limit).await?;
     let control = control(run, &base, tenant, limit).await?;
@@ -28,8 +30,8 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             .await?;
     }
     for tokens in [limit - 1, limit] {
-        let answer = run.ask(NAME, base.with(tokens, 1, tenant)).await?;
-        fits(run, &answer, tokens, limit);
+        let answer = patience::ask(run, NAME, base.with(tokens, 1, tenant)).await?;
+        fits(run, &answer, tokens, limit).await?;
     }
     let mut above = vec![limit + 1, limit + 2, limit + limit / 4, 2 * limit];
     // Pool and context are boundaries of their own where they differ from the limit.
@@ -40,8 +42,15 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     above.sort_unstable();
     above.dedup();
     for tokens in above {
-        let answer = run.ask(NAME, base.with(tokens, ECHO, tenant)).await?;
-        is_refused(run, &answer, tokens, limit, control);
+        // Nearest first; other suites want tokens too.
+        if tokens > limit + 1 && tokens > run.tokens_left() / 4 {
+            let says =
+                format!("no prompt of {tokens} tokens or more was sent: the budget is small");
+            run.note(NAME, says);
+            break;
+        }
+        let answer = patience::ask(run, NAME, base.with(tokens, ECHO, tenant)).await?;
+        is_refused(run, &answer, tokens, limit, control).await?;
     }
     for edge in PAGE_EDGES {
         if edge + 1 + u64::from(ECHO) < limit {
@@ -63,7 +72,7 @@ async fn page_edge(
     let mut silent = Vec::new();
     for tokens in [edge - 1, edge, edge + 1] {
         let answer = of_length(run, lengths, tenant, tokens).await?;
-        fits(run, &answer, answer.tokens.unwrap_or(tokens), limit);
+        fits(run, &answer, answer.tokens.unwrap_or(tokens), limit).await?;
         if answer.text().is_some() && !answer.copies() {
             silent.push(answer);
         }
@@ -94,56 +103,58 @@ async fn of_length(
     tokens: u64,
 ) -> Result<Answer, Stopped> {
     let base = lengths.base(run, NAME, tenant, tokens).await?;
-    Ok(run.ask(NAME, base.with(tokens, ECHO, tenant)).await?)
-}
-
-fn nothing_is_refused(run: &Run, known: &Known) -> Result<(), Stopped> {
-    if let Some(context) = known.context {
-        let says = format!("no prompt is refused, though the context is {context} tokens");
-        find(
-            run,
-            Suite::Boundary,
-            Kind::SilentAcceptance,
-            says,
-            Vec::new(),
-        );
-        return Ok(());
-    }
-    let why = "no prompt was refused at any length that was tried; give --context or --limit";
-    Err(Stopped::Needs(why.to_owned()))
+    Ok(patience::ask(run, NAME, base.with(tokens, ECHO, tenant)).await?)
 }
 
 /// Whether an answer well below the limit goes on with its own canary: only then does it mean
 /// something that one above does not.
 async fn control(run: &Run, base: &Base, tenant: Tenant, limit: u64) -> Result<bool, Stopped> {
     let tokens = limit.saturating_sub(u64::from(ECHO) + 8).max(base.tokens);
-    let answer = run.ask(NAME, base.with(tokens, ECHO, tenant)).await?;
+    let answer = patience::ask(run, NAME, base.with(tokens, ECHO, tenant)).await?;
     Ok(answer.copies())
 }
 
 /// A prompt that must be answered.
-fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) {
+async fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) -> Result<(), Stopped> {
     let shows = || vec![answer.sent.clone()];
     match (answer.status(), answer.prompt_tokens()) {
         (Some(200), Some(counted)) if counted != tokens => {
+            if let Some(cut) = answer.says_cut() {
+                cuts_openly(run, tokens, limit, cut);
+                return Ok(());
+            }
             let says = format!("a prompt of {tokens} tokens was counted as {counted}");
             find(run, Suite::Boundary, Kind::SilentAcceptance, says, shows());
         }
         (Some(200) | None, _) => {} // a hang is found by whoever waited
         (Some(status), _) => {
+            if answer.is_busy() {
+                patience::is_refusal(run, Suite::Boundary, answer).await?;
+            }
             let says = format!("{status} for a prompt of {tokens} tokens; the limit is {limit}");
             let (kind, proof) = (Kind::WrongErrorClass, Proof::Status(status));
             find_by(run, Suite::Boundary, kind, says, shows(), proof);
         }
     }
+    Ok(())
 }
 
 /// A prompt that must be refused.
-fn is_refused(run: &Run, answer: &Answer, tokens: u64, limit: u64, control: bool) {
+async fn is_refused(
+    run: &Run,
+    answer: &Answer,
+    tokens: u64,
+    limit: u64,
+    control: bool,
+) -> Result<(), Stopped> {
     let shows = || vec![answer.sent.clone()];
     let over = format!("a prompt of {tokens} tokens, over the limit of {limit}");
     match answer.status() {
         Some(200) => {
+            if let Some(cut) = answer.says_cut() {
+                cuts_openly(run, tokens, limit, cut);
+                return Ok(());
+            }
             let counted = match answer.prompt_tokens() {
                 Some(counted) if counted != tokens => format!(", counted as {counted}"),
                 _ => String::new(),
@@ -160,10 +171,24 @@ fn is_refused(run: &Run, answer: &Answer, tokens: u64, limit: u64, control: bool
         }
         Some(400 | 413 | 422) | None => {}
         Some(status) => {
+            if answer.is_busy() {
+                patience::is_refusal(run, Suite::Boundary, answer).await?;
+            }
             let says =
                 format!("{status} for {over}: a client would try again, or give up the server");
             let (kind, proof) = (Kind::WrongErrorClass, Proof::Status(status));
             find_by(run, Suite::Boundary, kind, says, shows(), proof);
         }
     }
+    Ok(())
+}
+
+/// What cuts a prompt and says so is not silent.
+pub(super) fn cuts_openly(run: &Run, tokens: u64, limit: u64, cut: &str) {
+    let cut: String = cut.chars().filter(|it| !it.is_control()).take(80).collect();
+    let says = format!(
+        "a prompt of {tokens} tokens, over the limit of {limit}, is answered with 200, and the answer \
+         says that it was cut ({cut:?})"
+    );
+    run.note(NAME, says);
 }

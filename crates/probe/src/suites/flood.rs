@@ -1,6 +1,7 @@
 //! One tenant fills the pages with its canaries, then another asks for more than fits, long and
 //! short: what the second one is answered must hold nothing of the first.
 
+use super::boundary::cuts_openly;
 use super::length::Lengths;
 use super::{Known, Stopped, Suite, find_by};
 use crate::ask::Ask;
@@ -55,8 +56,13 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             if (n + round) % 2 == 1 && run.endpoint(b).dialect != Dialect::Generate {
                 ask.fields.insert("temperature".to_owned(), json!(0.7));
             }
+            ask.details = n % 3 == 2;
             let answer = run.ask(NAME, ask).await?;
             if answer.status() == Some(200) {
+                if let Some(cut) = answer.says_cut() {
+                    cuts_openly(run, tokens, limit, cut);
+                    continue;
+                }
                 let says =
                     format!("200 for a prompt of {tokens} tokens, over the limit of {limit}");
                 let shows = vec![answer.sent];
@@ -68,6 +74,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         let short = (0..4).map(|n| {
             let mut ask = Ask::new(b, 2 + n + round);
             ask.max_tokens = ANSWER;
+            ask.details = n == 3;
             run.ask(NAME, ask)
         });
         for answer in join_all(short).await {

@@ -1,6 +1,7 @@
 //! Prompts of an exact length in tokens, against a server whose tokenizer nobody has: the answers
 //! count, and one more filler word is one more token.
 
+use super::patience;
 use crate::ask::{Answer, Ask};
 use crate::canary::{Marked, Tenant};
 use crate::run::{Run, Spent};
@@ -11,6 +12,9 @@ const MARGIN: u64 = 48;
 const BASE_TRIES: usize = 4;
 /// Longest prompt that is tried where no limit is known, in tokens.
 const TRIED_MAX: u64 = 1 << 21;
+/// The share of the tokens left that the longest prompt tried may cost: all shorter ones together cost
+/// as much once more, and other suites want some.
+const SHARE: u64 = 16;
 
 /// How long prompts are on this server.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -33,6 +37,17 @@ pub enum NoLengths {
     /// Answers do not count their prompt's tokens.
     #[error("answers carry no usage.prompt_tokens: lengths cannot be told")]
     NoUsage,
+    /// It is busy.
+    #[error(
+        "the server is busy ({0} to a prompt, again and again): no length can be told from that"
+    )]
+    Busy(u16),
+    /// A prompt at the limit costs more than there is.
+    #[error(
+        "a prompt as long as the context of {0} tokens takes too much of the {1} tokens left of the \
+         budget: raise it with --budget tokens=N"
+    )]
+    TooDear(u64, u64),
     /// Prompts of the same length are counted differently.
     #[error("eight filler words were counted as {0} tokens: lengths cannot be told exactly")]
     Filler(i64),
@@ -126,20 +141,72 @@ impl Lengths {
         }
     }
 
-    /// The longest prompt that is answered, in tokens: by doubling, then by halving.
+    /// The longest prompt that is answered, in tokens, where so many are advertised. `None` if longer
+    /// ones are answered too.
     ///
     /// # Errors
-    /// See [`NoLengths`]. `None` if nothing is refused.
+    /// See [`NoLengths`].
+    pub async fn limit_up_to(
+        &self,
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+        context: u64,
+    ) -> Result<Option<u64>, NoLengths> {
+        let left = run.tokens_left();
+        if context.saturating_mul(8) > left {
+            return Err(NoLengths::TooDear(context, left));
+        }
+        let base = match self.base(run, suite, tenant, context).await {
+            // What is refused well below it is limited by something else.
+            Err(NoLengths::NotAnswered(_)) => {
+                return self.limit(run, suite, tenant, context).await;
+            }
+            base => base?,
+        };
+        let ask = |tokens| answered(run, suite, base.with(tokens, 1, tenant));
+        if ask(context + 1).await? {
+            return Ok(None);
+        }
+        // A little room for an answer, or none: the limit is near.
+        let (mut bad, mut step) = (context + 1, 1);
+        let mut good = loop {
+            let tokens = bad.saturating_sub(step).max(base.tokens);
+            if tokens == base.tokens || ask(tokens).await? {
+                break tokens;
+            }
+            (bad, step) = (tokens, step * 2);
+        };
+        while bad > good + 1 {
+            let middle = good + (bad - good) / 2;
+            match ask(middle).await? {
+                true => good = middle,
+                false => bad = middle,
+            }
+        }
+        Ok(Some(good))
+    }
+
+    /// The longest prompt that is answered, in tokens: by doubling, then by halving. `None` if nothing
+    /// is refused up to so many.
+    ///
+    /// # Errors
+    /// See [`NoLengths`].
     pub async fn limit(
         &self,
         run: &Run,
         suite: &'static str,
         tenant: Tenant,
+        up_to: u64,
     ) -> Result<Option<u64>, NoLengths> {
         let (mut good, mut bad) = (0, None);
-        let mut tokens = 1024;
-        while bad.is_none() && tokens <= TRIED_MAX {
+        let mut tokens = 1024.min(up_to);
+        let most = (run.tokens_left() / SHARE)
+            .clamp(1024, TRIED_MAX)
+            .min(up_to);
+        while bad.is_none() && tokens <= most {
             match self.answered(run, suite, tenant, tokens).await? {
+                // It may count less than it was sent: what was sent grows all the same.
                 Some(counted) => (good, tokens) = (counted.max(good), tokens * 2),
                 None => bad = Some(tokens),
             }
@@ -160,10 +227,9 @@ impl Lengths {
         let (mut good, mut bad) = (base.tokens, bad + 2 * MARGIN);
         while bad > good + 1 {
             let middle = good + (bad - good) / 2;
-            let answer = run.ask(suite, base.with(middle, 1, tenant)).await?;
-            match answer.status() {
-                Some(200) => good = middle,
-                _ => bad = middle,
+            match answered(run, suite, base.with(middle, 1, tenant)).await? {
+                true => good = middle,
+                false => bad = middle,
             }
         }
         Ok(Some(good))
@@ -201,10 +267,20 @@ impl Base {
 
 /// Asks, and returns what the answer counts.
 async fn count(run: &Run, suite: &'static str, ask: Ask) -> Result<(u64, Answer), NoLengths> {
-    let answer = run.ask(suite, ask).await?;
+    let answer = patience::ask(run, suite, ask).await?;
     match (answer.status(), answer.prompt_tokens()) {
         (Some(200), Some(tokens)) => Ok((tokens, answer)),
         (Some(200), None) => Err(NoLengths::NoUsage),
+        (Some(status), _) if answer.is_busy() => Err(NoLengths::Busy(status)),
         (status, _) => Err(NoLengths::NotAnswered(status.unwrap_or(0))),
+    }
+}
+
+/// Whether a prompt is answered; being busy is no answer, and no refusal.
+async fn answered(run: &Run, suite: &'static str, ask: Ask) -> Result<bool, NoLengths> {
+    let answer = patience::ask(run, suite, ask).await?;
+    match answer.status() {
+        Some(status) if answer.is_busy() => Err(NoLengths::Busy(status)),
+        status => Ok(status == Some(200)),
     }
 }

@@ -2,7 +2,8 @@
 //! only when others are served is somebody else's business. A server that differs from itself when
 //! it is alone is noisy, and its noise is measured first.
 
-use super::{Known, Stopped, Suite, find};
+use super::compare::{Differs, differs};
+use super::{Known, Stopped, Suite, find, patience};
 use crate::ask::{Answer, Ask};
 use crate::finding::Kind;
 use crate::run::Run;
@@ -57,6 +58,8 @@ struct Subject {
     ask: Ask,
     /// Everything that it was answered when it was alone.
     alone: BTreeSet<String>,
+    /// Whether that went on with its prompt.
+    copied: bool,
 }
 
 pub(super) async fn run(run: &Run, known: &Known, shape: &Shape) -> Result<(), Stopped> {
@@ -73,6 +76,7 @@ pub(super) async fn run(run: &Run, known: &Known, shape: &Shape) -> Result<(), S
         let others = (0..others).map(|n| {
             let mut ask = Ask::new(tenants[n % tenants.len()], shape.sentences(known, n % 7));
             ask.max_tokens = shape.tokens;
+            ask.details = n % 2 == 1;
             run.ask(name, ask)
         });
         let (answers, others) = futures::join!(join_all(compared), join_all(others));
@@ -94,15 +98,16 @@ async fn alone(run: &Run, known: &Known, shape: &Shape) -> Result<Vec<Subject>, 
     for n in 0..shape.compared {
         let mut ask = Ask::new(tenants[n % tenants.len()], shape.sentences(known, n));
         ask.max_tokens = shape.tokens;
-        let mut alone = BTreeSet::new();
+        let (mut alone, mut copied) = (BTreeSet::new(), false);
         for time in 0..ALONE {
             ask.stream = time == 1;
-            let answer = run.ask(shape.suite.name(), ask.clone()).await?;
+            let answer = patience::ask(run, shape.suite.name(), ask.clone()).await?;
             ask.like = Some(answer.marked.clone());
             let Some(text) = answer.text() else { break };
-            alone.insert(text.to_owned());
+            alone.insert(text.trim().to_owned());
+            copied = answer.copies();
         }
-        subjects.push(Subject { ask, alone });
+        subjects.push(Subject { ask, alone, copied });
     }
     subjects.retain(|it| it.alone.len() == 1);
     if subjects.is_empty() {
@@ -114,21 +119,20 @@ async fn alone(run: &Run, known: &Known, shape: &Shape) -> Result<Vec<Subject>, 
 }
 
 fn compare(run: &Run, suite: Suite, subject: &Subject, answer: &Answer) {
-    let Some(text) = answer.text() else {
-        return; // busy is no wrong answer
-    };
-    if subject.alone.contains(text) {
-        return;
-    }
     let alone = subject.alone.first().map_or("", String::as_str);
+    let kind = match differs(alone, subject.copied, answer) {
+        None | Some(Differs::Not) => return, // busy is no wrong answer
+        Some(Differs::Late) => Kind::Suspect,
+        Some(Differs::Wholly) => Kind::WrongAnswer,
+    };
     let says = format!(
         "the greedy answer to {} is {:?} under load; alone it was {:?}, {ALONE} times",
         answer.marked.author,
-        short(text),
+        short(answer.text().unwrap_or_default()),
         short(alone)
     );
     let shows = vec![answer.sent.clone()];
-    find(run, suite, Kind::WrongAnswer, says, shows);
+    find(run, suite, kind, says, shows);
 }
 
 fn short(text: &str) -> String {

@@ -1,14 +1,18 @@
 //! The paths along which engines break, one suite each.
 
 mod abort;
+mod alive;
 mod boundary;
 mod coherence;
+mod compare;
 mod control;
+mod crossed;
 mod flood;
 mod length;
 mod load;
 mod pair;
 mod pair_rooms;
+mod patience;
 mod prefix;
 mod prefix_named;
 mod retry;
@@ -25,7 +29,7 @@ use std::sync::OnceLock;
 /// What is known of a server before the run: what was given, or what `gate` read.
 #[derive(Clone, Debug, Default)]
 pub struct Known {
-    /// Most tokens of a prompt. Found by bisection if nobody knows.
+    /// Most tokens of a prompt. Found by bisection, below the context, if nobody knows.
     pub limit: Option<u64>,
     /// Tokens of the smallest KV pool.
     pub pool: Option<u64>,
@@ -52,7 +56,8 @@ impl Known {
         wanted.min(room.max(1) as usize)
     }
 
-    /// The limit that is known, or is found now; `None` if nothing is refused.
+    /// The limit that is known, or is found now: what is advertised is one, and a server that refuses
+    /// nothing is judged by it. `None` if nothing is refused and nothing was advertised.
     async fn limit(
         &self,
         run: &Run,
@@ -62,7 +67,12 @@ impl Known {
         if let Some(limit) = self.limit.or(self.found.get().copied()) {
             return Ok(Some(limit));
         }
-        let found = lengths.limit(run, suite, run.tenants()[0]).await?;
+        let tenant = run.tenants()[0];
+        let found = match self.context {
+            Some(context) => lengths.limit_up_to(run, suite, tenant, context).await?,
+            None => lengths.limit(run, suite, tenant, u64::MAX).await?,
+        };
+        let found = found.or(self.context);
         Ok(found.map(|limit| *self.found.get_or_init(|| limit)))
     }
 }
@@ -147,8 +157,8 @@ impl Suite {
             }
             Suite::Abort => "24 prompts whose client leaves; two others follow each at once",
             Suite::Prefix => {
-                "six prompts three times each: one tenant, the other, the first again; two more \
-                 under salts, and two for each --lora"
+                "up to ten prompts each of one tenant, the other and the first again; of one salt and \
+                 another; of each --lora, the base model and a salt of its name"
             }
             Suite::Coherence => "three prompts each of five lengths up to 0.95 of the limit",
             Suite::Control => "PUT without a body to 14 paths with which servers are operated",
@@ -180,14 +190,14 @@ impl Suite {
             Suite::Boundary => 28 + limit,
             Suite::Load => 66,
             Suite::Abort => 73,
-            Suite::Prefix => 26 + 8 * known.adapters.len() as u64,
+            Suite::Prefix => 60 + 90 * known.adapters.len() as u64,
             Suite::Stream => 42,
             Suite::Coherence => 18 + limit, // 40 more if an edge is looked for
             Suite::Control => 30,
-            Suite::Retry => 30,
+            Suite::Retry => 38,
             Suite::Churn => 110,
             Suite::Flood => 70 + limit,
-            Suite::Pair => 16,
+            Suite::Pair => 26,
         }
     }
 
@@ -196,6 +206,13 @@ impl Suite {
     /// # Errors
     /// Why it did not end: the budget, or something that it needs and the server does not give.
     pub async fn run(self, run: &Run, known: &Known) -> Result<(), Stopped> {
+        let before = alive::Before::of(run);
+        let ended = self.drive(run, known).await;
+        alive::after(run, self, before).await?;
+        ended
+    }
+
+    async fn drive(self, run: &Run, known: &Known) -> Result<(), Stopped> {
         match self {
             Suite::Boundary => boundary::run(run, known).await,
             Suite::Load => load::run(run, known, &load::LOAD).await,
@@ -240,12 +257,7 @@ fn find(run: &Run, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>) {
 /// The same, with how it can be recognised again.
 fn find_by(run: &Run, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>, proof: Proof) {
     run.found(Finding {
-        kind,
-        suite: suite.name(),
-        says,
-        quote: None,
-        shows,
         proof,
-        shrunk: None,
+        ..Finding::new(kind, suite.name(), says, shows)
     });
 }

@@ -4,16 +4,18 @@
 //! one prompt and one use; a second request that brings it must be refused. SGLang: see
 //! [`super::pair_rooms`].
 
-use super::{Known, Stopped, Suite, find};
-use crate::ask::Ask;
+use super::{Known, Stopped, Suite, alive, find};
+use crate::ask::{Answer, Ask};
 use crate::canary::{Marked, Tenant};
 use crate::client::Endpoint;
-use crate::finding::{Kind, Sent};
+use crate::finding::Kind;
 use crate::run::Run;
 use serde_json::{Value, json};
 
 const NAME: &str = "pair";
 const ROUNDS: usize = 4;
+/// Times that a prompt is longer than that for which its references were made.
+const LONGER: usize = 4;
 
 /// The workers.
 #[derive(Clone)]
@@ -41,44 +43,73 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     if let Some(port) = pair.bootstrap {
         return super::pair_rooms::run(run, known, pair, port).await;
     }
-    let tenants = run.tenants();
+    let answers = alive::answers(run, &pair.decode, run.tenants()[0]).await?;
+    let mut told = 0;
     for n in 0..ROUNDS {
-        // In turns, so that the positive control of each is seen.
-        let (owner, other) = match n % 2 {
-            0 => (tenants[0], tenants[tenants.len() - 1]),
-            _ => (tenants[tenants.len() - 1], tenants[0]),
-        };
-        let Some(references) = prefill(run, pair, owner, 6 + n).await? else {
-            let why = "prefill does not answer with kv_transfer_params: neither a vLLM pair \
-                       nor one of SGLang";
-            return Err(Stopped::Needs(why.to_owned()));
-        };
-        // The one whom the references are for.
-        let rightful = decode(run, pair, owner, &references, Some(&references.marked)).await?;
-        if rightful.0 != 200 {
-            let says = format!("decode answers {} to a reference's first use", rightful.0);
+        told += u64::from(round(run, pair, n, answers).await?);
+    }
+    if told == 0 {
+        let why = "decode was busy at every reference's first use: nothing can be told of a second";
+        return Err(Stopped::Needs(why.to_owned()));
+    }
+    Ok(())
+}
+
+/// One reference, used rightly and then wrongly. Says whether it could be.
+async fn round(run: &Run, pair: &Pair, n: usize, answers: bool) -> Result<bool, Stopped> {
+    let tenants = run.tenants();
+    // In turns, so that the positive control of each is seen.
+    let (owner, other) = match n % 2 {
+        0 => (tenants[0], tenants[tenants.len() - 1]),
+        _ => (tenants[tenants.len() - 1], tenants[0]),
+    };
+    let Some(references) = prefill(run, pair, owner, 6 + n).await? else {
+        let why = "prefill does not answer with kv_transfer_params: neither a vLLM pair \
+                   nor one of SGLang";
+        return Err(Stopped::Needs(why.to_owned()));
+    };
+    let length = references.marked.len();
+    // The one whom the references are for.
+    let like = Some(&references.marked);
+    let rightful = decode(run, pair, owner, &references, like, length).await?;
+    match rightful.status() {
+        Some(200) => {}
+        Some(429 | 503) => return Ok(false), // busy, which is no wrong class
+        status => {
+            let status = status.unwrap_or(0);
+            let says = format!("decode answers {status} to a reference's first use");
+            let shows = vec![rightful.sent];
+            find(run, Suite::Pair, Kind::WrongErrorClass, says, shows);
+            return Ok(true);
+        }
+    }
+    // Another tenant with the same references, and the same tenant with another prompt; in the end
+    // one that is much longer than what was prefilled: that has ended a decode process.
+    let mut misuses = vec![(other, length), (owner, length)];
+    if n + 1 == ROUNDS {
+        misuses.extend([(other, 1), (other, LONGER * length)]);
+    }
+    for (tenant, sentences) in misuses {
+        let answer = decode(run, pair, tenant, &references, None, sentences).await?;
+        let shows = vec![answer.sent.clone()];
+        if answer.status() == Some(200) {
+            let says = format!(
+                "decode answers 200 to tenant {tenant} with references that were made for \
+                 another prompt and used up"
+            );
             find(
                 run,
                 Suite::Pair,
-                Kind::WrongErrorClass,
+                Kind::SilentAcceptance,
                 says,
-                vec![rightful.1],
+                shows.clone(),
             );
-            continue;
         }
-        // Another tenant with the same references, and the same tenant with another prompt.
-        for tenant in [other, owner] {
-            let (status, sent) = decode(run, pair, tenant, &references, None).await?;
-            if status == 200 {
-                let says = format!(
-                    "decode answers 200 to tenant {tenant} with references that were made for \
-                     another prompt and used up"
-                );
-                find(run, Suite::Pair, Kind::SilentAcceptance, says, vec![sent]);
-            }
+        for worker in [&pair.decode, &pair.prefill] {
+            alive::check(run, Suite::Pair, worker, tenant, answers, &shows).await?;
         }
     }
-    Ok(())
+    Ok(true)
 }
 
 struct References {
@@ -110,22 +141,22 @@ async fn prefill(
     }))
 }
 
-/// Asks decode with these references, for their own prompt or for a new one of the same length: that
-/// must be refused.
+/// Asks decode with these references, for their own prompt or for a new one of so many sentences:
+/// that must be refused.
 async fn decode(
     run: &Run,
     pair: &Pair,
     tenant: Tenant,
     references: &References,
     like: Option<&Marked>,
-) -> Result<(u16, Sent), Stopped> {
-    let mut ask = Ask::new(tenant, references.marked.len());
+    sentences: usize,
+) -> Result<Answer, Stopped> {
+    let mut ask = Ask::new(tenant, sentences);
     ask.max_tokens = 32;
     ask.refused = like.is_none();
     ask.open = like.is_some();
     ask.like = like.cloned();
     let params = references.params.clone();
     ask.fields.insert("kv_transfer_params".to_owned(), params);
-    let answer = run.ask_at(NAME, &pair.decode, ask).await?;
-    Ok((answer.status().unwrap_or(0), answer.sent))
+    Ok(run.ask_at(NAME, &pair.decode, ask).await?)
 }

@@ -4,11 +4,13 @@
 use super::length::Lengths;
 use super::{Known, Pair, Stopped, Suite, find};
 use crate::ask::{Answer, Ask};
+use crate::canary::Tenant;
 use crate::client::Endpoint;
-use crate::finding::Kind;
+use crate::finding::{Kind, Sent};
 use crate::run::{Run, Spent};
 use futures::future::join;
 use serde_json::json;
+use std::time::Duration;
 
 const NAME: &str = "pair";
 /// Tokens of an answer that shows whose prompt it goes on with.
@@ -42,8 +44,45 @@ pub(super) async fn run(run: &Run, known: &Known, pair: &Pair, port: u16) -> Res
         let ask = base.with(tokens, ECHO, tenant);
         let (prefill, decode) = both(run, pair, port, ask, room).await?;
         compare(run, &prefill, &decode, Some(tokens), limit);
+        if tokens > limit {
+            let shows = vec![prefill.sent, decode.sent];
+            room = lives(run, pair, port, tenant, room, shows).await?;
+        }
     }
     Ok(())
+}
+
+/// Whether both still answer a short prompt, as they did before, after these requests. The last room
+/// that was used.
+async fn lives(
+    run: &Run,
+    pair: &Pair,
+    port: u16,
+    tenant: Tenant,
+    mut room: u64,
+    shows: Vec<Sent>,
+) -> Result<u64, Stopped> {
+    let mut dead = None;
+    for wait in [0, 200, 2_000] {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        room += 1;
+        let mut ask = Ask::new(tenant, 2);
+        ask.max_tokens = 1;
+        let (prefill, decode) = both(run, pair, port, ask, room).await?;
+        let fails = |it: &Answer| it.status().is_none_or(|it| it >= 500 && it != 503);
+        dead = match (fails(&prefill), fails(&decode)) {
+            (false, false) => return Ok(room),
+            (true, _) => Some(&pair.prefill.address),
+            (_, true) => Some(&pair.decode.address),
+        };
+    }
+    if let Some(address) = dead {
+        let says = format!(
+            "{address} does not answer a short prompt any more, 3 times, and did before: it is dead"
+        );
+        find(run, Suite::Pair, Kind::Crash, says, shows);
+    }
+    Err(Stopped::Spent(Spent::Gone))
 }
 
 async fn both(
@@ -85,6 +124,10 @@ fn compare(run: &Run, prefill: &Answer, decode: &Answer, sent: Option<u64>, limi
         _ => String::new(),
     };
     match (prefill.status(), decode.status()) {
+        // Both cut it, and say so.
+        (Some(200), Some(200)) if prefill.says_cut().is_some() && decode.says_cut().is_some() => {}
+        // Busy is no verdict on a prompt.
+        (Some(429 | 503), Some(200)) => {}
         (Some(200), Some(200)) => {
             let counted = (prefill.prompt_tokens(), decode.prompt_tokens());
             if let (Some(one), Some(two)) = counted

@@ -1,25 +1,16 @@
 //! Prefixes that two tenants share: does one learn that the other has asked the same?
 //!
-//! With a control: a server that never reuses anything would pass every such test.
+//! With a control: a server that never reuses anything passes every such test, and is said to.
 
+use super::crossed::{Crossed, Not, Told, Way, crossed};
 use super::prefix_named::{adapters, salts};
 use super::{Known, Stopped, Suite, find};
-use crate::ask::Ask;
 use crate::canary::Tenant;
 use crate::finding::Kind;
 use crate::run::Run;
+use serde_json::Map;
 
 const NAME: &str = "prefix";
-/// Prompts that are tried.
-const PROMPTS: usize = 6;
-/// Sentences of each: several pages of any size.
-const LONG: usize = 40;
-
-/// Time to the first byte, and cached tokens, of one request.
-struct Seen {
-    seconds: f64,
-    cached: Option<u64>,
-}
 
 pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
@@ -28,74 +19,58 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             "prefix needs the keys of two tenants".to_owned(),
         ));
     };
-    let (mut cold, mut same, mut other) = (Vec::new(), Vec::new(), Vec::new());
-    for _ in 0..PROMPTS {
-        let mut ask = Ask::new(a, known.sentences(LONG, 1));
-        ask.max_tokens = 1;
-        ask.stream = true;
-        let first = run.ask(NAME, ask.clone()).await?;
-        ask.like = Some(first.marked.clone());
-        let seen = |answer: &crate::ask::Answer| {
-            let reply = answer.reply.as_ref().ok()?;
-            let seconds = reply.first_byte?.as_secs_f64();
-            let cached = reply.said.cached_tokens;
-            (reply.status == 200).then_some(Seen { seconds, cached })
-        };
-        // The other one first: after the same tenant's second request both would be warm.
-        let theirs = run.ask(NAME, as_tenant(&ask, b)).await?;
-        let again = run.ask(NAME, as_tenant(&ask, a)).await?;
-        if let (Some(first), Some(theirs), Some(again)) =
-            (seen(&first), seen(&theirs), seen(&again))
-        {
-            cold.push(first);
-            other.push(theirs);
-            same.push(again);
+    let way = |tenant| Way {
+        tenant,
+        fields: Map::new(),
+    };
+    let keys = match crossed(run, NAME, known, (&way(a), &way(b))).await {
+        Ok(keys) => keys,
+        Err(Not::Spent(spent)) => return Err(spent.into()),
+        Err(Not::Refused(status)) => {
+            let why = format!("a prompt of 40 sentences is not answered (status {status})");
+            return Err(Stopped::Needs(why));
         }
+    };
+    between_keys(run, &keys, (a, b))?;
+    match keys.own.told {
+        Told::Perhaps => return Err(uncertain("the same tenant's second request", &keys.own.says)),
+        Told::No => run.note(
+            NAME,
+            format!(
+                "no prefix is reused as far as anybody can tell, the tenant's own neither ({}): salts \
+                 were not tried",
+                keys.own.says
+            ),
+        ),
+        Told::Yes => salts(run, known, (a, b), keys.other.told == Told::No).await?,
     }
-    judge(run, &cold, &same, &other)?;
-    salts(run, known, (a, b)).await?;
     adapters(run, known, a).await
 }
 
-fn as_tenant(ask: &Ask, tenant: Tenant) -> Ask {
-    Ask {
-        tenant,
-        ..ask.clone()
+/// Two keys are two tenants to the server; with one key it cannot know of them.
+fn between_keys(run: &Run, keys: &Crossed, (a, b): (Tenant, Tenant)) -> Result<(), Stopped> {
+    match keys.other.told {
+        Told::No => return Ok(()),
+        Told::Perhaps => return Err(uncertain("another tenant's prompt", &keys.other.says)),
+        Told::Yes => {}
     }
+    let key = |tenant| run.endpoint(tenant).key.as_ref();
+    let kind = match key(a) == key(b) {
+        true => Kind::Suspect,
+        false => Kind::SharedPrefix,
+    };
+    let says = format!(
+        "tenant {b} can tell that tenant {a} has asked the same prompt: {}",
+        keys.other.says
+    );
+    find(run, Suite::Prefix, kind, says, keys.shows.clone());
+    Ok(())
 }
 
-fn judge(run: &Run, cold: &[Seen], same: &[Seen], other: &[Seen]) -> Result<(), Stopped> {
-    let tokens = |seen: &[Seen]| seen.iter().filter_map(|it| it.cached).max().unwrap_or(0);
-    let slower = |a: &[Seen], b: &[Seen]| {
-        a.iter()
-            .zip(b)
-            .filter(|(a, b)| a.seconds > b.seconds * 1.5)
-            .count()
-    };
-    let nearly_all = PROMPTS - 1;
-    // A chat template, and what every text begins with, may be cached for everybody.
-    let common = tokens(cold);
-    let reused = tokens(same) > common || slower(cold, same) >= nearly_all;
-    if !reused {
-        let why = "the same tenant's second request was no faster and reported no cached tokens: \
-                   with the cache off, nothing can be told";
-        return Err(Stopped::Needs(why.to_owned()));
-    }
-    if tokens(other) > common {
-        let says = format!(
-            "a tenant was told that {} tokens of its prompt were cached; only another tenant had \
-             asked it before",
-            tokens(other)
-        );
-        find(run, Suite::Prefix, Kind::Suspect, says, Vec::new());
-    } else if slower(cold, other) >= nearly_all {
-        let says = format!(
-            "{} of {} prompts were answered at least 1.5 times faster after another tenant had \
-             asked the same: prefixes are shared across tenants, and time tells",
-            slower(cold, other),
-            other.len()
-        );
-        find(run, Suite::Prefix, Kind::Suspect, says, Vec::new());
-    }
-    Ok(())
+/// What is neither shown nor excluded.
+pub(super) fn uncertain(what: &str, says: &str) -> Stopped {
+    Stopped::Needs(format!(
+        "whether {what} was answered from what had been computed is uncertain ({says}): ask again, \
+         when the server has less to do"
+    ))
 }

@@ -1,7 +1,8 @@
 //! The same answers as streams: the text that comes in pieces must be the whole one, count the same
 //! prompt, and end; many streams at once, some of which are left, must not get into one another.
 
-use super::{Known, Stopped, Suite, find};
+use super::compare::{Differs, differs};
+use super::{Known, Stopped, Suite, find, patience};
 use crate::ask::{Answer, Ask};
 use crate::client::Leave;
 use crate::finding::Kind;
@@ -20,6 +21,8 @@ const ROUNDS: usize = 2;
 struct Subject {
     ask: Ask,
     whole: Option<String>,
+    /// Whether that goes on with its prompt.
+    copied: bool,
     tokens: Option<u64>,
 }
 
@@ -32,18 +35,19 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             known.sentences(3 + 4 * n, TOKENS),
         );
         ask.max_tokens = TOKENS;
-        let first = run.ask(NAME, ask.clone()).await?;
+        let first = patience::ask(run, NAME, ask.clone()).await?;
         ask.like = Some(first.marked.clone());
-        let second = run.ask(NAME, ask.clone()).await?;
+        let second = patience::ask(run, NAME, ask.clone()).await?;
         let same = first.text().filter(|it| second.text() == Some(it));
         ask.stream = true;
         let subject = Subject {
             ask,
             whole: same.map(str::to_owned),
+            copied: first.copies(),
             tokens: first.prompt_tokens(),
         };
         let alone = run.ask(NAME, subject.ask.clone()).await?;
-        judge(run, &subject, &alone);
+        judge(run, &subject, &alone, true);
         subjects.push(subject);
     }
     for _ in 0..ROUNDS {
@@ -58,7 +62,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         });
         let (answers, left) = futures::join!(join_all(all), join_all(left));
         for (subject, answer) in subjects.iter().zip(answers) {
-            judge(run, subject, &answer?);
+            judge(run, subject, &answer?, false);
         }
         for left in left {
             left?;
@@ -71,7 +75,8 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     Ok(())
 }
 
-fn judge(run: &Run, subject: &Subject, answer: &Answer) {
+/// `alone` says whether nobody else asked: then nothing may differ.
+fn judge(run: &Run, subject: &Subject, answer: &Answer, alone: bool) {
     let Ok(reply) = &answer.reply else {
         return; // whoever waited has found it
     };
@@ -84,14 +89,24 @@ fn judge(run: &Run, subject: &Subject, answer: &Answer) {
     let Some(text) = answer.text() else {
         return; // busy is no wrong answer
     };
-    if let Some(whole) = subject.whole.as_deref().filter(|it| *it != text) {
+    let whole = subject.whole.as_deref().unwrap_or(text);
+    let how = differs(whole, subject.copied, answer).unwrap_or(Differs::Not);
+    if how != Differs::Not {
         let short = |text: &str| text.chars().take(80).collect::<String>();
         let says = format!(
             "the greedy answer to {mine} is {:?} as a stream; whole it was {:?}, twice",
             short(text),
             short(whole)
         );
-        found(Kind::WrongAnswer, says);
+        let late = how == Differs::Late && !alone;
+        found(
+            if late {
+                Kind::Suspect
+            } else {
+                Kind::WrongAnswer
+            },
+            says,
+        );
     }
     if let (Some(whole), Some(streamed)) = (subject.tokens, answer.prompt_tokens())
         && whole != streamed

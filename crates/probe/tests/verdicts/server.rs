@@ -17,6 +17,8 @@ pub enum Reply {
     Hang,
     /// These bytes, head included, and the end of the connection.
     Raw(Vec<u8>),
+    /// A status, headers and a body.
+    Json(u16, Vec<(&'static str, String)>, Value),
 }
 
 /// How a text is sent.
@@ -66,6 +68,26 @@ impl Asked {
         let (_, prompt) = self.before.iter().rev().find(|(key, _)| *key != self.key)?;
         let words: Vec<_> = prompt.split_whitespace().skip(2).take(8).collect();
         Some(words.join(" ").to_uppercase())
+    }
+}
+
+impl Asked {
+    /// So many words of somebody else's prompt, from its third on.
+    pub fn words_of_another(&self, n: usize) -> Option<Vec<String>> {
+        let (_, prompt) = self.before.iter().rev().find(|(key, _)| *key != self.key)?;
+        let words = prompt
+            .split_whitespace()
+            .map(|it| it.trim_matches('.').to_owned());
+        let words: Vec<_> = words.skip(2).take(n).collect();
+        (words.len() == n).then_some(words)
+    }
+
+    /// The body of a whole answer with this text.
+    pub fn answer(&self, text: &str) -> Value {
+        json!({
+            "choices": [{"index": 0, "text": text, "finish_reason": "length"}],
+            "usage": {"prompt_tokens": self.tokens, "completion_tokens": 12},
+        })
     }
 }
 
@@ -126,6 +148,21 @@ async fn one(mut socket: TcpStream, shared: Arc<Shared>) {
     let bytes = match (shared.script)(&asked) {
         Reply::Hang => std::future::pending().await,
         Reply::Raw(bytes) => bytes,
+        Reply::Json(status, headers, body) => {
+            let more: String = headers
+                .iter()
+                .map(|(name, value)| format!("{name}: {value}\r\n"))
+                .collect();
+            let (kind, body) = match asked.body["stream"] == json!(true) && status == 200 {
+                true => (
+                    "text/event-stream",
+                    format!("data: {body}\n\ndata: [DONE]\n\n"),
+                ),
+                false => ("application/json", body.to_string()),
+            };
+            let more = format!("{more}content-length: {}\r\n", body.len());
+            head(status, kind, &more, body.into_bytes())
+        }
         Reply::Error(status, message) => {
             let body = json!({"error": {"message": message, "code": status}}).to_string();
             head(

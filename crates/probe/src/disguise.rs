@@ -1,0 +1,234 @@
+//! Other readings of a text: what it says if it is markup, escaped, or numbers for letters.
+//!
+//! A canary that comes back in base64 has come back. Readings are made of every text, own canaries
+//! are looked for in them too, and all that they hold is counted as looked at.
+
+/// Bytes of a text that are read otherwise.
+const TEXT_MAX: usize = 1 << 20;
+/// Letters of a reading that are worth a look.
+const LETTERS: usize = 12;
+/// Characters of a tag.
+const TAG_MAX: usize = 200;
+
+/// The other readings.
+pub fn readings(text: &str) -> Vec<String> {
+    if text.len() > TEXT_MAX {
+        return Vec::new();
+    }
+    let readings = [
+        text.contains('\\').then(|| unescaped(text)),
+        Some(stripped(text)),
+        Some(base64(text)),
+        Some(hex(text)),
+        Some(decimal(text)),
+        Some(digits_for_letters(text)),
+    ];
+    let worth = |it: &String| {
+        let letters = it.chars().filter(|it| it.is_alphabetic()).count();
+        letters >= LETTERS && it != text
+    };
+    readings.into_iter().flatten().filter(worth).collect()
+}
+
+/// Escapes of JSON resolved: arguments of tool calls are JSON in a string, whole or cut off.
+fn unescaped(text: &str) -> String {
+    let mut out = String::new();
+    let mut chars = text.chars();
+    while let Some(char) = chars.next() {
+        match (char, if char == '\\' { chars.next() } else { None }) {
+            ('\\', Some('u')) => {
+                let rest = chars.as_str();
+                let code = rest
+                    .get(..4)
+                    .and_then(|it| u32::from_str_radix(it, 16).ok());
+                let Some(code) = code else { continue };
+                out.push(char::from_u32(code).unwrap_or(' '));
+                chars = rest[4..].chars();
+            }
+            ('\\', Some('n' | 't' | 'r' | 'b' | 'f')) => out.push(' '),
+            ('\\', Some(other)) => out.push(other),
+            (other, _) => out.push(other),
+        }
+    }
+    out
+}
+
+/// Without tags, targets of links, names of entities and commands of TeX.
+fn stripped(text: &str) -> String {
+    let mut out = String::new();
+    let mut rest = text;
+    while let Some(char) = rest.chars().next() {
+        let skipped = match char {
+            '<' => through(rest, '>'),
+            ']' if rest.starts_with("](") => through(rest, ')'),
+            '&' => through(rest, ';').filter(|it| *it <= 12),
+            '\\' => {
+                let letters = rest[1..].chars().take_while(char::is_ascii_alphabetic);
+                Some(1 + letters.count()).filter(|it| rest[*it..].starts_with('{'))
+            }
+            _ => None,
+        };
+        let length = skipped.unwrap_or_else(|| {
+            out.push(char);
+            char.len_utf8()
+        });
+        rest = &rest[length..];
+    }
+    out
+}
+
+/// The length up to and with this character, if it comes soon.
+fn through(text: &str, end: char) -> Option<usize> {
+    let mut near = text.char_indices().take(TAG_MAX);
+    let (at, _) = near.find(|(_, it)| *it == end)?;
+    Some(at + end.len_utf8())
+}
+
+/// What stands there in base64, of either alphabet, wherever it was cut.
+fn base64(text: &str) -> String {
+    let is_sign = |it: &char| it.is_ascii_alphanumeric() || "+/-_".contains(*it);
+    let mut out = String::new();
+    for token in text.split(|it| !is_sign(&it) && it != '\r' && it != '\n') {
+        let signs: Vec<u8> = token.chars().filter(is_sign).map(|it| it as u8).collect();
+        if signs.len() < 4 {
+            continue;
+        }
+        let cuts = if signs.len() < 16 { 1 } else { 4 };
+        let decoded = (0..cuts).map(|from| sextets(&signs[from..]));
+        if let Some(bytes) = decoded.into_iter().find(|it| is_text(it)) {
+            out.extend(bytes.into_iter().map(char::from));
+            out.push(' ');
+        }
+    }
+    out
+}
+
+fn sextets(signs: &[u8]) -> Vec<u8> {
+    let (mut bytes, mut bits, mut n) = (Vec::new(), 0_u32, 0);
+    for sign in signs {
+        let value = match sign {
+            b'A'..=b'Z' => sign - b'A',
+            b'a'..=b'z' => sign - b'a' + 26,
+            b'0'..=b'9' => sign - b'0' + 52,
+            b'+' | b'-' => 62,
+            _ => 63,
+        };
+        (bits, n) = (bits << 6 | u32::from(value), n + 6);
+        if n >= 8 {
+            n -= 8;
+            bytes.push((bits >> n) as u8);
+        }
+    }
+    bytes
+}
+
+/// Whether it is readable, but for some bytes at its ends.
+fn is_text(bytes: &[u8]) -> bool {
+    let readable = |it: &&u8| matches!(it, b' '..=b'~' | b'\n' | b'\t' | b'\r');
+    let n = bytes.iter().filter(readable).count();
+    !bytes.is_empty() && (n == bytes.len() || bytes.len() >= 12 && n + 3 >= bytes.len())
+}
+
+/// Tokens of hexadecimal digits as bytes: `6162`, `61 62`, `\x61`, `%61`, `0x61`, `\u0061`.
+fn hex(text: &str) -> String {
+    let mut out = String::new();
+    for token in tokens(text) {
+        let bare = ["0x", "0X", "x", "X", "u"].iter();
+        let bare = bare.filter_map(|it| token.strip_prefix(it)).next();
+        let digits = bare.unwrap_or(token).as_bytes();
+        if digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+            continue;
+        }
+        let value = |it: &u8| (*it as char).to_digit(16).unwrap_or(0) as u8;
+        let bytes = digits
+            .chunks(2)
+            .map(|it| value(&it[0]) << 4 | value(&it[1]));
+        out.extend(bytes.filter(u8::is_ascii_graphic).map(char::from));
+    }
+    out
+}
+
+/// Numbers as bytes: `97 98`, `&#97;&#98;`.
+fn decimal(text: &str) -> String {
+    let numbers = tokens(text).filter_map(|it| it.parse::<u8>().ok());
+    numbers
+        .filter(u8::is_ascii_graphic)
+        .map(char::from)
+        .collect()
+}
+
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    let tokens = text.split(|it: char| !it.is_ascii_alphanumeric());
+    tokens.filter(|it| !it.is_empty())
+}
+
+/// Digits and signs that are written for letters.
+fn digits_for_letters(text: &str) -> String {
+    if !text.contains(|it: char| it.is_ascii_digit() || "@$!".contains(it)) {
+        return String::new();
+    }
+    let letter = |char| match char {
+        '0' => 'o',
+        '1' | '!' => 'i',
+        '3' => 'e',
+        '4' | '@' => 'a',
+        '5' | '$' => 's',
+        '7' => 't',
+        '8' => 'b',
+        other => other,
+    };
+    text.chars().map(letter).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn holds(text: &str, wanted: &str) -> bool {
+        let letters = |it: &str| {
+            it.chars()
+                .filter(char::is_ascii_alphabetic)
+                .collect::<String>()
+        };
+        readings(text)
+            .iter()
+            .any(|it| letters(it).contains(&letters(wanted)))
+    }
+
+    #[test]
+    fn what_is_written_otherwise_is_read() {
+        for text in [
+            "YWJhbmRvbiBhYmlsaXR5IGFibGU=",
+            "xYWJhbmRvbiBhYmlsaXR5IGFibGU", // cut
+            "YWJhbmRvbg== YWJpbGl0eQ== YWJsZQ==",
+            "6162616e646f6e206162696c6974792061626c65",
+            "61 62 61 6e 64 6f 6e 61 62 69 6c 69 74 79 61 62 6c 65",
+            r"\x61\x62\x61\x6e\x64\x6f\x6e\x61\x62\x69\x6c\x69\x74\x79\x61\x62\x6c\x65",
+            "%61%62%61%6e%64%6f%6e%61%62%69%6c%69%74%79%61%62%6c%65",
+            "97, 98, 97, 110, 100, 111, 110, 97, 98, 105, 108, 105, 116, 121, 97, 98, 108, 101",
+            "<b>aban</b>don <i class=\"x\">ability</i> able",
+            r"\textbf{abandon} \emph{ability} able",
+            "[abandon](https://example.org/x) [ability](/y) able",
+            r#"{"text":"abandon\nability\u0020able"#,
+            "4b4nd0n 4bi1i7y abl3",
+        ] {
+            let found = holds(text, "abandon ability able")
+                || text.starts_with('4') && holds(text, "abandon abiiity able");
+            assert!(found, "{text}: {:?}", readings(text));
+        }
+    }
+
+    #[test]
+    fn plain_english_has_no_other_reading() {
+        let text = "The quick brown fox jumps over the lazy dog, and that is all there is to it.";
+        assert_eq!(readings(text), Vec::<String>::new());
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_may_be_read(text in any::<String>()) {
+            readings(&text);
+        }
+    }
+}

@@ -1,0 +1,172 @@
+//! Everything that an answer holds and that may hold a text: strings, names of fields, bytes and
+//! token ids, joined by the path at which they stand, piece by piece.
+
+use serde_json::{Map, Value};
+use std::collections::BTreeMap;
+
+/// Values nested deeper are not looked into.
+const DEPTH_MAX: usize = 32;
+/// Numbers that are looked at in one place.
+const NUMBERS_MAX: usize = 1 << 20;
+/// Bytes that may be a text.
+const BYTES_LEAST: usize = 8;
+
+/// Texts and numbers that come in pieces, by the path at which they stand.
+#[derive(Default)]
+pub(crate) struct Pieces {
+    texts: BTreeMap<String, String>,
+    numbers: BTreeMap<String, Vec<u64>>,
+}
+
+impl Pieces {
+    /// Adds what an answer, or an event of one, holds.
+    pub(crate) fn take(&mut self, value: &Value) {
+        self.at(String::new(), value, 0);
+    }
+
+    /// The text at a path.
+    pub(crate) fn text(&self, path: &str) -> Option<&String> {
+        self.texts.get(path)
+    }
+
+    fn at(&mut self, path: String, value: &Value, depth: usize) {
+        match value {
+            Value::String(text) => self.add(path, text),
+            Value::Number(number) => {
+                // Alone it is a figure; in a row it may be a token or a byte.
+                let number = number.as_u64().filter(|_| path.contains("/*"));
+                if let Some(number) = number {
+                    let all = self.numbers.entry(path).or_default();
+                    if all.len() < NUMBERS_MAX {
+                        all.push(number);
+                    }
+                }
+            }
+            Value::Array(items) if depth < DEPTH_MAX => {
+                for (n, item) in items.iter().enumerate() {
+                    let path = format!("{path}/{}", step(&path, n, item));
+                    self.at(path, item, depth + 1);
+                }
+            }
+            Value::Object(fields) if depth < DEPTH_MAX => {
+                if is_ranking(&path, fields) {
+                    self.ranking(&path, fields);
+                }
+                for (name, field) in fields {
+                    if name.contains(' ') {
+                        self.add(format!("{path}/#"), name);
+                    }
+                    self.at(format!("{path}/{name}"), field, depth + 1);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn add(&mut self, path: String, text: &str) {
+        let is_so_far = path == "/text";
+        let joined = self.texts.entry(path).or_default();
+        // SGLang may send the whole text so far each time; others send what is new.
+        match is_so_far && text.starts_with(joined.as_str()) {
+            true => text.clone_into(joined),
+            false => joined.push_str(text),
+        }
+    }
+
+    /// Tokens that are names of fields, with their log-probabilities: the likeliest of each place
+    /// are one text, the second ones another.
+    fn ranking(&mut self, path: &str, fields: &Map<String, Value>) {
+        let mut tokens: Vec<_> = fields.iter().collect();
+        let value = |it: &Value| it.as_f64().unwrap_or(f64::NEG_INFINITY);
+        tokens.sort_by(|a, b| value(b.1).total_cmp(&value(a.1)));
+        for (rank, (token, _)) in tokens.into_iter().enumerate() {
+            self.add(format!("{path}/#{rank}"), token);
+        }
+    }
+
+    /// All texts, those of bytes too; and all rows of numbers that may be token ids.
+    pub(crate) fn into_all(self) -> (Vec<String>, Vec<Vec<u64>>) {
+        let mut texts: Vec<String> = self.texts.into_values().collect();
+        let mut ids = Vec::new();
+        for (path, numbers) in self.numbers {
+            let bytes: Option<Vec<u8>> = numbers.iter().map(|it| u8::try_from(*it).ok()).collect();
+            if let Some(bytes) = bytes.filter(|it| it.len() >= BYTES_LEAST) {
+                texts.push(String::from_utf8_lossy(&bytes).into_owned());
+            }
+            // Where tokens stand in the text is alike in many texts.
+            if !path.contains("offset") {
+                ids.push(numbers);
+            }
+        }
+        (texts, ids)
+    }
+}
+
+/// The last part of an item's path: items of one text have the same.
+fn step(path: &str, n: usize, item: &Value) -> String {
+    // Choices and calls are not one text, and neither are the alternatives of one place.
+    let own = item.get("index").and_then(Value::as_u64);
+    let own = || own.unwrap_or(n as u64).to_string();
+    match path.rsplit_once('/').unwrap_or(("", path)) {
+        (_, "choices" | "tool_calls") => own(),
+        (_, "top_logprobs") if item.get("token").is_some() => n.to_string(),
+        (above, "*") if above.ends_with("top_logprobs") && item.is_array() => n.to_string(),
+        _ => "*".to_owned(),
+    }
+}
+
+/// Whether names of these fields are tokens.
+fn is_ranking(path: &str, fields: &Map<String, Value>) -> bool {
+    let named = path.contains("logprobs");
+    named && !fields.contains_key("token") && fields.values().all(Value::is_number)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    fn texts(value: &Value) -> Vec<String> {
+        let mut pieces = Pieces::default();
+        pieces.take(value);
+        pieces.into_all().0
+    }
+
+    #[test]
+    fn the_second_likeliest_tokens_are_one_text_in_every_dialect() {
+        for value in [
+            json!({"choices": [{"logprobs": {"top_logprobs":
+                [{"own": -0.1, "aban": -2.0}, {"don ": -3.0, "zone": -0.1}]}}]}),
+            json!({"choices": [{"logprobs": {"content": [
+                {"token": "own", "top_logprobs": [{"token": "own"}, {"token": "aban"}]},
+                {"token": "zone", "top_logprobs": [{"token": "zone"}, {"token": "don "}]}]}}]}),
+            json!({"meta_info": {"output_top_logprobs": [
+                [[-0.1, 5, "own"], [-2.0, 6, "aban"]],
+                [[-0.1, 7, "zone"], [-3.0, 8, "don "]]]}}),
+        ] {
+            let texts = texts(&value);
+            assert!(texts.iter().any(|it| it == "abandon "), "{texts:?}");
+        }
+    }
+
+    #[test]
+    fn bytes_are_a_text_and_ids_are_kept() {
+        let mut pieces = Pieces::default();
+        for word in ["aban", "don a"] {
+            let bytes: Vec<u8> = word.bytes().collect();
+            pieces.take(
+                &json!({"choices": [{"logprobs": {"content": [{"bytes": bytes}]},
+                                             "token_ids": [17, 4_000]}]}),
+            );
+        }
+        let (texts, ids) = pieces.into_all();
+        assert_eq!(texts, ["abandon a"]);
+        assert!(ids.contains(&vec![17, 4_000, 17, 4_000]), "{ids:?}");
+    }
+
+    #[test]
+    fn names_of_fields_may_be_texts() {
+        let found = texts(&json!({"debug": {"abandon ability": 1}}));
+        assert_eq!(found, ["abandon ability"]);
+    }
+}

@@ -1,0 +1,100 @@
+//! Does the server still live? A request that ends a server ends everybody's answers.
+
+use super::{Stopped, Suite, find};
+use crate::canary::Tenant;
+use crate::client::Endpoint;
+use crate::finding::{Kind, Sent};
+use crate::run::{Life, Run, Spent};
+use std::time::Duration;
+
+/// Waits before somebody who does not answer is asked again, in milliseconds.
+const WAITS: [u64; 4] = [0, 200, 800, 2_000];
+
+/// What was counted before a suite.
+#[derive(Clone, Copy)]
+pub(super) struct Before {
+    answered: u64,
+    broken: u64,
+    failed: u64,
+}
+
+impl Before {
+    pub(super) fn of(run: &Run) -> Self {
+        let counts = run.counts();
+        Self {
+            answered: counts.answered,
+            broken: counts.broken,
+            failed: counts.server_errors(),
+        }
+    }
+}
+
+/// After a suite in which something broke: is the server still there?
+pub(super) async fn after(run: &Run, suite: Suite, before: Before) -> Result<(), Stopped> {
+    let now = Before::of(run);
+    let troubled = now.broken > before.broken || now.failed > before.failed;
+    if !troubled || now.answered == 0 {
+        return Ok(()); // nothing broke, or nobody was ever there
+    }
+    let tenant = run.tenants()[0];
+    let shows = run.last_words();
+    check(run, suite, run.endpoint(tenant), tenant, true, &shows).await
+}
+
+/// Whether a server answers an ordinary request at all, before it is misused.
+pub(super) async fn answers(run: &Run, endpoint: &Endpoint, tenant: Tenant) -> Result<bool, Spent> {
+    Ok(run.lives(endpoint, tenant).await? == Life::Answers)
+}
+
+/// Asks a server that answered whether it lives; if not, these requests have ended it.
+///
+/// # Errors
+/// It does not, and nothing more can be asked of it.
+pub(super) async fn check(
+    run: &Run,
+    suite: Suite,
+    endpoint: &Endpoint,
+    tenant: Tenant,
+    answered: bool,
+    shows: &[Sent],
+) -> Result<(), Stopped> {
+    let mut lives = Vec::new();
+    for wait in WAITS {
+        tokio::time::sleep(Duration::from_millis(wait)).await;
+        let life = run.lives(endpoint, tenant).await?;
+        lives.push(life);
+        // One that did not answer ordinary requests before need not do so now.
+        if life == Life::Answers || matches!(life, Life::Fails(_)) && !answered {
+            break;
+        }
+    }
+    let address = &endpoint.address;
+    let refused = lives.iter().filter(|it| **it == Life::Gone).count();
+    let says = match (lives.last(), refused) {
+        (Some(Life::Fails(503)), 0) => {
+            let why = format!("{address} answers 503 to whatever it is asked: busy, or dead?");
+            return Err(Stopped::Needs(why));
+        }
+        (Some(Life::Fails(status)), _) if answered => format!(
+            "{address} answers {status} to whatever it is asked, {} times: its engine is dead, and \
+             was not before",
+            lives.len()
+        ),
+        (Some(Life::Gone), _) => format!(
+            "{address} is not reached any more, {} times, and answered before: it is dead",
+            lives.len()
+        ),
+        (_, 2..) => {
+            format!("{address} was not reached, {refused} times, and came back: it had died")
+        }
+        _ => return Ok(()),
+    };
+    find(run, suite, Kind::Crash, says, shows.to_vec());
+    match lives.last() {
+        Some(Life::Answers) => Ok(()),
+        _ => {
+            run.gave_up(endpoint);
+            Err(Stopped::Spent(Spent::Gone))
+        }
+    }
+}
