@@ -18,6 +18,7 @@ use control::evidence::Signer;
 use plan::Plan;
 use std::fmt::Write;
 use std::time::Duration;
+use tokio::signal::unix::{self, SignalKind};
 
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(5);
@@ -39,25 +40,12 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
         .map_err(Failure::found)?;
     let signer = args.evidence_key.as_deref().map(Signer::load);
     let signer = signer.transpose().map_err(Failure::usage)?;
-    let (report, tested) = runtime.block_on(async {
-        plan.ask().await;
-        let before = plan.workers().await;
-        let run = Run::new(plan.endpoints.clone(), seed, plan.budget);
-        let suites = suites(&run, &plan).await;
-        if !args.no_shrink {
-            tokio::select! {
-                () = ::probe::shrink::shrink(&run) => {}
-                never = tell(&run, "shrink") => never,
-                _ = tokio::signal::ctrl_c() => eprintln!("shrink: it was interrupted"),
-            }
-        }
-        let report = Report::new(args.url.clone(), seed, &run, suites);
-        (report, (before, plan.workers().await))
-    });
-    for wanted in &args.report {
-        replace(&wanted.file, &shown(wanted.format, &report))?;
-    }
+    let asked = runtime.block_on(asked(args, &mut plan, seed));
+    let (report, tested) = asked.map_err(Failure::found)?;
+    // Both are tried: one that cannot be written does not take the other with it.
+    let written = write(args, &report);
     say(&shown(args.format, &report))?;
+    written?;
     if let (Some(signer), Some(file)) = (&signer, &args.evidence_out) {
         replace(file, &evidence::signed(signer, &report, tested)?)?;
     }
@@ -68,8 +56,88 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
     })
 }
 
-/// All suites, one after the other. An interrupt ends the one that runs, and is said.
-async fn suites(run: &Run, plan: &Plan) -> Vec<(Suite, Option<Stopped>)> {
+/// What a run was about, before it and after it.
+type Both = (Option<evidence::Tested>, Option<evidence::Tested>);
+
+/// The whole run. However it ends, there is a report.
+async fn asked(args: &Probe, plan: &mut Plan, seed: [u8; 32]) -> anyhow::Result<(Report, Both)> {
+    let mut told = Signals::new()?;
+    let mut interrupted = None;
+    let before = tokio::select! {
+        before = prepared(plan) => before,
+        name = told.next() => {
+            interrupted = Some(name);
+            None
+        }
+    };
+    let run = Run::new(plan.endpoints.clone(), seed, plan.budget);
+    let suites = suites(&run, plan, args, seed, &mut told, &mut interrupted).await;
+    if !args.no_shrink && interrupted.is_none() {
+        tokio::select! {
+            () = ::probe::shrink::shrink(&run) => {}
+            never = tell(&run, "shrink") => never,
+            name = told.next() => eprintln!("shrink: {name}"),
+        }
+    }
+    let report = Report::new(args.url.clone(), seed, &run, suites);
+    let after = match args.evidence_out {
+        Some(_) if interrupted.is_none() => plan.workers().await,
+        _ => None,
+    };
+    Ok((report, (before, after)))
+}
+
+/// What the server says of itself; and the workers that are tested.
+async fn prepared(plan: &mut Plan) -> Option<evidence::Tested> {
+    plan.ask().await;
+    plan.workers().await
+}
+
+/// Signals that end a run: what was found so far is reported.
+struct Signals {
+    terminate: unix::Signal,
+    interrupt: unix::Signal,
+    hang_up: unix::Signal,
+}
+
+impl Signals {
+    fn new() -> anyhow::Result<Self> {
+        let listen = |kind| unix::signal(kind).context("cannot listen for signals");
+        Ok(Self {
+            terminate: listen(SignalKind::terminate())?,
+            interrupt: listen(SignalKind::interrupt())?,
+            hang_up: listen(SignalKind::hangup())?,
+        })
+    }
+
+    async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "it was ended (SIGTERM)",
+            _ = self.interrupt.recv() => "it was interrupted (SIGINT)",
+            _ = self.hang_up.recv() => "its terminal went away (SIGHUP)",
+        }
+    }
+}
+
+/// The files that were asked for.
+fn write(args: &Probe, report: &Report) -> Result<(), Failure> {
+    let each = args.report.iter();
+    let each: Vec<_> = each
+        .map(|wanted| replace(&wanted.file, &shown(wanted.format, report)))
+        .collect();
+    each.into_iter().collect()
+}
+
+/// All suites, one after the other. After each, the files hold what was found so far, whatever
+/// happens then. A signal ends the one that runs, and what was not run is said to be so.
+async fn suites(
+    run: &Run,
+    plan: &Plan,
+    args: &Probe,
+    seed: [u8; 32],
+    told: &mut Signals,
+    interrupted: &mut Option<&'static str>,
+) -> Vec<(Suite, Option<Stopped>)> {
     let figure = |it: Option<u64>| it.map_or("unknown".to_owned(), |it| it.to_string());
     let known = &plan.known;
     eprintln!(
@@ -80,24 +148,30 @@ async fn suites(run: &Run, plan: &Plan) -> Vec<(Suite, Option<Stopped>)> {
         plan.requests(),
         plan.budget.requests
     );
-    let mut ended = Vec::new();
-    for suite in &plan.suites {
+    let why = |why: Option<&str>| Some(Stopped::Needs(why.unwrap_or("it was not run").to_owned()));
+    let ended = plan.suites.iter().map(|it| (*it, why(*interrupted)));
+    let mut ended: Vec<_> = ended.collect();
+    for n in 0..ended.len() {
+        if interrupted.is_some() {
+            break;
+        }
+        let suite = ended[n].0;
         eprintln!("{}: {}", suite.name(), suite.sends());
         let stopped = tokio::select! {
             done = suite.run(run, known) => done.err(),
             never = tell(run, suite.name()) => never,
-            _ = tokio::signal::ctrl_c() => {
-                Some(Stopped::Needs("it was interrupted".to_owned()))
+            name = told.next() => {
+                *interrupted = Some(name);
+                why(Some(name))
             }
         };
         if let Some(stopped) = &stopped {
             eprintln!("{}: {stopped}", suite.name());
         }
-        let interrupted =
-            matches!(&stopped, Some(Stopped::Needs(it)) if it == "it was interrupted");
-        ended.push((*suite, stopped));
-        if interrupted {
-            break;
+        ended[n].1 = stopped;
+        let so_far = Report::new(args.url.clone(), seed, run, ended.clone());
+        if let Err(failure) = write(args, &so_far) {
+            eprintln!("{failure}"); // said again in the end, with its exit code
         }
     }
     ended

@@ -2,6 +2,7 @@
 
 use super::args::Probe;
 use crate::evidence::Tested;
+use ::probe::about;
 use ::probe::suites::{Known, Pair, Suite};
 use ::probe::{Budget, Endpoint, Tenant};
 use anyhow::{Context, anyhow};
@@ -102,6 +103,10 @@ impl Plan {
                 pair.prefill.model = model.clone();
                 pair.decode.model = model;
             }
+        }
+        // What clients are told counts, whatever engine tells it.
+        if self.known.context.is_none() {
+            self.known.context = about::advertised(&self.endpoints[&Tenant(0)]).await;
         }
     }
 
