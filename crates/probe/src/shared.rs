@@ -10,6 +10,9 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 /// Windows that are kept.
 const WINDOWS_MAX: usize = 4_000_000;
 
+/// Requests whose answers may share a run before it is a phrase.
+const FEW: usize = 3;
+
 /// Who has shown a window.
 #[derive(Clone, Copy, Debug)]
 struct Seen {
@@ -70,7 +73,7 @@ impl Shared {
 
     /// Pairs of requests of different tenants whose answers share a run that hardly another has.
     pub fn pairs(&self) -> Vec<(Author, Author)> {
-        let few = (self.authors.len() / 20).max(2) as u32;
+        let few = (self.authors.len() / 20).clamp(2, FEW) as u32;
         let pairs = self.windows.values().filter_map(|it| {
             let second = it.second.filter(|_| it.requests <= few)?;
             (second.tenant != it.first.tenant).then_some((it.first, second))

@@ -24,17 +24,20 @@ impl Before {
         Self {
             answered: counts.answered,
             broken: counts.broken,
-            failed: counts.server_errors(),
+            // Refusals that were wanted too: a server that dies of a misuse refuses for ever.
+            failed: counts.server_errors() + counts.refusals,
         }
     }
 }
 
-/// After a suite in which something broke: is the server still there?
+/// After a suite that can hurt, or in which something broke: is the server still there?
 pub(super) async fn after(run: &Run, suite: Suite, before: Before) -> Result<(), Stopped> {
     let now = Before::of(run);
     let troubled = now.broken > before.broken || now.failed > before.failed;
-    if !troubled || now.answered == 0 {
-        return Ok(()); // nothing broke, or nobody was ever there
+    // `pair` asks the workers itself, and they need not answer what comes without references.
+    let asks = suite != Suite::Pair && (troubled || suite.hurts().is_some());
+    if !asks || now.answered == 0 {
+        return Ok(()); // nothing was to break it, or nobody was ever there
     }
     let tenant = run.tenants()[0];
     let shows = run.last_words();

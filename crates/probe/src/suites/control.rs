@@ -46,6 +46,16 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
         let nowhere = status(run, tenant, NOWHERE, with_key).await?;
         if nowhere != Some(404) {
             // A key is asked for first, or methods are refused before paths are looked up.
+            if !matches!(nowhere, Some(401 | 403)) {
+                let status = nowhere.map_or("nothing".to_owned(), |it| it.to_string());
+                run.note(
+                    NAME,
+                    format!(
+                        "a path that no server has is answered {status}: which others are reached \
+                         cannot be told from that"
+                    ),
+                );
+            }
             continue;
         }
         for (path, does) in PATHS {

@@ -1,7 +1,7 @@
 //! The same ids from two tenants at the same time, and fields that only engines should set. Nothing
 //! may be keyed on what a client chose.
 
-use super::{Known, Stopped, Suite, find, patience};
+use super::{Known, Stopped, Suite, alive, find, patience};
 use crate::ask::{Answer, Ask};
 use crate::canary::Tenant;
 use crate::finding::Kind;
@@ -37,10 +37,12 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
                 }
             }
             let (first, second) = join(run.ask(NAME, one), run.ask(NAME, two)).await;
-            for answer in [first?, second?] {
-                if name == TRANSFER {
-                    taken(run, &control, &answer);
-                }
+            let answers = [first?, second?];
+            if name == TRANSFER {
+                answers.iter().for_each(|it| taken(run, &control, it));
+                let shows = answers.map(|it| it.sent);
+                let endpoint = run.endpoint(a);
+                alive::check(run, Suite::Retry, endpoint, a, control.lives, &shows).await?;
             }
         }
     }
@@ -49,6 +51,8 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
 
 /// What the server does with a field that nobody knows.
 struct Control {
+    /// It answers what has no such field.
+    lives: bool,
     /// It leaves it aside, and answers.
     ignores: bool,
     /// And goes on with the prompt.
@@ -56,12 +60,14 @@ struct Control {
 }
 
 async fn control(run: &Run, tenant: Tenant) -> Result<Control, Spent> {
+    let lives = alive::answers(run, run.endpoint(tenant), tenant).await?;
     let mut ask = Ask::new(tenant, 6);
     ask.refused = true;
     let value = json!({"made_up": true, "by": "cofferdam probe"});
     ask.fields.insert("cofferdam_made_up".to_owned(), value);
     let answer = patience::ask(run, NAME, ask).await?;
     Ok(Control {
+        lives,
         ignores: answer.status() == Some(200),
         copies: answer.copies(),
     })

@@ -74,7 +74,7 @@ async fn somebody_elses_count_is_found() {
     let mixed = move |asked: &Asked| {
         let again = !first.lock().unwrap().insert(asked.prompt.clone());
         let mut body = asked.answer(&asked.copied());
-        if again && asked.n % 4 == 0 {
+        if again && asked.n.is_multiple_of(4) {
             body["usage"]["prompt_tokens"] = json!(asked.tokens + 5);
         }
         Reply::Json(200, vec![], body)
@@ -282,6 +282,37 @@ async fn a_decode_that_dies_of_a_reference_is_found() {
     assert_eq!(kinds(&report_), [Kind::Crash].into(), "{table}");
     let crash = &report_.findings[0];
     assert!(crash.shows[0].prompt().unwrap().len() > 2_000, "{table}");
+}
+
+/// A field of engines that ends the engine: five hundred is no refusal that was wanted.
+#[tokio::test]
+async fn an_engine_that_dies_of_an_injected_field_is_found() {
+    let dead = AtomicBool::new(false);
+    let script = move |asked: &Asked| {
+        dead.fetch_or(asked.body["kv_transfer_params"].is_object(), Relaxed);
+        match dead.load(Relaxed) {
+            true => Reply::Error(500, "EngineDeadError"),
+            false => honest(asked),
+        }
+    };
+    let report_ = judged(Case::found("", Kind::Crash, &[Suite::Retry], script)).await;
+    assert_eq!(kinds(&report_), [Kind::Crash].into());
+}
+
+/// A model that cannot hold the shortest prompts says nothing of longer ones.
+#[tokio::test]
+async fn coherence_without_a_control_is_no_pass() {
+    let n = AtomicU64::new(0);
+    let forgetful = move |asked: &Asked| match n.fetch_add(1, Relaxed) % 3 {
+        0 => Reply::Text("on the contrary".to_owned()),
+        _ => honest(asked),
+    };
+    let case = Case {
+        expected: (Verdict::CouldNotTell, None),
+        ..Case::clean("", &[Suite::Coherence], forgetful)
+    };
+    let report_ = judged(case).await;
+    assert!(report::table(&report_).contains("nothing can be told of longer ones"));
 }
 
 /// A connection that is refused is said once, before everything else.

@@ -9,6 +9,9 @@ use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
 pub type Script = Box<dyn Fn(&Asked) -> Reply + Send + Sync>;
 
+/// How words are shown.
+type Shown = Box<dyn Fn(&[String]) -> String + Send + Sync>;
+
 /// A server, and what must be said of it.
 pub struct Case {
     pub name: &'static str,
@@ -325,9 +328,7 @@ async fn canaries_in_other_forms() {
             .map(|it| format!("{it:02x}"))
             .collect::<String>()
     };
-    let leak = |name, form: Box<dyn Fn(&[String]) -> String + Send + Sync>| {
-        Case::found(name, Kind::Leak, LOAD, leaking(12, form))
-    };
+    let leak = |name, form: Shown| Case::found(name, Kind::Leak, LOAD, leaking(12, form));
     let cases = vec![
         leak("in base64", Box::new(base64)),
         leak("in hex", Box::new(hex)),
