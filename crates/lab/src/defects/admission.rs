@@ -85,7 +85,7 @@ impl Swap for NobodyYields {
     }
 }
 
-/// D-29. Sequences are put back, and their pages freed, while a step reads them.
+/// D-29. Pages of choices that have ended, or are put back, are freed while a step reads them.
 #[derive(Debug)]
 pub struct GrowsInStep;
 

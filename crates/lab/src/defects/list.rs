@@ -244,10 +244,10 @@ pub const ALL: &[Defect] = defects! {
         in "calm" Landing
         sound "`sent_slots`, prefill/send.rs"
         behind ["nothing more": [WholePage]]
-    "D-29" "a sequence is put back, and its pages freed, while a step reads them"
-        seen "vLLM and SGLang preempt between steps only"
-        swaps [GrowsInStep] "two answers that outgrow the pool"
-        in "short of pages" Landing
+    "D-29" "pages of a sequence that has ended or is put back are freed while a step reads them"
+        seen "draft"
+        swaps [GrowsInStep] "a choice that is stopped"
+        in "two choices, one stopped" Landing
         sound "`may_grow`, decode/grow.rs"
         behind ["nothing more": [GrowsInStep]]
     "D-30" "an answer that was put back says a token twice"

@@ -85,6 +85,18 @@ pub const ALL: &[World] = &[
         setup: || outgrow(5),
     },
     World {
+        name: "two choices, one stopped",
+        about: "of two answers to one prompt one is stopped before its end",
+        setup: || Setup {
+            prompts: vec![Prompt::new(&[1, 1, 1], 4).choices(2)],
+            prefill_pages: 4,
+            decode_pages: 8,
+            ahead: 1,
+            faults: Faults { stops: 1, ..none() },
+            ..Setup::default()
+        },
+    },
+    World {
         name: "short of pages, tight",
         about: "the same, and what the second one takes at its ticket is needed by the first",
         setup: || outgrow(4),
