@@ -259,7 +259,7 @@ fn no_two_of_many_sequences_write_one_page_in_one_step() {
         let mut all: Vec<_> = order.iter().map(|at| of(*at)).collect();
         let steps = all.iter_mut().map(|table| Step { table, new: 1 }).collect();
         assert_eq!(pool.verify(steps).unwrap().sequences().len(), N);
-        for again in 0..N {
+        for (again, grant) in grants.iter().enumerate() {
             for place in 0..=N {
                 let mut all: Vec<_> = order.iter().map(|at| of(*at)).collect();
                 all.insert(place, of(again));
@@ -267,7 +267,7 @@ fn no_two_of_many_sequences_write_one_page_in_one_step() {
                 let fault = pool.verify(steps).unwrap_err();
                 let kind = "two sequences of one step write this page (H-3)";
                 let found = (fault.kind, fault.page, fault.owner);
-                let page = grants[again].page();
+                let page = grant.page();
                 assert_eq!(
                     found,
                     (kind, Some(page), owner(again as u64).id),
