@@ -132,3 +132,119 @@ fn read_only(descriptor: &OwnedFd) -> io::Result<OwnedFd> {
         Mode::empty(),
     )?)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::Shape;
+    use crate::map::WriteMap;
+    use pages::Epoch;
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    const SHAPE: Shape = Shape {
+        slots: 1,
+        slot_words: 3 * CHUNK_WORDS + 5,
+    };
+
+    fn memory() -> (ArenaMemory, WriteMap) {
+        let layout = Layout::new(SHAPE).unwrap();
+        let owner = Epoch::new(9);
+        let memory = ArenaMemory::new(ArenaId { owner, n: 1 }, layout).unwrap();
+        let map = WriteMap::new(memory.descriptor().as_fd(), layout.len()).unwrap();
+        (memory, map)
+    }
+
+    /// H-1: whatever a writer does to the slot meanwhile, the checksum is that of the words that are
+    /// in the private copy, for these are what is attended to. A checksum of what a second look at
+    /// the slot finds would be that of other words.
+    #[test]
+    fn h1_a_checksum_is_of_the_private_copy_while_the_slot_is_written_on() {
+        let (memory, map) = memory();
+        let reader = memory.reader();
+        let run = Run {
+            offset: 0,
+            words: SHAPE.slot_words,
+        };
+        let at = memory.layout().offset(0, 0);
+        let done = AtomicBool::new(false);
+        let torn = std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut word = 0_u16;
+                while !done.load(Ordering::Relaxed) {
+                    word = word.wrapping_add(1);
+                    map.write(at, &[word; SHAPE.slot_words]);
+                }
+            });
+            let (mut copy, mut torn) = (vec![0; SHAPE.slot_words], 0);
+            for round in 0..50_000 {
+                let stated = reader.copy_out(0, &[run], &mut copy);
+                let of_copy = crc32c::crc32c(bytes_of(&copy));
+                if stated != Ok(of_copy) {
+                    done.store(true, Ordering::Relaxed);
+                }
+                assert_eq!(stated, Ok(of_copy));
+                torn += usize::from(copy.iter().any(|word| *word != copy[0]));
+                if round >= 500 && torn >= 100 {
+                    break;
+                }
+            }
+            done.store(true, Ordering::Relaxed);
+            torn
+        });
+        println!("{torn} copies were torn"); // none, if the two threads never ran at one time
+    }
+
+    /// Every word of every run goes into the checksum, in the order of the runs, and none besides.
+    #[test]
+    fn a_checksum_is_of_every_word_that_is_named() {
+        let (memory, map) = memory();
+        let reader = memory.reader();
+        let words: Vec<u16> = (0..SHAPE.slot_words as u16).collect();
+        map.write(memory.layout().offset(0, 0), &words);
+        let run = |offset, words| Run { offset, words };
+        let end = SHAPE.slot_words;
+        for runs in [
+            vec![run(0, end)],
+            vec![run(0, CHUNK_WORDS), run(CHUNK_WORDS, 1)],
+            vec![run(CHUNK_WORDS - 1, 2), run(0, 3)],
+            vec![run(end - 1, 1), run(0, 1)],
+            vec![run(7, 2 * CHUNK_WORDS + 1)],
+        ] {
+            let mut copy = vec![0xffff; end];
+            let stated = reader.copy_out(0, &runs, &mut copy).unwrap();
+            let named = runs.iter().flat_map(|run| words[run.range()].to_vec());
+            let named: Vec<u16> = named.collect();
+            assert_eq!(stated, crc32c::crc32c(bytes_of(&named)), "{runs:?}");
+            let mut changed = runs.clone();
+            changed.reverse();
+            let other = reader.copy_out(0, &changed, &mut copy).unwrap();
+            assert_eq!(other == stated, changed == runs, "the order of {runs:?}");
+        }
+    }
+
+    /// The fence waits for a copy that is under way: nothing is read once it has returned.
+    #[test]
+    fn the_end_of_copies_waits_for_those_that_have_begun() {
+        let (memory, _map) = memory();
+        let copies = memory.copies.clone();
+        let held = copies.map.read().unwrap(); // as a copy holds it
+        let ended = AtomicBool::new(false);
+        let (begun, has_begun) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                begun.send(()).unwrap();
+                memory.end_copies();
+                ended.store(true, Ordering::SeqCst);
+            });
+            has_begun.recv().unwrap();
+            // It cannot take the map away while this copy reads, however long that takes.
+            for _ in 0..1000 {
+                assert!(held.is_some() && !ended.load(Ordering::SeqCst));
+                std::thread::yield_now();
+            }
+            drop(held);
+        });
+        assert!(ended.load(Ordering::SeqCst));
+        assert!(copies.map.read().unwrap().is_none(), "and then it is gone");
+    }
+}

@@ -262,3 +262,90 @@ fn equal(a: &Token, b: &Token) -> bool {
         .fold(0, |difference, (a, b)| difference | (a ^ b))
         == 0
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    const OWNER: u128 = u128::MAX / 3;
+    const EPOCH: u128 = u128::MAX / 5;
+
+    fn claim() -> Claim {
+        Claim {
+            arena: ArenaId {
+                owner: Epoch::new(OWNER),
+                n: u64::MAX / 3,
+            },
+            token: [0x5a; 32],
+            writer: WriterLife {
+                epoch: Epoch::new(EPOCH),
+                rank: 300,
+            },
+        }
+    }
+
+    /// As it was, with something changed.
+    fn other(change: impl FnOnce(&mut Claim)) -> Claim {
+        let mut claim = claim();
+        change(&mut claim);
+        claim
+    }
+
+    /// H-8: an endpoint is of one life, one rank, one arena of one owner, and shows one secret: each
+    /// of their bits counts, and who is refused leaves the claim to the one whose it is.
+    #[test]
+    fn every_bit_of_a_claim_counts() {
+        let offers = Offers::default();
+        let right = claim();
+        offers.put(right.arena, right.writer, right.token, ());
+        let refused = |claim: Claim| offers.redeem(&claim).expect_err("another's");
+        for bit in 0..128 {
+            let epoch = Epoch::new(EPOCH ^ (1 << bit));
+            let life = refused(other(|claim| claim.writer.epoch = epoch));
+            assert_eq!(life, Refusal::OtherLife, "bit {bit} of a life");
+            let owner = Epoch::new(OWNER ^ (1 << bit));
+            let stale = refused(other(|claim| claim.arena.owner = owner));
+            assert_eq!(stale, Refusal::StaleReceiver, "bit {bit} of an owner");
+        }
+        for bit in 0..16 {
+            let rank = refused(other(|claim| claim.writer.rank ^= 1 << bit));
+            assert_eq!(rank, Refusal::OtherLife, "bit {bit} of a rank");
+        }
+        for bit in 0..64 {
+            let arena = refused(other(|claim| claim.arena.n ^= 1 << bit));
+            assert_eq!(arena, Refusal::NotOpen, "bit {bit} of an arena");
+        }
+        for bit in 0..256 {
+            let token = refused(other(|claim| claim.token[bit / 8] ^= 1 << (bit % 8)));
+            assert_eq!(token, Refusal::WrongToken, "bit {bit} of a secret");
+        }
+        assert_eq!(offers.refusals().total(), 2 * 128 + 16 + 64 + 256);
+        assert_eq!(offers.redeem(&right), Ok(()));
+        assert_eq!(offers.redeem(&right), Err(Refusal::Used));
+        offers.withdraw(right.arena);
+        assert_eq!(offers.redeem(&right), Err(Refusal::NotOpen));
+    }
+
+    proptest! {
+        /// What is said is what is heard: nothing of a name is cut off on its way.
+        #[test]
+        fn a_claim_reads_as_it_was_written(
+            owner: u128, n: u64, epoch: u128, rank: u16, token: [u8; 32],
+        ) {
+            let claim = Claim {
+                arena: ArenaId { owner: Epoch::new(owner), n },
+                token,
+                writer: WriterLife { epoch: Epoch::new(epoch), rank },
+            };
+            let bytes = claim.encode(b"a magic ");
+            let bytes: [u8; Claim::BYTES] = bytes.try_into().expect("its length");
+            let read = Claim::decode(&bytes, b"a magic ").expect("a claim");
+            prop_assert_eq!(read.arena, claim.arena);
+            prop_assert_eq!((read.writer, read.token), (claim.writer, claim.token));
+            prop_assert!(Claim::decode(&bytes, b"a Magic ").is_none());
+            let lives = lives(claim.arena, claim.writer);
+            prop_assert_eq!(&bytes[8..50], &lives[..]);
+        }
+    }
+}

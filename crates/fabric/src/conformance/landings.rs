@@ -165,8 +165,16 @@ fn a_landing_serves_one_life_once(fabric: &dyn Fabric) {
     let mut world = World::new(fabric);
     let (_, landing) = world.open(life(1));
     let attach = |life| fabric.sender(life).attach(&landing, Box::new(drop)).err();
-    let other_rank = pages::WriterLife { rank: 1, ..life(1) };
-    for stranger in [life(2), other_rank] {
+    // Another life, and lives and ranks that differ in one bit, be it the highest.
+    let other_bit = |bit: u32| pages::WriterLife {
+        epoch: pages::Epoch::new(life(1).epoch.bits() ^ (1 << bit)),
+        ..life(1)
+    };
+    let other_rank = |rank| pages::WriterLife { rank, ..life(1) };
+    let mut strangers = vec![life(2)];
+    strangers.extend([0, 31, 32, 63, 64, 100, 127].map(other_bit));
+    strangers.extend([1, 1 << 8, 1 << 15].map(other_rank));
+    for stranger in strangers {
         let error = attach(stranger);
         assert!(
             matches!(error, Some(AttachError::Refused(Refusal::OtherLife))),

@@ -48,7 +48,7 @@ impl<'a> World<'a> {
     pub(crate) fn name(&mut self) -> ArenaId {
         self.next += 1;
         ArenaId {
-            owner: Epoch::new(0xd),
+            owner: Epoch::new(0xd * (u128::MAX / 255)),
             n: self.next,
         }
     }
@@ -130,9 +130,11 @@ impl Attached {
     }
 }
 
+/// A life that has no byte in common with that of another number.
 pub(crate) fn life(n: u128) -> WriterLife {
+    assert!(n < 256, "one byte");
     WriterLife {
-        epoch: Epoch::new(n),
+        epoch: Epoch::new(n * (u128::MAX / 255)),
         rank: 0,
     }
 }

@@ -5,7 +5,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixStream;
 use std::path::Path;
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
 
 use pages::{Config, Epoch, Pool, WriterLife};
 use rustix::fs::SealFlags;
@@ -27,7 +27,7 @@ const SHAPE: Shape = Shape {
     slot_words: 3000,
 };
 const WRITER: WriterLife = WriterLife {
-    epoch: Epoch::new(1),
+    epoch: Epoch::new(u128::MAX / 255),
     rank: 0,
 };
 
@@ -42,7 +42,7 @@ fn receiver(parent: &Path) -> ShmReceiver {
 
 fn arena(n: u64) -> ArenaId {
     ArenaId {
-        owner: Epoch::new(9),
+        owner: Epoch::new(9 * (u128::MAX / 255)),
         n,
     }
 }
@@ -282,12 +282,67 @@ fn a_writer_refuses_memory_that_is_short_or_could_become_so() {
         other => panic!("{other:?}"),
     };
     assert!(mismatch(&memory).contains("0 bytes"));
-    rustix::fs::ftruncate(&memory, layout.len() as u64).unwrap();
-    assert!(mismatch(&memory).contains("not sealed"));
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
-    assert!(mismatch(&memory).contains("not sealed"));
-    rustix::fs::fcntl_add_seals(&memory, SealFlags::GROW).unwrap();
-    sender::check(&memory, &layout).unwrap();
+    for wrong in [layout.len() - 1, layout.len() + 1, 2 * layout.len()] {
+        rustix::fs::ftruncate(&memory, wrong as u64).unwrap();
+        assert!(mismatch(&memory).contains(&format!("{wrong} bytes")));
+    }
+    // Each seal alone is not enough, nor is another one.
+    let (shrink, grow) = (SealFlags::SHRINK, SealFlags::GROW);
+    for seals in [
+        SealFlags::empty(),
+        shrink,
+        grow,
+        shrink | SealFlags::WRITE,
+        shrink | grow,
+    ] {
+        let memory = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&memory, layout.len() as u64).unwrap();
+        rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+        if seals == shrink | grow {
+            sender::check(&memory, &layout).unwrap();
+        } else {
+            assert!(mismatch(&memory).contains("not sealed"), "{seals:?}");
+        }
+    }
+}
+
+/// The same where it matters: a receiver that hands over such memory gets no writer.
+#[test]
+fn a_writer_attaches_to_nothing_that_could_become_short() {
+    let dir = tempfile::tempdir().unwrap();
+    let len = Layout::new(SHAPE).unwrap().len() as u64;
+    let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
+    let sealed = SealFlags::SHRINK | SealFlags::GROW;
+    for (n, (size, seals)) in [
+        (len, SealFlags::GROW),
+        (len, SealFlags::SHRINK),
+        (len - 4096, sealed),
+        (len, sealed),
+    ]
+    .into_iter()
+    .enumerate()
+    {
+        let memory = rustix::fs::memfd_create("test", flags).unwrap();
+        rustix::fs::ftruncate(&memory, size).unwrap();
+        rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
+        let socket = dir.path().join(n.to_string());
+        let (offers, token) = (crate::claim::Offers::default(), [n as u8; 32]);
+        let desk = super::handover::Desk::open(&socket, offers.clone()).unwrap();
+        let given = (Arc::new(memory), Arc::default());
+        offers.put(arena(1), WRITER, token, given);
+        let landing = ShmLanding {
+            arena: arena(1),
+            token,
+            shape: SHAPE,
+            socket,
+        };
+        let attached = ShmSender::new(WRITER).attach(&landing.encode().unwrap(), Box::new(drop));
+        match (n, attached) {
+            (3, Ok(_)) | (0..3, Err(AttachError::Mismatch(_))) => {}
+            (_, other) => panic!("case {n}: {:?}", other.err()),
+        }
+        drop(desk);
+    }
 }
 
 #[test]

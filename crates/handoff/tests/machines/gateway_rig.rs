@@ -1,6 +1,7 @@
 //! The gateway's request machine alone.
 
 use crate::rig::{DECODE, GATEWAY, PREFILL, hello};
+use crate::watch::gateway::Watch;
 use handoff::gateway::{Config, Effect, Event, Gateway, Item, Outcome};
 use handoff::{
     AttemptId, Conn, DecodeToGateway, Ending, Finish, GatewayToDecode, GatewayToPrefill, Hello,
@@ -12,6 +13,7 @@ pub const D: Conn = Conn(2);
 
 pub struct GatewayRig {
     pub machine: Gateway,
+    watch: Watch,
 }
 
 impl GatewayRig {
@@ -25,11 +27,15 @@ impl GatewayRig {
 
     pub fn alone() -> Self {
         let machine = Gateway::new(Config::default(), hello(GATEWAY, Role::Gateway));
-        Self { machine }
+        let watch = Watch::default();
+        Self { machine, watch }
     }
 
     pub fn tell(&mut self, event: Event) -> Vec<Effect> {
-        self.machine.handle(event)
+        self.watch.before(&self.machine, &event);
+        let said = self.machine.handle(event);
+        self.watch.after(&self.machine, &said);
+        said
     }
 
     pub fn prefill(&mut self, conn: Conn, hello: Hello) -> Vec<Effect> {

@@ -41,7 +41,8 @@ fn h8_a_life_is_all_of_its_bits() {
         return; // this is one of the runs
     }
     let tests = std::env::current_exe().expect("this binary");
-    for byte in 0..16 {
+    // Whichever bytes a comparison looks at, it does not look at all of these.
+    for byte in [0, 7, 8, 15] {
         let mut run = std::process::Command::new(&tests);
         run.env(rig::BYTE_OF_LIVES, byte.to_string());
         run.args(["--skip", "between::"]); // hundreds of cases each, of the same two lives

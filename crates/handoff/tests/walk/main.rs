@@ -147,7 +147,7 @@ proptest! {
     ) {
         let told = story(u128::MAX / 255, &steps, &ranks, decodes);
         prop_assert!(told.len() > 100, "a walk on which nothing happens");
-        for byte in 0..16 {
+        for byte in [0, 7, 8, 15] {
             let other = story(1 << (8 * byte), &steps, &ranks, decodes);
             let same = told.iter().zip(&other).take_while(|(one, other)| one == other).count();
             let (here, there) = (told.get(same), other.get(same));

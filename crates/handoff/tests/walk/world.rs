@@ -106,6 +106,7 @@ pub struct Client {
 
 pub struct World {
     pub gateway: Gateway,
+    pub gateway_watch: crate::watch::gateway::Watch,
     pub gateway_timers: BTreeSet<gateway::Timer>,
     pub prefills: Vec<PrefillSide>,
     pub decodes: Vec<DecodeSide>,
@@ -156,6 +157,7 @@ impl World {
         let machine = Gateway::new(gateway::Config::default(), hello);
         let mut world = Self {
             gateway: machine,
+            gateway_watch: Default::default(),
             gateway_timers: BTreeSet::new(),
             prefills: Vec::new(),
             decodes: Vec::new(),

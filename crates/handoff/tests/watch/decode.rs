@@ -1,7 +1,7 @@
 //! The book of a decode machine: tickets, batches, copies, certificates, the step in flight.
 
 use super::{in_use, owned};
-use handoff::decode::{Decode, Effect, Event, Lane};
+use handoff::decode::{Decode, Effect, Event, Lane, Timer};
 use handoff::{
     ArenaId, Closing, Conn, DecodeToPrefill, HandoffId, Manifest, PrefillToDecode, StatedPage,
 };
@@ -169,6 +169,7 @@ impl Watch {
             }
             Effect::Fence { arena } => assert!(self.fenced.insert(*arena), "one fence each"),
             Effect::Start { handoff, .. } => self.complete(*handoff),
+            Effect::Disarm(timer) => late(machine, *timer),
             _ => {}
         }
     }
@@ -320,4 +321,11 @@ fn tables(machine: &mut Decode, lanes: &[Lane]) -> Tables {
         .iter()
         .map(|s| s.pages().map(|page| (page, tags[&page])).collect());
     lanes.iter().copied().zip(pages).collect()
+}
+
+/// A timer that was disarmed may fire all the same: it changes nothing.
+fn late(machine: &mut Decode, timer: Timer) {
+    let mut fork = machine.fork_for_checker();
+    let said = fork.handle(Event::Fired(timer));
+    assert!(said.is_empty() && fork == *machine, "{timer:?}: {said:?}");
 }

@@ -4,6 +4,7 @@
 //! anywhere is seen wherever it happens, and not only where a test was written for it.
 
 pub mod decode;
+pub mod gateway;
 pub mod prefill;
 
 use pages::{Holder, OwnerId, Reason, State};

@@ -116,9 +116,12 @@ impl Watch {
                     pages,
                 } => self.submit(machine, *submission, (*arena, *rank), pages),
                 Effect::ToDecode(_, message) => self.say(message),
-                Effect::Disarm(Timer::Attempt(attempt)) => {
-                    self.over
-                        .extend(self.offers.get(attempt).map(|offer| offer.n));
+                Effect::Disarm(timer) => {
+                    if let Timer::Attempt(attempt) = timer {
+                        self.over
+                            .extend(self.offers.get(attempt).map(|offer| offer.n));
+                    }
+                    late(machine, *timer);
                 }
                 Effect::Dropped { offer } => {
                     self.over.insert(offer.n);
@@ -248,4 +251,11 @@ fn table(machine: &mut Prefill) -> Table {
         panic!("H-3: the pass in flight has no table");
     };
     sequence.pages().map(|page| (page, tags[&page])).collect()
+}
+
+/// A timer that was disarmed may fire all the same: it changes nothing.
+fn late(machine: &mut Prefill, timer: Timer) {
+    let mut fork = machine.fork_for_checker();
+    let said = fork.handle(Event::Fired(timer));
+    assert!(said.is_empty() && fork == *machine, "{timer:?}: {said:?}");
 }

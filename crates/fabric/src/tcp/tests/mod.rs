@@ -32,10 +32,10 @@ const WHOLE: Run = Run {
     words: SHAPE.slot_words,
 };
 const WRITER: WriterLife = WriterLife {
-    epoch: Epoch::new(1),
+    epoch: Epoch::new(u128::MAX / 255),
     rank: 0,
 };
-const OWNER: Epoch = Epoch::new(9);
+const OWNER: Epoch = Epoch::new(9 * (u128::MAX / 255));
 /// Only a broken test waits so long.
 const PATIENCE: Duration = Duration::from_secs(60);
 

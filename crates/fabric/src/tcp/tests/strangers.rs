@@ -123,7 +123,7 @@ fn a_ticket_replayed_in_another_life_is_refused_and_counted() {
         landing,
     } = World::new();
     let later = WriterLife {
-        epoch: Epoch::new(2),
+        epoch: Epoch::new(WRITER.epoch.bits() ^ 1 << 127), // in its highest bit alone
         ..WRITER
     };
     let refused = cluster.sender(later).attach(&landing, Box::new(drop)).err();
@@ -147,7 +147,7 @@ fn a_ticket_replayed_in_another_life_is_refused_and_counted() {
     let at = receiver.addr();
     drop(receiver);
     let mut receiver = cluster.receiver(at);
-    let owner = Epoch::new(OWNER.bits() + 1);
+    let owner = Epoch::new(OWNER.bits() ^ 1 << 120);
     let fresh = ArenaId { owner, n: 1 };
     let fresh_landing = receiver.open_arena(fresh, WRITER, SHAPE).unwrap();
     let refused = cluster.sender(WRITER).attach(&landing, Box::new(drop));
