@@ -213,7 +213,7 @@ proptest! {
         let second = offers(&p.attempt(2, &spec(2, 36, 1)))[0];
         p.ticket(second, 2, 9, 2); // decode has made another arena meanwhile
         p.attached(2, true);
-        p.chunk(second, 100); // nine pages for four slots
+        let waiting = submitted(&p.chunk(second, 100)); // nine pages for four slots
         for said in news {
             let handoff = handoff(1);
             match said {
@@ -228,6 +228,9 @@ proptest! {
                     }
                 }
             }
+        }
+        for (write, _) in waiting {
+            p.written(write, true); // and now it would send more, if there were room
         }
     }
 }
@@ -248,13 +251,11 @@ fn h1_the_end_of_an_old_batch_sends_nothing_into_the_new_arena() {
         let second = offers(&p.attempt(2, &spec(2, 36, 1)))[0];
         p.ticket(second, 2, 9, 2);
         p.attached(2, true);
-        assert_eq!(
-            submitted(&p.chunk(second, 100)).len(),
-            2,
-            "four slots, two a batch"
-        );
+        let waiting = submitted(&p.chunk(second, 100));
+        assert_eq!(waiting.len(), 2, "four slots, two a batch");
         p.written(writes[0].0, true);
-        let said = end(&mut p, handoff);
+        let mut said = end(&mut p, handoff);
+        said.extend(p.written(waiting[0].0, true));
         assert!(submitted(&said).is_empty(), "no slot of arena {}", arena(2));
     }
 }
