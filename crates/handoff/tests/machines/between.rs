@@ -9,8 +9,8 @@ use crate::prefill_rig::{D, PrefillRig, arena, detached, handoff, offers, submit
 use crate::rig::{DECODE, Epoch, NEIGHBOUR, PAGE, PREFILL, attempt, checksum, hello, spec};
 use handoff::decode::{Effect, Event, Output, Timer};
 use handoff::{
-    Answers, Closing, Conn, DecodeToPrefill, Finish, GatewayToDecode, GatewayToPrefill, Manifest,
-    OfferId, Role, Spec, SubmissionId, prefill,
+    Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Finish, GatewayToDecode,
+    GatewayToPrefill, Manifest, OfferId, Role, Spec, SubmissionId, prefill,
 };
 use proptest::prelude::*;
 
@@ -62,6 +62,7 @@ struct Scene {
     copies: Vec<Manifest>,
     fences: Vec<handoff::ArenaId>,
     next_conn: u64,
+    connected: bool,
 }
 
 fn life(n: u64) -> u128 {
@@ -87,6 +88,7 @@ impl Scene {
             copies: Vec::new(),
             fences: Vec::new(),
             next_conn: 30,
+            connected: true,
         };
         for n in 1..=4 {
             let (spec, conn) = (request(n, choices, cache), if n % 2 == 1 { 10 } else { 20 });
@@ -131,7 +133,10 @@ impl Scene {
                 };
                 self.tell(Event::FromGateway(G, stop));
             }
-            Between::GatewayGone => drop(self.tell(Event::Disconnected(G))),
+            Between::GatewayGone => {
+                self.connected = false;
+                self.tell(Event::Disconnected(G));
+            }
             Between::PeerGone(n) => {
                 let conn = self.conn(n);
                 self.tell(Event::Disconnected(Conn(conn)));
@@ -225,7 +230,21 @@ proptest! {
             scene.come(thing);
         }
         if fails {
-            scene.tell(Event::StepFailed);
+            // All that were in it end, and nobody else does.
+            let mut running: Vec<u64> = (1..3).filter(|n| {
+                let handoff = scene.tickets[*n as usize - 1].handoff;
+                let named = lanes.iter().any(|lane| lane.handoff == handoff);
+                named && scene.d.machine.spec_of(handoff).is_some()
+            }).collect();
+            if !scene.connected {
+                running.clear(); // the gateway is gone, and with it all that it wanted
+            }
+            let said = scene.tell(Event::StepFailed);
+            let failed = |n| (n, Ending::Failed(Failure::Compute));
+            let expected: Vec<_> = running.into_iter().map(failed).collect();
+            let mut ended = crate::decode_rig::endings(&said);
+            ended.sort(); // lanes were named in any order
+            prop_assert_eq!(ended, expected);
         } else {
             let of = |lane: &handoff::decode::Lane| output(lane.handoff, lane.choice, None);
             let outputs: Vec<Output> = lanes.iter().map(of).collect();

@@ -276,6 +276,8 @@ impl Watch {
         for ((lane, choice), (start, page)) in lanes.iter().zip(choices).zip(steps) {
             let held = holders.iter().find(|holder| holder.page == page);
             let owner = held.and_then(|held| held.owner).expect("an owner");
+            let pinned = held.is_some_and(|held| held.writes > 0);
+            assert!(pinned, "H-3: a step writes it: {held:?}");
             let written = (owner.id.value(), owner.lane);
             assert_eq!(
                 written,
