@@ -33,6 +33,8 @@ pub struct Watch {
     /// What decode's tickets are for. One that names a handoff twice has muddled its own names.
     tickets: BTreeMap<HandoffId, OfferId>,
     muddled: BTreeSet<HandoffId>,
+    /// Where each writer may write.
+    landings: BTreeMap<Writer, ArenaId>,
     /// Writers that have said Unsettled and were answered: the arena is gone at decode.
     unsettled: BTreeSet<Writer>,
     pass: Option<(OfferId, Table)>,
@@ -62,8 +64,13 @@ impl Watch {
                 offer,
                 handoff,
                 targets,
+                landings,
                 ..
             } => {
+                for site in landings {
+                    let writer = (*handoff, site.rank);
+                    self.landings.entry(writer).or_insert(site.arena);
+                }
                 if *self.tickets.entry(*handoff).or_insert(*offer) != *offer {
                     self.muddled.insert(*handoff);
                 }
@@ -162,6 +169,12 @@ impl Watch {
         let stated: Vec<u32> = manifest.pages.iter().map(|page| page.slot).collect();
         assert_eq!(slots, stated);
         let writer = (manifest.handoff, rank);
+        let ticketed = self.landings.get(&writer);
+        assert_eq!(
+            ticketed,
+            Some(&arena),
+            "H-1: the ticket names another arena"
+        );
         let mut used = self.slots.entry(arena).or_default();
         let mut none = BTreeSet::new();
         if self.direct.contains(&manifest.handoff) {
