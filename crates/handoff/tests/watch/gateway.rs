@@ -49,8 +49,8 @@ impl Watch {
     pub fn after(&mut self, machine: &Gateway, said: &[Effect]) {
         for effect in said {
             match effect {
-                Effect::ToDecode(conn, message) => self.to_decode(*conn, message, said),
-                Effect::ToPrefill(conn, message) => self.to_prefill(*conn, message),
+                Effect::ToDecode(conn, message) => self.announce(*conn, message, said),
+                Effect::ToPrefill(conn, message) => self.send_on(*conn, message),
                 Effect::Deliver { request, item } => self.deliver(*request, item),
                 Effect::Finish { request, .. } => {
                     let known = self.requests.get_mut(request).expect("a request");
@@ -66,7 +66,7 @@ impl Watch {
 
     /// An attempt is announced under a fresh name, for what was asked and for nobody else, and not
     /// once a token of its request was delivered.
-    fn to_decode(&mut self, conn: Conn, message: &GatewayToDecode, said: &[Effect]) {
+    fn announce(&mut self, conn: Conn, message: &GatewayToDecode, said: &[Effect]) {
         let GatewayToDecode::Expect { attempt, spec, .. } = message else {
             return;
         };
@@ -102,7 +102,7 @@ impl Watch {
     }
 
     /// Prefill gets an attempt that decode expects, once, and as decode was told of it.
-    fn to_prefill(&mut self, conn: Conn, message: &GatewayToPrefill) {
+    fn send_on(&mut self, conn: Conn, message: &GatewayToPrefill) {
         let GatewayToPrefill::Attempt { attempt, spec, .. } = message else {
             return;
         };
