@@ -28,8 +28,43 @@ pub struct Table {
     pub good_for_days: u32,
     /// The newest version of each engine that was looked at.
     pub seen_through: BTreeMap<Engine, Version>,
+    /// The newest release of each engine that is known to be out, and when that was so.
+    pub newest: BTreeMap<Engine, Newest>,
+    /// Versions of each engine in which cofferdam-guard was run; in others it only starts by force.
+    pub guard_runs: BTreeMap<Engine, Vec<Version>>,
+    /// The first version of each engine that refuses to start with a pool below its context, apart
+    /// from engines that always did.
+    pub refuses_from: BTreeMap<Engine, Version>,
     /// What is known.
     pub advisories: Vec<Advisory>,
+}
+
+/// What an engine's makers have released.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(try_from = "RawNewest")]
+pub struct Newest {
+    /// The version.
+    pub version: Version,
+    /// The day on which it was the newest.
+    pub on: Date,
+}
+
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct RawNewest {
+    version: Version,
+    on: toml::value::Datetime,
+}
+
+impl TryFrom<RawNewest> for Newest {
+    type Error = String;
+
+    fn try_from(raw: RawNewest) -> Result<Newest, String> {
+        Ok(Newest {
+            version: raw.version,
+            on: raw.on.to_string().parse()?,
+        })
+    }
 }
 
 /// One entry.
@@ -45,8 +80,12 @@ pub struct Advisory {
     pub since: Option<Version>,
     /// The first version that has it no more; none: no version that was looked at.
     pub fixed: Option<Version>,
+    /// The oldest version that was looked at, where older ones may have it or not.
+    pub seen_from: Option<Version>,
     /// It needs a handoff between prefill and decode.
     pub only_handoff: bool,
+    /// cofferdam-guard refuses what it leads to.
+    pub guarded: bool,
     /// It needs something that no endpoint reports.
     pub condition: Option<String>,
     /// What happens, in a short sentence.
@@ -81,6 +120,12 @@ struct Raw {
     good_for_days: u32,
     seen_through: BTreeMap<Engine, Version>,
     #[serde(default)]
+    refuses_pool_below_context: BTreeMap<Engine, Version>,
+    #[serde(default)]
+    newest: BTreeMap<Engine, Newest>,
+    #[serde(default)]
+    guard_runs: BTreeMap<Engine, Vec<Version>>,
+    #[serde(default)]
     advisory: Vec<RawEntry>,
 }
 
@@ -92,7 +137,10 @@ struct RawEntry {
     engine: Engine,
     since: Option<Version>,
     fixed: Option<Version>,
+    seen_from: Option<Version>,
     only: Option<Only>,
+    #[serde(default)]
+    guarded: bool,
     condition: Option<String>,
     gist: String,
     todo: String,
@@ -106,6 +154,20 @@ enum Only {
 }
 
 impl Table {
+    /// Whether this engine, in this version, refuses to start with a pool below its context; 1.0 is
+    /// then headroom enough.
+    pub fn refuses_pool_below_context(&self, engine: Engine, version: Option<&Version>) -> bool {
+        let first = self.refuses_from.get(&engine);
+        let since = version.zip(first).is_some_and(|(is, first)| is >= first);
+        engine.refuses_pool_below_context() || since
+    }
+
+    /// Whether the guard was run in this version of this engine.
+    pub fn guard_was_run(&self, engine: Engine, version: &Version) -> bool {
+        let runs = self.guard_runs.get(&engine);
+        runs.is_some_and(|it| it.contains(version))
+    }
+
     /// The one that ships with this version.
     pub fn embedded() -> Table {
         Table::parse(EMBEDDED).expect("a test reads the embedded table")
@@ -131,6 +193,9 @@ impl Table {
             date,
             good_for_days: raw.good_for_days,
             seen_through: raw.seen_through,
+            newest: raw.newest,
+            refuses_from: raw.refuses_pool_below_context,
+            guard_runs: raw.guard_runs,
             advisories,
         })
     }
@@ -162,7 +227,9 @@ impl RawEntry {
             engine: self.engine,
             since: self.since,
             fixed: self.fixed,
+            seen_from: self.seen_from,
             only_handoff: self.only.is_some(),
+            guarded: self.guarded,
             condition: self.condition,
             gist: self.gist,
             todo: self.todo,
@@ -184,6 +251,55 @@ mod tests {
             assert!(any, "{} has no entry", check.id);
         }
         assert_eq!(table.seen_through[&Engine::Sglang].text(), "0.5.23");
+        for (engine, newest) in &table.newest {
+            let seen = &table.seen_through[engine];
+            assert!(
+                *seen >= newest.version,
+                "{engine}: {} was not looked at",
+                newest.version
+            );
+            assert!(newest.on <= table.date);
+        }
+    }
+
+    /// Who follows an advice must not end where the next one sends them away again.
+    #[test]
+    fn advice_names_versions_on_which_the_guard_runs_and_that_lack_no_fix() {
+        let table = Table::embedded();
+        let runs = &table.guard_runs[&Engine::Sglang];
+        let texts = table
+            .advisories
+            .iter()
+            .filter(|it| it.engine == Engine::Sglang);
+        let texts = texts.map(|it| it.todo.clone());
+        let checks = check::CHECKS.iter().map(|it| it.what_to_do.to_owned());
+        let mut advised = 0;
+        for text in texts.chain(checks) {
+            let lower = text.to_lowercase();
+            let mut words = lower.split_whitespace();
+            while let Some(word) = words.next() {
+                if word != "upgrade" && word != "run" {
+                    continue;
+                }
+                let next: Vec<_> = words.clone().take(4).collect();
+                let version = next.iter().find_map(|it| {
+                    let it = it.trim_end_matches([',', ';', '.', ':']);
+                    it.starts_with("0.5.").then(|| Version::parse(it)).flatten()
+                });
+                let Some(version) = version else { continue };
+                advised += 1;
+                assert!(
+                    runs.contains(&version),
+                    "the guard does not run on it: {text}"
+                );
+                let lacks = table.advisories.iter().filter_map(|it| {
+                    let is_it = it.engine == Engine::Sglang;
+                    it.fixed.as_ref().filter(|fixed| is_it && **fixed > version)
+                });
+                assert_eq!(lacks.count(), 0, "{text}");
+            }
+        }
+        assert!(advised >= 6, "{advised}");
     }
 
     #[test]

@@ -190,6 +190,13 @@ fn figures(member: &Member) -> BTreeMap<String, Value> {
     known.value("requests at once", node.max_running.as_ref().ok());
     known.value("model", node.model.as_ref().ok());
     known.value("tokenizer", node.tokenizer.as_ref().ok());
+    known.value("weights", node.weights.as_ref().ok());
+    known.value("model dtype", node.model_dtype.as_ref().ok());
+    known.value("chat template", node.template.as_ref().ok());
+    for aside in node.asides.iter().flatten() {
+        let tokens = aside.tokens.map_or(Value::from("there"), Value::from);
+        known.0.insert(aside.what.clone(), tokens);
+    }
     known.0
 }
 

@@ -165,11 +165,14 @@ impl Page {
         self.doc()?.switch(field)
     }
 
+    pub(crate) fn setting(&self, field: &str) -> Fact<Figure<String>> {
+        self.doc()?.setting(field)
+    }
+
     pub(crate) fn version(&self, field: &str) -> Fact<Figure<Version>> {
         let text = self.text(field)?;
-        let version = Version::parse(&text.value);
-        let version = version.ok_or_else(|| {
-            crate::json::absurd(&text.value, text.source.clone(), "not a version")
+        let version = Version::read(&text.value).map_err(|why| {
+            crate::json::absurd(&text.value, text.source.clone(), &why.to_string())
         })?;
         Ok(Figure::new(version, text.source))
     }

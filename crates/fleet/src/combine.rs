@@ -1,6 +1,6 @@
 //! One figure from several places that report it.
 
-use crate::figure::{Contradiction, Fact, Figure, Measured, Source, Unknown};
+use crate::figure::{Contradiction, Fact, Figure, Measured, Source, TOKENS_MAX, Unknown};
 use crate::node::Warning;
 use std::fmt::Display;
 
@@ -27,7 +27,30 @@ pub(crate) fn agreed<T: PartialEq + Display>(
             (Ok(_), Some(_)) => {}
         }
     }
-    found.ok_or_else(|| worst(reasons))
+    match found {
+        Some(found) => consistent(found, &reasons),
+        None => Err(worst(reasons)),
+    }
+}
+
+/// The figure, unless a place says another number in a form that it must not have: `"3000"` or
+/// `3000.0` is not believed, and cannot be passed over either.
+fn consistent<T: Display>(found: Figure<T>, reasons: &[Unknown]) -> Fact<Figure<T>> {
+    let value = found.value.to_string();
+    for reason in reasons {
+        let Unknown::Absurd(it) = reason else {
+            continue;
+        };
+        let says = it.found.trim_matches('"').trim().replace(',', "");
+        let number: Option<f64> = says.parse().ok();
+        let plausible = number.filter(|it| (1.0..=TOKENS_MAX as f64).contains(it));
+        if plausible.is_some() && plausible != value.parse().ok() {
+            let other = Figure::new(says, it.source.clone());
+            let rule = "must be equal, and the second has not even the right form";
+            return Err(contradiction(&found, &other, rule));
+        }
+    }
+    Ok(found)
 }
 
 /// The smallest of all places that have a figure. If they differ, the smallest counts, since what
@@ -64,7 +87,7 @@ pub(crate) fn smallest(
             source: smallest.source.clone(),
         });
     }
-    Ok(smallest)
+    consistent(smallest, &reasons)
 }
 
 /// A value that was passed over because another place has a good one is still told.
@@ -166,6 +189,36 @@ mod tests {
             7
         );
         assert!(none.is_empty());
+    }
+
+    #[test]
+    fn another_number_in_a_wrong_form_is_a_contradiction_and_not_passed_over() {
+        let wrong = |found: &str| {
+            let source = Source::Field {
+                url: "u".into(),
+                field: "wrong".into(),
+            };
+            Err(crate::json::absurd(found, source, "no count"))
+        };
+        for found in ["\"3000\"", "3000.0", "3000.5", " 3,000 "] {
+            let places = || vec![wrong(found), figure(6000)];
+            let mut warnings = Vec::new();
+            for fact in [
+                smallest(places(), &mut warnings),
+                agreed(places(), &mut warnings),
+            ] {
+                assert!(
+                    matches!(fact, Err(Unknown::Contradiction(_))),
+                    "{found}: {fact:?}"
+                );
+            }
+        }
+        // The same number in a wrong form, and what is no number at all, is only told.
+        for found in ["\"6000\"", "6000.0", "NaN", "lots", "-1", "0"] {
+            let mut warnings = Vec::new();
+            let fact = smallest(vec![wrong(found), figure(6000)], &mut warnings);
+            assert_eq!((fact.unwrap().value, warnings.len()), (6000, 1), "{found}");
+        }
     }
 
     #[test]

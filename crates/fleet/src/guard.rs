@@ -35,8 +35,8 @@ fn in_effect(metrics: &Metrics, sample: &Sample, label: &str) -> Fact<Figure<Ver
         return Err(absurd(&sample.value, source, why));
     }
     let text = metrics.label_text(sample, label, &KEYS)?;
-    match Version::parse(&text.value) {
-        Some(version) => Ok(Figure::new(version, text.source)),
-        None => Err(absurd(&text.value, text.source, "not a version")),
+    match Version::read(&text.value) {
+        Ok(version) => Ok(Figure::new(version, text.source)),
+        Err(why) => Err(absurd(&text.value, text.source, &why.to_string())),
     }
 }

@@ -75,6 +75,32 @@ impl Doc {
         }
     }
 
+    /// What a setting says, as text. It must be there: null, an empty text and an empty list or
+    /// object are `none`, which is another thing than not being told.
+    ///
+    /// # Errors
+    /// Missing, or a number, or longer than 4096 bytes.
+    pub fn setting(&self, field: &str) -> Fact<Figure<String>> {
+        let found = at(&self.root, field).ok_or_else(|| Unknown::NotReported {
+            looked: vec![self.source(field).to_string()],
+        })?;
+        let text = match found {
+            Value::Null => String::new(),
+            Value::String(text) => match serde_json::from_str::<Value>(text) {
+                // An object that was given as text, whatever its spaces and the order of its keys.
+                Ok(object) if object.is_object() => brief(&object),
+                _ => text.trim().to_owned(),
+            },
+            Value::Bool(_) | Value::Array(_) | Value::Object(_) => brief(found),
+            Value::Number(_) => return Err(self.absurd(field, "a number is no such setting")),
+        };
+        if text.len() > 4096 || text.chars().any(char::is_control) {
+            return Err(self.absurd(field, "not a text of at most 4096 bytes"));
+        }
+        let text = if text.is_empty() { "none".into() } else { text };
+        Ok(self.figure(field, text))
+    }
+
     /// True or false.
     ///
     /// # Errors
@@ -107,6 +133,23 @@ impl Doc {
 
     fn figure<T>(&self, field: &str, value: T) -> Figure<T> {
         Figure::new(value, self.source(field))
+    }
+}
+
+/// A list or object as text, empty if it is; keys of objects in their order.
+fn brief(value: &Value) -> String {
+    let empty = match value {
+        Value::Array(list) => list.is_empty(),
+        Value::Object(map) => map.is_empty(),
+        _ => false,
+    };
+    match (empty, value) {
+        (true, _) => String::new(),
+        (false, Value::Object(map)) => {
+            let sorted: std::collections::BTreeMap<_, _> = map.iter().collect();
+            serde_json::to_string(&sorted).unwrap_or_default()
+        }
+        (false, other) => other.to_string(),
     }
 }
 

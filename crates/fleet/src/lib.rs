@@ -24,11 +24,12 @@ mod sglang;
 mod trouble;
 mod version;
 mod vllm;
+mod weights;
 
 pub use figure::{
     Absurd, Contradiction, Declared, Fact, Figure, Measured, Source, TOKENS_MAX, Unknown,
 };
 pub use log::read_log;
-pub use node::{Engine, Node, Parallelism, Probe, Rank, Role, Warning};
+pub use node::{Aside, Engine, Node, Parallelism, Probe, Rank, Role, Warning};
 pub use trouble::Trouble;
-pub use version::Version;
+pub use version::{NoVersion, Version};

@@ -4,7 +4,7 @@ use crate::answers::{Answers, Page};
 use crate::combine::{agreed, derived, measured, not_reported};
 use crate::figure::{Fact, Figure, Source, Unknown};
 use crate::json::Doc;
-use crate::node::{Engine, Node, Rank, Role, Warning};
+use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::version::Version;
 
 const SLOTS_MAX: u64 = 4096;
@@ -32,6 +32,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     node.max_prompt = context.clone().and_then(|it| longest(&it)).map(measured);
     node.context = context.map(measured);
     node.ranks = ranks(&props, slots, &mut warnings);
+    node.asides = asides(answers);
     node.truncates = truncates(&props);
     node.open_introspection = answers.open_introspection(&["/props"]);
     node.warnings = warnings;
@@ -65,6 +66,29 @@ fn slots(answers: &Answers) -> Option<Vec<(u64, Fact<Figure<u64>>)>> {
     let count = doc.root().as_array()?.len().min(SLOTS_MAX as usize);
     let slot = |n: usize| (n as u64, doc.count(&format!("[{n}].n_ctx")));
     Some((0..count).map(slot).collect())
+}
+
+/// Slots tell whether they draft.
+fn asides(answers: &Answers) -> Fact<Vec<Aside>> {
+    let slots = answers.page("/slots");
+    let doc = slots.doc()?;
+    let count = doc
+        .root()
+        .as_array()
+        .map_or(0, Vec::len)
+        .min(SLOTS_MAX as usize);
+    let mut asides = Vec::new();
+    for n in 0..count.max(1) {
+        let drafts = doc.switch(&format!("[{n}].speculative"))?;
+        if drafts.value {
+            asides.push(Aside {
+                what: format!("drafts of speculative decoding in slot {n}"),
+                tokens: None,
+                source: drafts.source,
+            });
+        }
+    }
+    Ok(asides)
 }
 
 /// One pool a slot. (With `--kv-unified` slots share one memory; nothing says so.)

@@ -97,6 +97,17 @@ pub struct Rank {
     pub pool: Fact<Measured<u64>>,
 }
 
+/// KV, or state of a model's layers, that is kept beside the pool.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Aside {
+    /// `a sliding-window pool`, `hierarchical cache`.
+    pub what: String,
+    /// Tokens that it holds, where it is counted in tokens and reported.
+    pub tokens: Option<u64>,
+    /// Where it was seen.
+    pub source: crate::Source,
+}
+
 /// Ranks of each kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parallelism {
@@ -149,6 +160,9 @@ pub struct Node {
     pub ranks: Fact<Vec<Rank>>,
     /// The echo of a flag such as SGLang's `max_total_tokens`: never a pool.
     pub declared_pool: Option<Declared<u64>>,
+    /// What is kept beside the pools, as far as the server tells; empty: it says that it keeps
+    /// nothing else.
+    pub asides: Fact<Vec<Aside>>,
     /// Tokens a page.
     pub page_size: Fact<Figure<u64>>,
     /// Prompt and answer together may be this long, by the process's own computation.
@@ -185,8 +199,17 @@ pub struct Node {
     pub max_running: Fact<Figure<u64>>,
     /// The model, as the server names its weights.
     pub model: Fact<Figure<String>>,
+    /// What else decides what the weights are: revision, quantization, overrides of the model's
+    /// configuration (RoPE), adapters. `default` where nothing is changed.
+    pub weights: Fact<Figure<String>>,
+    /// The type in which the model computes, which KV of type `auto` has too.
+    pub model_dtype: Fact<Figure<String>>,
     /// The tokenizer.
     pub tokenizer: Fact<Figure<String>>,
+    /// The chat template, as the server names it; `default` is the tokenizer's own.
+    pub template: Fact<Figure<String>>,
+    /// What shows that KV leaves or enters this process, where that is seen apart from its role.
+    pub transfers: Fact<Figure<String>>,
     /// Version of Cofferdam's guard that is in effect in there (docs/guard-sglang.md,
     /// docs/guard-vllm.md); unknown where none says so.
     pub guard: Fact<Figure<Version>>,
@@ -209,6 +232,7 @@ impl Node {
             version: err(&why),
             role: err(&why),
             ranks: err(&why),
+            asides: err(&why),
             declared_pool: None,
             page_size: err(&why),
             context: err(&why),
@@ -233,7 +257,11 @@ impl Node {
             kv_bytes: err(&why),
             max_running: err(&why),
             model: err(&why),
+            weights: err(&why),
+            model_dtype: err(&why),
             tokenizer: err(&why),
+            template: err(&why),
+            transfers: err(&why),
             guard: err(&why),
             open_introspection: err(&why),
             warnings: Vec::new(),

@@ -82,8 +82,12 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     // page size, layers, heads, dtype, order and numeric path.
     node.model = info.text(&field("model_fingerprint"));
     node.tokenizer = node.model.clone();
+    node.weights = node.model.clone();
+    node.template = node.model.clone();
+    node.asides = Ok(Vec::new());
     node.layout = info.text(&field("layout_fingerprint"));
     node.kv_dtype = node.layout.clone();
+    node.model_dtype = node.layout.clone();
     node.checksum = info.switch("handoff.checksum");
     node.deferred_release = info.switch("handoff.deferred_release");
     node.truncates = info.switch("handoff.truncates");

@@ -1,66 +1,100 @@
 //! Versions of engines, in the order in which they were released.
 
+use pep440_rs::Version as Package;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
 use std::fmt;
+use std::str::FromStr;
 
-/// A version as the server words it, ordered as Python packages are: `0.5.23.dev1` <
-/// `0.5.23rc1` < `0.5.23` < `0.5.23.post1`. What stands after `+` does not count.
+/// A version as the server words it, ordered as Python packages are (PEP 440): `0.5.23.dev1` <
+/// `0.5.23rc1` < `0.5.23` < `0.5.23.post1.dev2` < `0.5.23.post1`. What stands after `+` does not
+/// count.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 #[serde(try_from = "String", into = "String")]
 pub struct Version {
     text: String,
-    release: Vec<u64>,
-    stage: Stage,
+    order: Order,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-enum Stage {
-    Dev(u64),
-    /// Letter and number: a < b < rc by their first letters.
-    Pre(u8, u64),
-    Final,
-    Post(u64),
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Order {
+    /// llama.cpp's `b6423-abc`.
+    Build(u64),
+    /// Without its local part.
+    Package(Package),
+}
+
+/// No engine has so high a first number: `99.0.0` and `9999.0.0.dev0` are what builds without
+/// tags are given so that no installer replaces them.
+const FIRST_MAX: u64 = 98;
+
+/// Why a text is no version that can be judged by.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NoVersion {
+    /// There is nothing in it that could be ordered.
+    NoOrder,
+    /// What a build gets that did not see the tags of its repository: it says nothing about how
+    /// old the software is.
+    Placeholder,
+}
+
+impl fmt::Display for NoVersion {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            NoVersion::NoOrder => "not a version",
+            NoVersion::Placeholder => {
+                "a placeholder of a build that did not see its repository's tags: neither old nor \
+                 new"
+            }
+        })
+    }
 }
 
 impl Version {
     /// Reads `0.5.23`, `v0.32.0+cpu`, `0.5.24rc1`, `0.9.2.dev140+gabc`, or llama.cpp's `b6423-abc`.
-    /// `None` if there is no number to compare: an unknown version is never taken for a new one.
+    /// `None` where [`Version::read`] has none.
     pub fn parse(text: &str) -> Option<Self> {
-        let text = text.trim();
-        if text.is_empty() || text.len() > 100 || text.chars().any(char::is_control) {
-            return None;
-        }
-        let bare = text.split('+').next().unwrap_or(text);
-        if let Some(build) = bare.strip_prefix('b') {
-            let number: u64 = build.split('-').next()?.parse().ok()?;
-            return (number > 0).then(|| Self::of(text, vec![number], Stage::Final));
-        }
-        let bare = bare.strip_prefix('v').unwrap_or(bare);
-        let end = bare
-            .find(|c: char| !c.is_ascii_digit() && c != '.')
-            .unwrap_or(bare.len());
-        let numbers = bare[..end].trim_end_matches('.');
-        let release: Option<Vec<u64>> = numbers.split('.').map(|it| it.parse().ok()).collect();
-        let release = release.filter(|it| it.len() >= 2 && it.len() <= 6)?;
-        Some(Self::of(text, release, stage(&bare[end..])?))
+        Self::read(text).ok()
     }
 
-    fn of(text: &str, mut release: Vec<u64>, stage: Stage) -> Self {
-        while release.len() > 1 && release.last() == Some(&0) {
-            release.pop();
+    /// The same, with the reason.
+    ///
+    /// # Errors
+    /// There is no number to compare, or it is a placeholder: an unknown version is taken neither
+    /// for a new one nor for an old one.
+    pub fn read(text: &str) -> Result<Self, NoVersion> {
+        let text = text.trim();
+        if text.is_empty() || text.len() > 100 || text.chars().any(char::is_control) {
+            return Err(NoVersion::NoOrder);
         }
-        Self {
+        let text_of = |order| Self {
             text: text.to_owned(),
-            release,
-            stage,
+            order,
+        };
+        if let Some(build) = text.strip_prefix('b') {
+            let number = build.split('-').next().and_then(|it| it.parse().ok());
+            let number = number.filter(|it: &u64| *it > 0);
+            return number
+                .map(|it| text_of(Order::Build(it)))
+                .ok_or(NoVersion::NoOrder);
         }
+        let package = Package::from_str(text).map_err(|_| NoVersion::NoOrder)?;
+        if is_placeholder(&package) {
+            return Err(NoVersion::Placeholder);
+        }
+        let numbers = package.release().len();
+        if package.epoch() != 0 || !(2..=6).contains(&numbers) {
+            return Err(NoVersion::NoOrder);
+        }
+        Ok(text_of(Order::Package(package.without_local())))
     }
 
     /// The release with these numbers.
     pub fn of_release((major, minor, patch): (u64, u64, u64)) -> Self {
-        let text = format!("{major}.{minor}.{patch}");
-        Self::of(&text, vec![major, minor, patch], Stage::Final)
+        Self {
+            text: format!("{major}.{minor}.{patch}"),
+            order: Order::Package(Package::new([major, minor, patch])),
+        }
     }
 
     /// As the server worded it.
@@ -68,37 +102,27 @@ impl Version {
         &self.text
     }
 
-    /// Whether it is a development version or a release candidate: it may lack what its number
-    /// promises.
-    pub fn is_early(&self) -> bool {
-        self.stage < Stage::Final
+    /// Whether it is a development version or a release candidate of `release`: it stands before
+    /// it, and may have or lack whatever that release brought.
+    pub fn is_on_the_way_to(&self, release: &Version) -> bool {
+        let (Order::Package(it), Order::Package(release)) = (&self.order, &release.order) else {
+            return false;
+        };
+        it.any_prerelease()
+            && it.post().is_none()
+            && it.only_release() == release.only_release()
+            && it < release
     }
 }
 
-/// What follows the release numbers; `None` if it is none of the forms that we can order.
-fn stage(rest: &str) -> Option<Stage> {
-    let rest = rest.trim_start_matches(['.', '-', '_']);
-    if rest.is_empty() {
-        return Some(Stage::Final);
-    }
-    let end = rest
-        .find(|c: char| !c.is_ascii_alphabetic())
-        .unwrap_or(rest.len());
-    let digits: String = rest[end..]
-        .chars()
-        .take_while(char::is_ascii_digit)
-        .collect();
-    let number = digits.parse().unwrap_or(0);
-    if rest.contains("dev") {
-        return Some(Stage::Dev(number));
-    }
-    match &rest[..end] {
-        "a" | "alpha" => Some(Stage::Pre(b'a', number)),
-        "b" | "beta" => Some(Stage::Pre(b'b', number)),
-        "rc" | "c" => Some(Stage::Pre(b'r', number)),
-        "post" => Some(Stage::Post(number)),
-        _ => None,
-    }
+/// `0.0.0.dev1+g1234`, `0.1.dev16498+g1234` (setuptools-scm without tags), `0+unknown` (versioneer),
+/// `9999.0.0` (so that it is never replaced).
+fn is_placeholder(package: &Package) -> bool {
+    let release = package.release();
+    let first = release.first().copied().unwrap_or(0);
+    let zero = release.iter().all(|it| *it == 0);
+    let untagged = package.is_dev() && first == 0 && release.iter().skip(1).sum::<u64>() <= 1;
+    zero || untagged || first > FIRST_MAX
 }
 
 impl fmt::Display for Version {
@@ -120,14 +144,14 @@ impl PartialOrd for Version {
 }
 impl Ord for Version {
     fn cmp(&self, other: &Self) -> Ordering {
-        (&self.release, self.stage).cmp(&(&other.release, other.stage))
+        self.order.cmp(&other.order)
     }
 }
 
 impl TryFrom<String> for Version {
     type Error = String;
     fn try_from(text: String) -> Result<Self, String> {
-        Self::parse(&text).ok_or_else(|| format!("{text:?} is not a version"))
+        Self::read(&text).map_err(|why| format!("{text:?} is {why}"))
     }
 }
 impl From<Version> for String {
@@ -148,10 +172,15 @@ mod tests {
             "0.4.10",
             "0.5.9",
             "0.5.20.dev3",
+            "0.5.20a1",
+            "0.5.20b1",
+            "0.5.20rc1.dev4",
             "0.5.20rc1",
             "0.5.20rc2",
             "0.5.20",
+            "0.5.20.post1.dev2",
             "0.5.20.post1",
+            "0.5.20.post2.dev0+g1234567",
             "0.5.23",
             "0.32.0",
             "1.0",
@@ -171,8 +200,57 @@ mod tests {
         let one = Version::parse("v0.32.0+cpu").unwrap();
         assert_eq!(one, Version::parse("0.32").unwrap());
         assert_eq!(one.text(), "v0.32.0+cpu");
-        assert!(Version::parse("0.9.2rc2.dev140+gabc").unwrap().is_early());
         assert!(Version::parse("b6423-9a1").unwrap() > Version::parse("b6400-0").unwrap());
+    }
+
+    #[test]
+    fn what_is_on_the_way_to_a_release_may_have_what_it_brought() {
+        let release = Version::of_release((0, 5, 22));
+        let is = |text: &str| Version::parse(text).unwrap().is_on_the_way_to(&release);
+        for early in ["0.5.22.dev14+gabc", "0.5.22rc1", "0.5.22a1.dev2"] {
+            assert!(is(early), "{early}");
+        }
+        for other in [
+            "0.5.22",
+            "0.5.22.post1.dev3",
+            "0.5.21",
+            "0.5.21rc1",
+            "0.5.23.dev1",
+        ] {
+            assert!(!is(other), "{other}");
+        }
+    }
+
+    #[test]
+    fn placeholders_are_neither_old_nor_new() {
+        for text in [
+            "0.0.0",
+            "0.0.0.dev1+g0a1b2c3",
+            "0.0.dev7",
+            "0.0.post1.dev3+gabc",
+            "0+unknown",
+            "0+untagged.12.gabcdef0",
+            "0.1.dev16498+g0a1b2c3",
+            "0.1.dev1",
+            "99.0.0",
+            "999.0.0.dev0+gabc",
+            "9999",
+        ] {
+            assert_eq!(
+                Version::read(text).unwrap_err(),
+                NoVersion::Placeholder,
+                "{text}"
+            );
+        }
+        for text in [
+            "0.1.0",
+            "0.1.3",
+            "0.2.dev4",
+            "0.1.1.dev7+gabc",
+            "0.5.23.dev1",
+        ] {
+            assert!(Version::parse(text).is_some(), "{text}");
+        }
     }
 
     #[test]
@@ -180,14 +258,20 @@ mod tests {
         for text in [
             "",
             "unknown",
+            "dev",
             "b0-unknown",
             "main",
             "5",
+            "1!0.5.23",
             "0.5.x",
             "0.5.23-hotfix",
             "0..1",
         ] {
-            assert!(Version::parse(text).is_none(), "{text}");
+            assert_eq!(
+                Version::read(text).unwrap_err(),
+                NoVersion::NoOrder,
+                "{text}"
+            );
         }
         assert!(Version::parse(&"1.".repeat(90)).is_none());
     }

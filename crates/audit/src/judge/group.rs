@@ -35,12 +35,22 @@ pub(super) fn judge(group: &Group, subjects: &Subjects, findings: &mut Vec<Findi
     findings.push(equal(&sides, &SAME_LAYOUT, "KV layout", |member| {
         shown(&member.node.layout)
     }));
-    findings.push(equal(&sides, &SAME_MODEL, "model", |member| {
-        shown(&member.node.model)
-    }));
-    findings.push(equal(&sides, &SAME_TOKENIZER, "tokenizer", |member| {
-        shown(&member.node.tokenizer)
-    }));
+    findings.push(equal_in_all(
+        &sides,
+        &SAME_MODEL,
+        &[
+            ("model", |member| shown(&member.node.model)),
+            ("weights", |member| shown(&member.node.weights)),
+        ],
+    ));
+    findings.push(equal_in_all(
+        &sides,
+        &SAME_TOKENIZER,
+        &[
+            ("tokenizer", |member| shown(&member.node.tokenizer)),
+            ("chat template", |member| shown(&member.node.template)),
+        ],
+    ));
     findings.push(equal(
         &sides,
         &CHECKSUM_LAYOUTS_EQUAL,
@@ -82,16 +92,50 @@ fn shown<T: ToString>(fact: &Fact<Figure<T>>) -> Shown {
     }
 }
 
-/// "auto" is no type: it means the model's, so it is only equal to itself for equal models and
-/// engines of one version, which other checks compare; the version is part of the value here.
+/// What a value begins with that is not resolved: it is equal to itself, and to others it may be
+/// equal or not.
+const UNRESOLVED: &str = "auto (";
+
+/// "auto" is no type: it means that in which the model computes. Where that is "auto" too it is
+/// the one of the model's own configuration, so it is only equal to itself for equal weights and
+/// engines of one version; these are part of the value here. Quantized weights may bring a type of
+/// their own for KV.
 fn dtype(member: &Member) -> Shown {
-    let (value, source) = shown(&member.node.kv_dtype)?;
+    let node = &member.node;
+    let (value, source) = shown(&node.kv_dtype)?;
     if value != "auto" {
-        return Ok((value, source));
+        return Ok((named(&value).to_owned(), source));
     }
-    let (model, _) = shown(&member.node.model).map_err(|why| format!("auto, and {why}"))?;
-    let (version, _) = shown(&member.node.version).map_err(|why| format!("auto, and {why}"))?;
-    Ok((format!("auto (that of {model} in {version})"), source))
+    let and = |why| format!("auto, and {why}");
+    let (dtype, at) = shown(&node.model_dtype).map_err(and)?;
+    let (weights, _) = shown(&node.weights).map_err(and)?;
+    let dtype = named(&dtype);
+    let formula = "the type in which the model computes".to_owned();
+    let from = vec![source, at];
+    let source = Source::Derived { formula, from };
+    if dtype != "auto" && !weights.contains("quantization") {
+        return Ok((dtype.to_owned(), source));
+    }
+    let (model, _) = shown(&node.model).map_err(and)?;
+    let (version, _) = shown(&node.version).map_err(and)?;
+    let of = match weights == "default" {
+        true => model,
+        false => format!("{model}, {weights}"),
+    };
+    let text = format!("{UNRESOLVED}that of {of}, as {dtype}, in {version})");
+    Ok((text, source))
+}
+
+/// One name for the several that a type has.
+fn named(dtype: &str) -> &str {
+    match dtype.strip_prefix("torch.").unwrap_or(dtype) {
+        "bf16" => "bfloat16",
+        "half" | "fp16" => "float16",
+        "float" | "fp32" => "float32",
+        "float8_e4m3fn" => "fp8_e4m3",
+        "float8_e5m2" => "fp8_e5m2",
+        other => other,
+    }
 }
 
 fn parallelism(member: &Member) -> Shown {
@@ -116,8 +160,39 @@ fn equal(
     sides: &Sides<'_>,
     check: &'static Check,
     what: &str,
-    read: impl Fn(&Member) -> Shown,
+    read: fn(&Member) -> Shown,
 ) -> Finding {
+    equal_in_all(sides, check, &[(what, read)])
+}
+
+/// One value of each of several things on both sides: the worst counts, and all that is wrong or
+/// missing is said.
+fn equal_in_all(
+    sides: &Sides<'_>,
+    check: &'static Check,
+    things: &[(&str, fn(&Member) -> Shown)],
+) -> Finding {
+    let mut evidence = Vec::new();
+    let found = things.iter().map(|(what, read)| {
+        let it = compared(sides, what, *read);
+        evidence.extend(it.evidence);
+        (it.answer, it.says)
+    });
+    let found: Vec<_> = found.collect();
+    let answer = found.iter().map(|it| it.0).max().unwrap_or(Answer::Unknown);
+    let says = found.into_iter().filter(|it| it.0 == answer).map(|it| it.1);
+    let says = says.collect::<Vec<_>>().join("; ");
+    Finding::new(check, sides.subject(), answer, says).with(evidence)
+}
+
+/// What a comparison of one thing gave.
+struct Compared {
+    answer: Answer,
+    says: String,
+    evidence: Vec<Evidence>,
+}
+
+fn compared(sides: &Sides<'_>, what: &str, read: fn(&Member) -> Shown) -> Compared {
     let mut values: BTreeMap<String, Vec<&str>> = BTreeMap::new();
     let mut missing = Vec::new();
     let mut evidence = Vec::new();
@@ -137,7 +212,19 @@ fn equal(
             Err(why) => missing.push((name.as_str(), why)),
         }
     }
-    let new = |answer, says| Finding::new(check, sides.subject(), answer, says).with(evidence);
+    let new = |answer, says| Compared {
+        answer,
+        says,
+        evidence,
+    };
+    let resolved = values.keys().filter(|it| !it.starts_with(UNRESOLVED));
+    if values.len() > 1 && resolved.count() < 2 {
+        let each = values
+            .iter()
+            .map(|(value, names)| format!("{value} on {}", some(names)));
+        let each = each.collect::<Vec<_>>().join("; ");
+        return new(Answer::Unknown, format!("{what} may differ: {each}"));
+    }
     if values.len() > 1 {
         let each = values
             .iter()
@@ -249,8 +336,20 @@ fn software(member: &Member) -> Option<(Engine, Option<&Version>)> {
     Some((engine, version.map(|it| &it.value)))
 }
 
+/// Whether the guard is in effect on both sides: then what one side rejects ends on both.
+fn guarded(sides: &Sides<'_>) -> bool {
+    sides.all().all(|member| member.node.guard.is_ok())
+}
+
+const GUARDED: &str =
+    "is refused on both sides by cofferdam-guard, with the error of the side that rejects it";
+
 /// What happens to a prompt that decode takes and prefill does not: the worst over its nodes.
 fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
+    let sglang = |it: &&Member| software(it).is_none_or(|it| it.0 == Engine::Sglang);
+    if guarded(sides) && sides.prefill.iter().all(|it| sglang(&it)) {
+        return GUARDED;
+    }
     let fixed = Version::parse("0.5.20").expect("a version");
     let mut worst = 0;
     for member in &sides.prefill {
@@ -264,13 +363,20 @@ fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
     match worst {
         3 => "is answered with 200 from other requests' pages (SGLang before 0.5.20: the incident)",
         2 => "may be answered with 200 from other requests' pages (engine or version unknown)",
-        1 => "waits 300 s on decode for pages that never come, and is then retried",
+        1 => {
+            "waits 300 s on decode for pages that never come, and is then retried; others starve \
+             meanwhile"
+        }
         _ => "is refused by prefill with 400",
     }
 }
 
 /// What happens to a prompt that prefill takes and decode does not.
 fn decode_is_smaller(sides: &Sides<'_>) -> &'static str {
+    let first = sides.prefill.first().and_then(|member| software(member));
+    if guarded(sides) && first.is_some_and(|it| it.0 == Engine::Sglang) {
+        return GUARDED;
+    }
     match sides.prefill.first().and_then(|member| software(member)) {
         Some((Engine::Sglang, _)) => "is refused by decode, and prefill waits up to 300 s for it",
         Some((Engine::Vllm, _)) => {

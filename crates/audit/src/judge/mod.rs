@@ -16,7 +16,7 @@ use crate::check::TABLE_IS_FRESH;
 use crate::date::Date;
 use crate::finding::{Answer, Evidence, Finding, Subject};
 use crate::shared_pool::PoolReading;
-use fleet::{Fact, Figure, Measured, Node, Role, TOKENS_MAX, Unknown};
+use fleet::{Engine, Fact, Figure, Measured, Node, Role, TOKENS_MAX, Unknown, Version};
 
 /// What the operator says that a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -52,10 +52,11 @@ pub struct Member {
 }
 
 impl Member {
-    /// Whether it takes part in handoffs, by its own word or the operator's.
+    /// Whether it takes part in handoffs, by its own word, the operator's, or what it counts.
     pub fn hands_over(&self) -> bool {
         let says = self.node.role.as_ref().ok().map(|it| it.value);
         matches!(self.stated, Some(Stated::Prefill | Stated::Decode))
+            || self.node.transfers.is_ok()
             || matches!(says, Some(Role::Prefill | Role::Decode | Role::Either))
     }
 
@@ -149,10 +150,40 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
     if let Some(baseline) = rules.baseline {
         findings.extend(baseline.compare(subjects));
     }
+    for member in &subjects.members {
+        say_once(member, &mut findings);
+    }
     if !subjects.members.is_empty() {
-        findings.push(table_is_fresh(rules));
+        findings.push(table_is_fresh(subjects, rules));
     }
     findings
+}
+
+/// Why nothing at all is known of a node is told where it is asked whether it answers. Everywhere
+/// else its name is enough: one dead node is one reason, not seventeen.
+fn say_once(member: &Member, findings: &mut [Finding]) {
+    let node = &member.node;
+    let why = match &node.engine {
+        Err(why) => Some(why),
+        Ok(engine) if !engine.value.is_supported() => node.ranks.as_ref().err(),
+        Ok(_) => None,
+    };
+    let Some(why) = why.map(ToString::to_string) else {
+        return;
+    };
+    let own = member.subject();
+    for finding in findings {
+        let instead = match finding.subject == own {
+            true if finding.check == &crate::check::NODE_ANSWERS => continue,
+            true => "it was not read".to_owned(),
+            false => format!("{} was not read", node.name),
+        };
+        finding.says = finding.says.replace(&why, &instead);
+        let values = finding.evidence.iter_mut().map(|it| &mut it.value);
+        for says in values.filter_map(|it| it.as_mut().err()) {
+            *says = says.replace(&why, &instead);
+        }
+    }
 }
 
 /// A node without a counterpart is not judged as a pair, which must not look like a pass.
@@ -192,20 +223,72 @@ fn pair_complete(place: usize, subjects: &Subjects) -> Option<Finding> {
     Some(Finding::new(check, member.subject(), answer, says))
 }
 
-fn table_is_fresh(rules: &Rules<'_>) -> Finding {
-    let age = rules.today.days_since(rules.table.date);
-    let answer = if age > i64::from(rules.table.good_for_days) {
-        Answer::Violated
-    } else if age < -1 {
-        Answer::Unknown // the clock or the table is wrong; a day is time zones
+/// The table is as old as what it knows of releases: of each engine that was read, when its newest
+/// release was looked up, whether that one was looked at, and whether a node runs one newer still.
+fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
+    let table = rules.table;
+    let nodes = subjects.members.iter().map(|it| &it.node);
+    let mut read: Vec<(Engine, Option<&Version>)> = nodes
+        .filter_map(|it| {
+            let version = it.version.as_ref().ok().map(|it| &it.value);
+            Some((it.engine.as_ref().ok()?.value, version))
+        })
+        .collect();
+    read.sort();
+    read.dedup();
+    let mut wrong = Vec::new();
+    let mut dates = vec![("the table".to_owned(), table.date)];
+    for (engine, version) in read {
+        let Some(newest) = table.newest.get(&engine) else {
+            continue; // nothing is said about its releases
+        };
+        dates.push((format!("the newest {engine}"), newest.on));
+        let seen = table.seen_through.get(&engine);
+        if seen.is_none_or(|seen| *seen < newest.version) {
+            let ends = seen.map_or("nothing".to_owned(), ToString::to_string);
+            wrong.push(format!(
+                "{engine} {} is out, and the table ends at {ends}",
+                newest.version
+            ));
+        }
+        if let Some(version) = version.filter(|it| **it > newest.version) {
+            let newest = &newest.version;
+            wrong.push(format!(
+                "{engine} {version} runs, and the table knows none after {newest}"
+            ));
+        }
+    }
+    dates.dedup_by(|one, other| one == other);
+    let age = |date: Date| rules.today.days_since(date);
+    let good = i64::from(table.good_for_days);
+    let old = dates.iter().filter(|(_, date)| age(*date) > good);
+    wrong.extend(old.map(|(what, date)| {
+        format!(
+            "{what} is of {date}, {} days old (good for {good})",
+            age(*date)
+        )
+    }));
+    wrong.dedup();
+    let (answer, says) = if !wrong.is_empty() {
+        (Answer::Violated, wrong.join("; "))
     } else {
-        Answer::Holds
+        // The clock or the table is wrong; a day is time zones.
+        let future = dates.iter().any(|(_, date)| age(*date) < -1);
+        let oldest = dates
+            .iter()
+            .map(|(_, date)| *date)
+            .min()
+            .unwrap_or(table.date);
+        let says = format!(
+            "the table is of {}, releases were looked up {} days ago or later (good for {good})",
+            table.date,
+            age(oldest)
+        );
+        match future {
+            true => (Answer::Unknown, says),
+            false => (Answer::Holds, says),
+        }
     };
-    let table = &rules.table;
-    let says = format!(
-        "the table is of {}, {age} days old (good for {})",
-        table.date, table.good_for_days
-    );
     Finding::new(&TABLE_IS_FRESH, Subject::Fleet, answer, says)
         .with([Evidence::given("date of the table", table.date.to_string())])
 }

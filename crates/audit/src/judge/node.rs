@@ -1,7 +1,9 @@
 //! What is asked of every node alone, apart from pool and version.
 
 use super::{Member, Stated};
-use crate::check::{EVERY_REPLICA_READ, NO_SILENT_TRUNCATION, NODE_ANSWERS, ROLE_AS_STATED};
+use crate::check::{
+    ALL_KV_JUDGED, EVERY_REPLICA_READ, NO_SILENT_TRUNCATION, NODE_ANSWERS, ROLE_AS_STATED,
+};
 use crate::finding::{Answer, Evidence, Finding};
 use fleet::{Engine, Role};
 
@@ -9,6 +11,7 @@ pub(super) fn judge(member: &Member, findings: &mut Vec<Finding>) {
     findings.push(answers(member));
     findings.extend(role(member));
     findings.push(truncation(member));
+    findings.extend(all_kv(member));
     if member.shared_address {
         let says = "one address for several servers: the one that answered was read";
         let check = &EVERY_REPLICA_READ;
@@ -69,6 +72,9 @@ fn role(member: &Member) -> Option<Finding> {
     };
     let role = match &member.node.role {
         Ok(role) => role.value,
+        Err(_) if stated == Stated::Server && member.node.transfers.is_ok() => {
+            return new(Answer::Violated, handed_over(member));
+        }
         Err(why) => {
             // An engine that says it nowhere is taken at the operator's word, which is no finding.
             let silent = |it: &fleet::Figure<Engine>| !reports_role(it.value);
@@ -94,6 +100,47 @@ fn role(member: &Member) -> Option<Finding> {
             format!("stated as {}, but it is {role}", stated.word()),
         ),
     }
+}
+
+/// What a server is told that was said to answer alone, and is not alone.
+fn handed_over(member: &Member) -> String {
+    match &member.node.transfers {
+        Ok(seen) => format!(
+            "stated as server, but it hands KV over or takes it: {} ({})",
+            seen.value, seen.source
+        ),
+        Err(why) => why.to_string(), // asked only where it was seen
+    }
+}
+
+/// What no other check speaks about, though answers rest on it.
+fn all_kv(member: &Member) -> Option<Finding> {
+    let supported = |it: &fleet::Figure<Engine>| it.value.is_supported();
+    let known = member.node.engine.as_ref();
+    if known.is_ok_and(|it| !supported(it)) {
+        return None; // `node-answers` says so
+    }
+    let new = |answer, says| Finding::new(&ALL_KV_JUDGED, member.subject(), answer, says);
+    let asides = match &member.node.asides {
+        Ok(asides) => asides,
+        Err(why) => return Some(new(Answer::Unknown, why.to_string())),
+    };
+    // One with a size is judged with the pools.
+    let unjudged: Vec<_> = asides.iter().filter(|it| it.tokens.is_none()).collect();
+    if unjudged.is_empty() {
+        let says = "it keeps no KV that no check speaks about".to_owned();
+        return Some(new(Answer::Holds, says));
+    }
+    let evidence = unjudged.iter().map(|it| Evidence {
+        what: "beside the pool".into(),
+        value: Ok(it.what.clone().into()),
+        source: Some(it.source.clone()),
+    });
+    let evidence: Vec<_> = evidence.collect();
+    let mut names: Vec<_> = unjudged.iter().map(|it| it.what.as_str()).collect();
+    names.dedup();
+    let says = format!("not judged by any check: {}", names.join("; "));
+    Some(new(Answer::Unknown, says).with(evidence))
 }
 
 fn truncation(member: &Member) -> Finding {

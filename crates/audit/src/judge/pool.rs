@@ -56,6 +56,23 @@ fn need(member: &Member, rules: &Rules<'_>) -> Need {
     }
 }
 
+/// Further pools that are told in tokens and hold fewer than these. Whether such a pool holds a
+/// request is not told by its size: layers with a window need a window of it, and a part of the
+/// prompt while it is computed.
+fn small_asides(member: &Member, tokens: u64) -> Vec<String> {
+    let asides = member.node.asides.iter().flatten();
+    let small = asides.filter_map(|it| Some((it, it.tokens.filter(|has| *has < tokens)?)));
+    let text = small.map(|(it, has)| {
+        format!(
+            "{} holds {} ({}), and whether that is enough is not told",
+            it.what,
+            grouped(has),
+            it.source
+        )
+    });
+    text.collect()
+}
+
 /// The smallest pool that is known, and what is not known about the others.
 struct Pools<'a> {
     smallest: Option<(&'a Rank, u64)>,
@@ -125,7 +142,8 @@ fn factor(thousandths: u64) -> String {
 fn holds_context(member: &Member, rules: &Rules<'_>) -> Finding {
     let (need, pools) = (need(member, rules), pools(member));
     let engine = member.node.engine.as_ref().ok().map(|it| it.value);
-    let refuses = engine.is_some_and(fleet::Engine::refuses_pool_below_context);
+    let version = member.node.version.as_ref().ok().map(|it| &it.value);
+    let refuses = engine.is_some_and(|it| rules.table.refuses_pool_below_context(it, version));
     let thousandths = match refuses {
         true => rules.headroom.refusing_thousandths,
         false => rules.headroom.thousandths,
@@ -164,6 +182,10 @@ fn holds_context(member: &Member, rules: &Rules<'_>) -> Finding {
         "pool{of} {pool_text} >= {what} {need_text} x {part} = {}",
         grouped(target)
     );
+    let missing: Vec<_> = missing
+        .into_iter()
+        .chain(small_asides(member, target))
+        .collect();
     if !missing.is_empty() {
         return new(
             Answer::Unknown,
@@ -250,6 +272,15 @@ fn advertised_fits(place: usize, subjects: &Subjects) -> Finding {
         let part = percent(pool, *length);
         let says = format!("advertises {length_text}, the pool{at} holds {pool_text}: {part} %");
         return new(Answer::Violated, says);
+    }
+    for place in on_the_way(place, &subjects.groups) {
+        let other = &subjects.members[place];
+        let small = small_asides(other, *length);
+        missing.extend(
+            small
+                .into_iter()
+                .map(|it| format!("{}: {it}", other.node.name)),
+        );
     }
     let says = format!("advertises {length_text}, the smallest pool{at} holds {pool_text}");
     match missing.is_empty() {

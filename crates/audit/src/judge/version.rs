@@ -54,17 +54,24 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
             return;
         }
     };
-    if check == &LENGTH_COMPARED
-        && let Ok(guard) = &member.node.guard
-    {
-        let says = format!("cofferdam-guard {} compares", guard.value);
-        let guard = [shown("guard", &member.node.guard)];
-        findings.push(Finding::new(check, member.subject(), Answer::Holds, says).with(guard));
-        return;
-    }
     let before = findings.len();
+    let mut refused = Vec::new();
     for entry in entries {
-        let (answer, says) = match affects(entry, version, table) {
+        let affected = match affects(entry, version, table) {
+            Affects::Yes | Affects::Perhaps(_) if entry.guarded && member.node.guard.is_ok() => {
+                match table.guard_was_run(engine, version) {
+                    true => {
+                        refused.push(entry);
+                        continue;
+                    }
+                    false => Affects::Perhaps(format!(
+                        "cofferdam-guard refuses it where it was run, and it was not run in {version}"
+                    )),
+                }
+            }
+            other => other,
+        };
+        let (answer, says) = match affected {
             Affects::No => continue,
             Affects::Yes => (
                 Answer::Violated,
@@ -80,9 +87,22 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
         finding.link = Some(entry.link.clone());
         findings.push(finding);
     }
-    if findings.len() == before {
-        findings.push(new(Answer::Holds, unaffected(engine, version, table)));
+    if findings.len() > before {
+        return;
     }
+    let (Some(entry), Ok(guard)) = (refused.first(), &member.node.guard) else {
+        findings.push(new(Answer::Holds, unaffected(engine, version, table)));
+        return;
+    };
+    let says = match check == &LENGTH_COMPARED {
+        true => format!("cofferdam-guard {} compares", guard.value),
+        false => format!(
+            "cofferdam-guard {} refuses what {engine} {version} does here: {}",
+            guard.value, entry.gist
+        ),
+    };
+    let guard = [shown("guard", &member.node.guard)];
+    findings.push(new(Answer::Holds, says).with(guard));
 }
 
 fn shown(what: &str, version: &Fact<Figure<Version>>) -> Evidence {
@@ -103,8 +123,16 @@ enum Affects {
 }
 
 fn affects(entry: &Advisory, version: &Version, table: &Table) -> Affects {
+    // A build on the way to a release may have what the release brought, or lack it.
+    let early = |it: &Option<Version>| it.clone().filter(|it| version.is_on_the_way_to(it));
+    if let Some(release) = early(&entry.since).or(early(&entry.fixed)) {
+        return Affects::Perhaps(format!("it is a build on the way to {release}"));
+    }
     if entry.since.as_ref().is_some_and(|since| version < since) {
         return Affects::No;
+    }
+    if let Some(from) = entry.seen_from.as_ref().filter(|from| version < *from) {
+        return Affects::Perhaps(format!("seen in {from}, older versions were not looked at"));
     }
     if let Some(fixed) = &entry.fixed {
         if version >= fixed {

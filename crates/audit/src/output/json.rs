@@ -84,6 +84,16 @@ fn node(member: &Member) -> Value {
         "layout": figure(node.layout.as_ref(), |it| json!(it)),
         "model": figure(node.model.as_ref(), |it| json!(it)),
         "tokenizer": figure(node.tokenizer.as_ref(), |it| json!(it)),
+        "weights": figure(node.weights.as_ref(), |it| json!(it)),
+        "model_dtype": figure(node.model_dtype.as_ref(), |it| json!(it)),
+        "chat_template": figure(node.template.as_ref(), |it| json!(it)),
+        "transfers": figure(node.transfers.as_ref(), |it| json!(it)),
+        "asides": node.asides.iter().flatten().map(|it| json!({
+            "what": it.what,
+            "tokens": it.tokens,
+            "source": it.source.to_string(),
+        })).collect::<Vec<_>>(),
+        "asides_unknown": node.asides.as_ref().err().map(ToString::to_string),
         "probes": node.probes.iter().map(|probe| json!({
             "url": probe.url,
             "with_key": probe.with_key,

@@ -113,6 +113,7 @@ fn advice_passes_unless_strict() {
     let allow = [
         "length-compared=equal limits",
         "health-is-evidence=we probe ourselves",
+        "conditional-advisories=the ports are closed and the gateway refuses long prompts",
     ];
     let report = with_table(&table, pair(prefill.clone(), decode.clone()), &allow, false);
     assert_eq!(

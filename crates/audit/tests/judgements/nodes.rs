@@ -59,6 +59,10 @@ pub fn sglang(name: &str, version: &str, role: Role, pool: u64, context: u64) ->
     };
     node.model = fig("zai-org/GLM-5.3".into());
     node.tokenizer = fig("zai-org/GLM-5.3".into());
+    node.weights = fig("default".into());
+    node.model_dtype = fig("bfloat16".into());
+    node.template = fig("default".into());
+    node.asides = Ok(vec![]);
     node.open_introspection = fig(false);
     node
 }

@@ -196,8 +196,11 @@ fn vllm_0_32_holds_its_context_without_the_null_block() {
         says.starts_with("pool 9,568 >= context 8,192 x 1.0 = 8,192"),
         "{says}"
     );
-    // No endpoint of vLLM reports the layout; #52234 is open.
-    assert_eq!(failing(&report), ["known-advisories", "same-layout"]);
+    // No endpoint of vLLM reports layout and chat template; #52234 is open.
+    assert_eq!(
+        failing(&report),
+        ["known-advisories", "same-layout", "same-tokenizer"]
+    );
     let layout = report
         .findings
         .iter()

@@ -130,6 +130,28 @@ fn of_places_that_differ_the_smaller_counts() {
     }
 }
 
+/// Its reason is told where it is asked whether it answers, and nowhere else, in every form.
+#[test]
+fn a_dead_node_gives_its_reason_once() {
+    let decode = Fake::recorded(&with_pool(recording("sglang-0.5.23-decode"), 8000));
+    let words = ["--prefill", "http://127.0.0.1:1", "--decode", &decode.url];
+    let reason = "is it running, is the address right?";
+    for form in ["table", "junit"] {
+        let said = gate(&[&words[..], &["--format", form]].concat());
+        assert_eq!(said.code, 1, "length-compared of decode: {}", said.err);
+        let out = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
+        assert_eq!(out.matches(reason).count(), 1, "{form}: {}", said.out);
+    }
+    let said = gate(&[&words[..], &["--format", "json"]].concat());
+    let json = said.json();
+    let findings = json["findings"].as_array().unwrap();
+    let telling = findings.iter().filter(|it| it.to_string().contains(reason));
+    let telling: Vec<_> = telling.map(|it| it["check"].as_str().unwrap()).collect();
+    assert_eq!(telling, ["node-answers"]);
+    let open = findings.iter().filter(|it| it["answer"] == "unknown");
+    assert!(open.count() > 10, "the questions stay open: {}", said.out);
+}
+
 #[test]
 fn one_bad_node_neither_hides_nor_delays_the_others() {
     let bad = [Answer::Silence, Answer::Endless, Answer::Status(401)].map(Fake::always);

@@ -114,6 +114,22 @@ impl Line<'_> {
         Some(Figure::new(value, source(self, key)))
     }
 
+    /// What a setting says, `none` where it is off; `None` if the line does not have it.
+    pub(super) fn setting(&self, key: &str) -> Option<Figure<String>> {
+        let says = match self.literal(key)? {
+            "None" | "" | "{}" | "[]" => "none",
+            "False" => "false",
+            "True" => "true",
+            says => says,
+        };
+        let says: String = says
+            .chars()
+            .filter(|it| !it.is_control())
+            .take(1000)
+            .collect();
+        Some(Figure::new(says, source(self, key)))
+    }
+
     /// A literal that is a count; `None` if the line does not have it or it is `None`.
     pub(super) fn literal_count(&self, key: &str) -> Option<Fact<Figure<u64>>> {
         let value = self.literal(key).filter(|it| *it != "None")?;

@@ -4,8 +4,9 @@ use super::line::Line;
 use super::source;
 use crate::combine::{contradiction, derived, measured, not_reported, smallest};
 use crate::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
-use crate::node::{Engine, Node, Rank, Role, Warning};
-use crate::sglang::{BELOW, RANKS_MAX, expected, missing, role};
+use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
+use crate::sglang::{BELOW, RANKS_MAX, TIERS, expected, missing, role};
+use crate::weights::{Setting, together};
 use std::collections::BTreeMap;
 
 /// The last line of a start, printed by tensor rank 0 of each replica.
@@ -15,6 +16,11 @@ const ALLOCATED: &str = "KV Cache is allocated.";
 const BOUND: &str = "KV Cache VA upper bound";
 const SIZED: &str = "Post-capture KV sizing: KV cache allocated.";
 const WARNED: &str = "KV pool holds ";
+/// Printed where layers with a sliding window have a pool of their own.
+const WINDOW: &str = "liding window memory pool. full_layer_tokens=";
+const WINDOW_TOKENS: &str = "swa_layer_tokens=";
+/// Printed where layers without attention keep a state for each request.
+const STATES: &str = "Mamba Cache is allocated.";
 
 /// What has been seen of the latest start.
 #[derive(Default)]
@@ -27,6 +33,10 @@ pub(super) struct Scan {
     /// Ranks that have announced an upper bound and not yet a size.
     bounds: BTreeMap<u64, Source>,
     node: Option<Box<Node>>,
+    /// What is kept beside the pool; `None` while no line has told the settings.
+    asides: Option<Vec<Aside>>,
+    /// Sizes of sliding-window pools, whose own lines look like those of the pool.
+    windows: Vec<u64>,
     data: Option<Fact<Figure<u64>>>,
     diffusion: bool,
     /// Some line came from a numbered data-parallel rank: servers with one rank print no number.
@@ -56,6 +66,10 @@ impl Scan {
         } else if unlabelled(line) {
             self.count(line, ALLOCATED, "#tokens: ");
             self.dtype(line);
+        } else if line.text.contains(WINDOW) {
+            self.window(line);
+        } else if line.text.contains(STATES) {
+            self.beside(line, "states of recurrent layers (Mamba)", STATES, None);
         } else if line.text.contains(WARNED) && line.text.contains("fewer than --context-length") {
             let text = "it warns itself that its pool is smaller than its context".to_owned();
             let source = source(line, WARNED);
@@ -90,6 +104,22 @@ impl Scan {
                 self.facts().kv_dtype = Ok(figure);
             }
         }
+    }
+
+    fn beside(&mut self, line: &Line, what: &str, key: &str, tokens: Option<u64>) {
+        self.asides.get_or_insert_default().push(Aside {
+            what: what.to_owned(),
+            tokens,
+            source: source(line, key),
+        });
+    }
+
+    /// The window's pool counts for itself: its allocation prints the same words as the pool's.
+    fn window(&mut self, line: &Line) {
+        let tokens = line.count(WINDOW_TOKENS).and_then(Result::ok);
+        let tokens = tokens.map(|it| it.value);
+        self.windows.extend(tokens);
+        self.beside(line, "a sliding-window pool", WINDOW_TOKENS, tokens);
     }
 
     fn last_line(&mut self, line: &Line) {
@@ -149,11 +179,32 @@ impl Scan {
         node.backend = text("disaggregation_transfer_backend");
         node.model = text("model_path");
         node.tokenizer = text("tokenizer_path");
+        node.model_dtype = text("dtype");
+        let setting = |key: &str| line.setting(key).map_or_else(|| absent(key), Ok);
+        node.weights = weights(&setting);
+        node.template = together(vec![Setting {
+            name: "template",
+            says: setting("chat_template"),
+            plain: &[],
+            may_lack: false,
+        }]);
         node.parallelism.tensor = count("tp_size");
         node.parallelism.pipeline = count("pp_size");
         node.parallelism.data = count("dp_size");
         node.parallelism.context = count("attn_cp_size");
-        if node.role.as_ref().is_ok_and(|it| it.value == Role::Whole) {
+        let whole = node.role.as_ref().is_ok_and(|it| it.value == Role::Whole);
+        let speculative = ("speculative_algorithm", "drafts of speculative decoding");
+        for (key, what) in TIERS.into_iter().chain([speculative]) {
+            let says = line.setting(key).map(|it| it.value);
+            if says.is_some_and(|it| !matches!(it.as_str(), "none" | "false")) {
+                self.beside(line, what, key, None);
+            }
+        }
+        if setting(TIERS[0].0).is_ok() {
+            self.asides.get_or_insert_default();
+        }
+        let node = self.facts();
+        if whole {
             node.backend = absent("disaggregation_transfer_backend");
         }
     }
@@ -170,6 +221,7 @@ impl Scan {
             || absent("server_args="),
             |it| Ok(Figure::new(Engine::Sglang, it)),
         );
+        node.asides = self.asides.take().map_or_else(|| absent(TIERS[0].0), Ok);
         node.ranks = Ok(self.ranks(&mut node.warnings));
         node.max_prompt = self.max_prompt(&node);
         node
@@ -190,7 +242,15 @@ impl Scan {
 
     fn rank(&mut self, n: u64, warnings: &mut Vec<Warning>) -> Rank {
         let bound = self.bounds.remove(&n);
-        match (self.pools.remove(&n), bound) {
+        let mut places = self.pools.remove(&n);
+        // The window's pool was allocated with the same words.
+        let windows = &self.windows;
+        let whole =
+            |it: &Fact<Figure<u64>>| it.as_ref().is_ok_and(|it| !windows.contains(&it.value));
+        if let Some(places) = places.as_mut().filter(|it| it.iter().any(whole)) {
+            places.retain(|it| it.is_err() || whole(it));
+        }
+        match (places, bound) {
             (Some(places), _) => Rank {
                 name: format!("dp {n}"),
                 pool: smallest(places, warnings).map(measured),
@@ -215,6 +275,23 @@ impl Scan {
             from,
         )))
     }
+}
+
+/// As in `/server_info`, which is made of the same settings.
+fn weights(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
+    let own = |name, key: &str, may_lack| Setting {
+        name,
+        says: setting(key),
+        plain: &["false"],
+        may_lack,
+    };
+    together(vec![
+        own("revision", "revision", false),
+        own("quantization", "quantization", false),
+        own("overrides", "json_model_override_args", false),
+        own("KV scales", "quantization_param_path", true),
+        own("adapters", "lora_paths", true),
+    ])
 }
 
 fn blank() -> Node {

@@ -5,9 +5,10 @@ use super::source;
 use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::figure::{Declared, Fact, Figure, Source, Unknown};
 use crate::json::absurd;
-use crate::node::{Engine, Node, Rank, Role, Warning};
+use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::sglang::RANKS_MAX;
 use crate::version::Version;
+use crate::weights::{DEFAULT, Setting, together};
 use std::collections::BTreeMap;
 
 const ARGS: &str = "non-default args: ";
@@ -28,6 +29,10 @@ pub(super) struct Scan {
     block_size: Option<Fact<Figure<u64>>>,
     data: Option<Fact<Figure<u64>>>,
     node: Option<Box<Node>>,
+    /// Of the model's configuration: arguments that are not given are not printed.
+    overrides: Option<Figure<String>>,
+    /// What is kept beside the pool.
+    asides: Vec<Aside>,
 }
 
 impl Scan {
@@ -91,10 +96,16 @@ impl Scan {
         }
         fresh.server = Some(server);
         fresh.block_size = line.literal_count("block_size");
+        fresh.overrides = Some(given(line, "hf_overrides"));
         let node = fresh.facts();
+        node.template = Ok(given(line, "chat_template"));
         let declared = line.literal_count("max_model_len").and_then(Result::ok);
         node.declared_context = declared.map(|it| Declared::new(it.value, it.source));
         node.backend = text(line, "kv_connector");
+        if let Some(store) = crate::vllm::store(&node.backend) {
+            fresh.asides.push(store);
+        }
+        let node = fresh.facts();
         node.role = match line.literal_text("kv_role") {
             Some(role) => kv_role(role),
             None if line.text.contains("kv_transfer_config") => absent("kv_role"),
@@ -110,18 +121,45 @@ impl Scan {
     fn engine(&mut self, line: &Line) {
         self.mark.get_or_insert_with(|| source(line, INIT));
         let version = line.after(INIT).and_then(|it| it.split_once(')'));
-        let version = version.map(|(text, _)| (text, Version::parse(text)));
+        let version = version.map(|(text, _)| (text, Version::read(text)));
         self.data = line.literal_count("data_parallel_size");
         self.contexts.extend(line.literal_count("max_seq_len"));
         let count = |key: &str| line.literal_count(key).unwrap_or_else(|| absent(key));
+        let setting = |name, key: &str| Setting {
+            name,
+            says: line.setting(key).map_or_else(|| absent(key), Ok),
+            plain: &[],
+            may_lack: false,
+        };
+        let overrides = self.overrides.clone();
+        let weights = together(vec![
+            setting("revision", "revision"),
+            setting("quantization", "quantization"),
+            Setting {
+                says: overrides.map_or_else(|| absent(ARGS), Ok),
+                plain: &[DEFAULT],
+                ..setting("overrides", "hf_overrides")
+            },
+        ]);
+        let drafts = line
+            .setting("speculative_config")
+            .filter(|it| it.value != "none");
+        self.asides.extend(drafts.map(|it| Aside {
+            what: "drafts of speculative decoding".to_owned(),
+            tokens: None,
+            source: it.source,
+        }));
         let node = self.facts();
+        node.weights = weights;
+        node.asides = Ok(Vec::new());
         node.version = match version {
-            Some((_, Some(version))) => Ok(Figure::new(version, source(line, INIT))),
-            Some((text, None)) => Err(absurd(text, source(line, INIT), "not a version")),
+            Some((_, Ok(version))) => Ok(Figure::new(version, source(line, INIT))),
+            Some((text, Err(why))) => Err(absurd(text, source(line, INIT), &why.to_string())),
             None => absent(INIT),
         };
         node.model = text(line, "model");
         node.tokenizer = text(line, "tokenizer");
+        node.model_dtype = text(line, "dtype");
         node.kv_dtype = text(line, "kv_cache_dtype");
         node.parallelism.tensor = count("tensor_parallel_size");
         node.parallelism.pipeline = count("pipeline_parallel_size");
@@ -138,6 +176,9 @@ impl Scan {
         node.name = name.to_owned();
         let mark = self.mark.take();
         node.engine = mark.map_or_else(|| absent(ARGS), |it| Ok(Figure::new(Engine::Vllm, it)));
+        if let Ok(asides) = &mut node.asides {
+            asides.append(&mut self.asides);
+        }
         let mut warnings = std::mem::take(&mut node.warnings);
         let context = agreed(std::mem::take(&mut self.contexts), &mut warnings);
         node.max_prompt = context.clone().and_then(|it| match it.value {
@@ -213,6 +254,28 @@ fn kv_role(text: Figure<String>) -> Fact<Figure<Role>> {
 
 fn text(line: &Line, key: &str) -> Fact<Figure<String>> {
     line.literal_text(key).map_or_else(|| absent(key), Ok)
+}
+
+/// An argument that is printed only where it was given, up to the end of its value.
+fn given(line: &Line, key: &str) -> Figure<String> {
+    let Some(rest) = line.after(&format!("'{key}': ")) else {
+        return Figure::new(DEFAULT.to_owned(), source(line, ARGS));
+    };
+    let (mut depth, mut quote) = (0, None);
+    let end = rest.find(|c: char| {
+        match (c, quote) {
+            (c, Some(it)) if c == it => quote = None,
+            (_, Some(_)) => {}
+            ('\'' | '"', None) => quote = Some(c),
+            ('{' | '[' | '(', None) => depth += 1,
+            ('}' | ']' | ')', None) => depth -= 1,
+            _ => {}
+        }
+        depth < 0 || (depth == 0 && c == ',' && quote.is_none())
+    });
+    let value = &rest[..end.unwrap_or(rest.len())];
+    let value = value.chars().filter(|it| !it.is_control()).take(1000);
+    Figure::new(value.collect(), source(line, key))
 }
 
 fn blank() -> Node {

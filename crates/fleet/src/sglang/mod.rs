@@ -1,6 +1,7 @@
 //! SGLang: 0.5.19 and 0.5.23 from recordings, 0.4.6 to 0.5.18 as its code was read
 //! (docs/fleet.md has the table).
 
+mod beside;
 mod ranks;
 mod switches;
 
@@ -12,12 +13,14 @@ use crate::json::absurd;
 use crate::models::advertised;
 use crate::node::{Engine, Node, Parallelism, Role, Warning};
 use crate::prometheus::Metrics;
+use crate::weights::{Setting, together};
 use serde_json::Value;
 
+pub(crate) use beside::TIERS;
 pub(crate) use ranks::{RANKS_MAX, expected, missing};
 
 /// Labels that tell the ranks of one server apart.
-const RANK_LABELS: [&str; 3] = ["dp_rank", "pp_rank", "tp_rank"];
+pub(crate) const RANK_LABELS: [&str; 3] = ["dp_rank", "pp_rank", "tp_rank"];
 
 /// How much shorter than pool and context a prompt must be: the server keeps one token, takes off
 /// five, and refuses what is as long as the rest (measured on 0.5.19 and 0.5.23, the same code
@@ -50,6 +53,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     node.engine = Ok(engine);
     identity(&said, &mut node, &mut warnings);
     sizes(&said, &mut node, &mut warnings);
+    node.asides = beside::read(&said);
     switches::read(&said, &mut node);
     node.guard = guard::version(&metrics, "cofferdam_guard_ready", "guard");
     node.open_introspection = answers.open_introspection(&["/server_info", "/get_server_info"]);
@@ -85,6 +89,9 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
     let either = |field| model_info.text(field).or_else(|_| info.text(field));
     node.model = either("model_path");
     node.tokenizer = either("tokenizer_path");
+    node.weights = weights(said);
+    node.model_dtype = info.text("dtype");
+    node.template = template(info);
     let ranks = |field| info.number(field, 1, RANKS_MAX);
     node.parallelism = Parallelism {
         tensor: ranks("tp_size"),
@@ -92,6 +99,56 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
         data: ranks("dp_size"),
         context: ranks("attn_cp_size"),
     };
+}
+
+/// Everything beside `model_path` that makes KV of one server noise to another.
+fn weights(said: &Said) -> Fact<Figure<String>> {
+    let info = &said.info;
+    let own = |name, field: &str, may_lack| Setting {
+        name,
+        says: info.setting(field),
+        plain: &["false"],
+        may_lack,
+    };
+    together(vec![
+        own("revision", "revision", false),
+        own("quantization", "quantization", false),
+        own("overrides", "json_model_override_args", false),
+        own("KV scales", "quantization_param_path", true),
+        own("torchao", "torchao_config", true),
+        own("modelopt", "modelopt_quant", true),
+        own("adapters", "lora_paths", true),
+        Setting {
+            plain: &[
+                "auto",
+                "safetensors",
+                "pt",
+                "sharded_state",
+                "fastsafetensors",
+            ],
+            ..own("load format", "load_format", true)
+        },
+        // After a change of weights at run time.
+        Setting {
+            says: said.model_info.setting("weight_version"),
+            plain: &["default"],
+            ..own("weights", "weight_version", true)
+        },
+    ])
+}
+
+fn template(info: &Page) -> Fact<Figure<String>> {
+    let own = |name, field: &str, may_lack| Setting {
+        name,
+        says: info.setting(field),
+        plain: &[],
+        may_lack,
+    };
+    together(vec![
+        own("template", "chat_template", false),
+        own("template", "hf_chat_template_name", true),
+        own("arguments", "default_chat_template_kwargs", true),
+    ])
 }
 
 /// `null`, `prefill` and `decode`.

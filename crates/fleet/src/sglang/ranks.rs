@@ -93,10 +93,7 @@ fn from_states(said: &Said, pools: &mut Pools, warnings: &mut Vec<Warning>) -> u
         let nested = said.info.count(&field(0));
         // 0.4.6 has these at the top.
         let flat = said.info.count("memory_usage.token_capacity");
-        pools
-            .entry(0)
-            .or_default()
-            .push(if nested.is_ok() { nested } else { flat });
+        pools.entry(0).or_default().extend([nested, flat]);
         return 1;
     }
     let known: Vec<_> = (0..states).map(|n| said.info.count(&field(n))).collect();
@@ -118,11 +115,17 @@ fn from_states(said: &Said, pools: &mut Pools, warnings: &mut Vec<Warning>) -> u
         }
         return states as u64;
     }
+    // What is absurd may be anybody's: it must not contradict the smallest rank unnoticed.
+    let absurd = known
+        .iter()
+        .filter(|it| matches!(it, Err(Unknown::Absurd(_))));
+    let absurd: Vec<_> = absurd.cloned().collect();
     let least = known.into_iter().flatten().min_by_key(|it| it.value);
     let listed = pools.values().flatten().flatten().map(|it| it.value).min();
     if let Some(least) = least.filter(|it| listed.is_some_and(|listed| it.value < listed)) {
         // Whose it is does not matter: the smallest rank counts.
         pools.entry(0).or_default().push(Ok(least));
     }
+    pools.entry(0).or_default().extend(absurd);
     states as u64
 }

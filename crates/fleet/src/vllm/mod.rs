@@ -1,14 +1,19 @@
 //! vLLM: 0.32 from recordings, older versions by the labels that their metrics had.
 
 use crate::answers::{Answers, Page};
-use crate::combine::{agreed, derived, measured, smallest};
+use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::figure::{Declared, Fact, Figure, Measured, Unknown};
 use crate::guard;
 use crate::json::absurd;
 use crate::models::advertised;
 use crate::node::{Engine, Node, Parallelism, Rank, Role, Warning};
 use crate::prometheus::{Metrics, Sample};
+use crate::weights::{Setting, together};
 use std::collections::BTreeMap;
+
+mod beside;
+
+pub(crate) use beside::store;
 
 const RANKS_MAX: u64 = 4096;
 const CONFIG: &str = "vllm:cache_config_info";
@@ -25,6 +30,9 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     identity(answers, &info, &mut node);
     lengths(answers, &info, &mut node, &mut warnings);
     pools(&info, &metrics, &mut node, &mut warnings);
+    node.transfers = transfers(&metrics);
+    node.role = role(&info, &node.transfers);
+    node.asides = beside::read(&info, &metrics);
     if let Ok(version) = &node.version {
         let never = |why: &str| Ok(derived(false, why, vec![version.source.clone()]));
         node.truncates = never("vLLM cuts a prompt only if its request asks for it");
@@ -43,7 +51,9 @@ fn identity(answers: &Answers, info: &Page, node: &mut Node) {
         .text("data[0].root")
         .or_else(|_| config("model_config.model"));
     node.tokenizer = config("model_config.tokenizer");
-    node.role = role(info);
+    node.weights = weights(info);
+    node.model_dtype = config("model_config.dtype");
+    node.template = not_reported("the chat template, which vLLM tells in its start-up log only");
     node.backend = config("kv_transfer_config.kv_connector");
     let ranks = |field: &str| {
         info.number(
@@ -61,16 +71,68 @@ fn identity(answers: &Answers, info: &Page, node: &mut Node) {
     node.max_running = info.count("vllm_config.scheduler_config.max_num_seqs");
 }
 
-fn role(info: &Page) -> Fact<Figure<Role>> {
+/// What else than its name decides what the weights are.
+fn weights(info: &Page) -> Fact<Figure<String>> {
+    let own = |name, field: &str, may_lack| Setting {
+        name,
+        says: info.setting(&format!("vllm_config.{field}")),
+        plain: &[],
+        may_lack,
+    };
+    together(vec![
+        own("revision", "model_config.revision", false),
+        own("quantization", "model_config.quantization", false),
+        own("overrides", "model_config.hf_overrides", false),
+        own("RoPE scaling", "model_config.rope_scaling", true),
+        own("quantization", "model_config.quantization_config", true),
+        own("adapters", "lora_config", true),
+    ])
+}
+
+/// Series that only a process has which hands KV over or takes it: a transfer engine's own, the
+/// guard's, and tokens that have come from elsewhere.
+fn transfers(metrics: &Fact<Metrics>) -> Fact<Figure<String>> {
+    const MARKS: [(&str, &str); 3] = [
+        ("vllm:nixl_", "NIXL"),
+        ("vllm:mooncake_", "Mooncake"),
+        ("cofferdam_guard_", "cofferdam-guard"),
+    ];
+    let metrics = metrics.as_ref().map_err(Clone::clone)?;
+    for (prefix, name) in MARKS {
+        if metrics.has_prefix(prefix) {
+            let source = metrics.source(format!("{prefix}*"));
+            return Ok(Figure::new(name.to_owned(), source));
+        }
+    }
+    let name = "vllm:prompt_tokens_by_source_total";
+    let came = |it: &&Sample| {
+        it.label("source") == Some("external_kv_transfer")
+            && it.value.parse().is_ok_and(|n: f64| n > 0.0)
+    };
+    match metrics.of(name).find(came) {
+        Some(it) => {
+            let source = metrics.source(it.describe(&["source"]));
+            Ok(Figure::new("KV from another process".to_owned(), source))
+        }
+        None => not_reported(&metrics.source("series of a KV transfer".into()).to_string()),
+    }
+}
+
+fn role(info: &Page, transfers: &Fact<Figure<String>>) -> Fact<Figure<Role>> {
     let field = "vllm_config.kv_transfer_config.kv_role";
     let doc = info.doc()?;
     if doc.at("vllm_config.model_config").is_some()
         && doc.at("vllm_config.kv_transfer_config").is_none()
     {
-        return Ok(Figure::new(
-            Role::Whole,
-            doc.source("vllm_config.kv_transfer_config"),
-        ));
+        let whole = Figure::new(Role::Whole, doc.source("vllm_config.kv_transfer_config"));
+        return match transfers {
+            Ok(seen) => Err(contradiction(
+                &whole,
+                seen,
+                "who hands nothing over has no such series",
+            )),
+            Err(_) => Ok(whole),
+        };
     }
     let text = doc.text(field)?;
     let role = match text.value.as_str() {
@@ -104,6 +166,10 @@ struct Cache {
     blocks: Fact<Figure<u64>>,
     block_size: Fact<Figure<u64>>,
     tokens: Fact<Figure<u64>>,
+    /// Tokens that a block of attention holds, where it is told apart from `block_size`.
+    unit: Fact<Figure<u64>>,
+    /// What shows that there are layers of other kinds.
+    kinds: Option<Figure<String>>,
 }
 
 fn pools(info: &Page, metrics: &Fact<Metrics>, node: &mut Node, warnings: &mut Vec<Warning>) {
@@ -112,6 +178,8 @@ fn pools(info: &Page, metrics: &Fact<Metrics>, node: &mut Node, warnings: &mut V
         blocks: info.count(&field("num_gpu_blocks")),
         block_size: info.count(&field("block_size")),
         tokens: info.count(&field("kv_cache_size_tokens")),
+        unit: info.count(&field("effective_attention_block_size")),
+        kinds: beside::kinds(|it| info.setting(&field(it)).ok()),
     };
     let mut sizes = vec![dev.block_size.clone()];
     let mut engines: BTreeMap<String, Vec<Fact<Figure<u64>>>> = BTreeMap::new();
@@ -178,12 +246,17 @@ fn labels(metrics: &Metrics, sample: &Sample) -> Cache {
         blocks: count("num_gpu_blocks"),
         block_size: count("block_size"),
         tokens: count("kv_cache_size_tokens"),
+        unit: count("effective_attention_block_size"),
+        kinds: beside::kinds(|it| metrics.label_text(sample, it, &KEYS).ok()),
     }
 }
 
 /// Tokens that requests can have: one block is never given to any. `kv_cache_size_tokens` (recent
-/// versions) knows of layers of several kinds and still counts that block; without it the pool is
-/// blocks times block size. Where both are there, the smaller counts.
+/// versions) knows of layers of several kinds and still counts that block; it is what the engine
+/// compares with its context. Without it the pool is blocks times block size, which is a number of
+/// tokens only where all layers are of one kind: with several kinds a token takes a block of each
+/// (then the product is too large), or a block holds another number of tokens than `block_size`
+/// says (then it is too small, by orders of magnitude for models with recurrent layers).
 fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
     let blocks = cache.blocks.clone()?;
     let by_blocks = cache.block_size.clone().and_then(|size| {
@@ -195,7 +268,14 @@ fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
         if let Err(why @ Unknown::Absurd(_)) = &cache.tokens {
             return Err(why.clone());
         }
-        return by_blocks;
+        return match &cache.kinds {
+            Some(kinds) => Err(contradiction(
+                kinds,
+                &by_blocks?,
+                "with layers of several kinds, blocks times block size is no number of tokens",
+            )),
+            None => by_blocks,
+        };
     };
     let value = tokens.value - tokens.value.div_ceil(blocks.value);
     let from = vec![tokens.source.clone(), blocks.source.clone()];
@@ -209,7 +289,27 @@ fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
     {
         return by_blocks;
     }
-    smallest(vec![by_blocks, by_tokens], warnings)
+    let (Ok(product), Ok(own)) = (&by_blocks, &by_tokens) else {
+        return smallest(vec![by_blocks, by_tokens], warnings);
+    };
+    if product.value < own.value {
+        if cache.unit.as_ref().ok().map(|it| it.value)
+            == cache.block_size.as_ref().ok().map(|it| it.value)
+            && cache.kinds.is_none()
+        {
+            let rule = "blocks of one kind hold as many tokens as the cache";
+            return Err(contradiction(product, own, rule));
+        }
+        warnings.push(Warning {
+            text: format!(
+                "{} by blocks, {} by the engine's own count: its blocks are not of block_size \
+                 tokens, and its own count is taken",
+                product.value, own.value
+            ),
+            source: own.source.clone(),
+        });
+    }
+    by_tokens
 }
 
 fn plausible(value: u64, formula: &str, from: Vec<crate::Source>) -> Fact<Figure<u64>> {
