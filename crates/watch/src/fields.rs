@@ -4,6 +4,7 @@
 //! mapping the fields are those of Cofferdam's own gateway.
 
 use crate::request::Request;
+use crate::value::{count, last, number, status, text, time};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -12,8 +13,6 @@ use std::collections::BTreeMap;
 pub const LINE_MAX: usize = 1 << 20;
 /// Names longer than this are cut: they come from clients.
 const NAME_MAX: usize = 256;
-/// More tokens than any context has.
-const TOKENS_MAX: u64 = 1 << 40;
 
 /// A mapping from lines to requests.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
@@ -23,9 +22,9 @@ pub struct Fields {
     time: String,
     #[serde(default)]
     time_unit: Unit,
-    /// How long prefill, or the first token, took: a number in `seconds_unit`. Of several the
-    /// first that a line has.
-    seconds: Vec<String>,
+    /// How long prefill, or the first token, took: a number in `seconds_unit`, or two times. Of
+    /// several the first that a line has.
+    seconds: Vec<Span>,
     #[serde(default)]
     seconds_unit: Unit,
     prompt_tokens: String,
@@ -44,6 +43,9 @@ pub struct Fields {
     /// Where it is missing from the mapping, every line counts as answered with 200.
     #[serde(default)]
     status: Option<String>,
+    /// Words that stand for a status.
+    #[serde(default)]
+    status_words: BTreeMap<String, u16>,
     #[serde(default)]
     sent_tokens: Option<String>,
     #[serde(default)]
@@ -57,6 +59,21 @@ pub struct Fields {
     /// Lines in which a field has another value than these are passed over.
     #[serde(default)]
     only: BTreeMap<String, Vec<String>>,
+}
+
+/// Where a duration stands.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+pub enum Span {
+    /// In a field of its own.
+    Field(String),
+    /// Between two times, each a number in `time_unit` or a time stamp.
+    Between {
+        /// The earlier.
+        from: String,
+        /// The later.
+        to: String,
+    },
 }
 
 /// A unit of time.
@@ -107,7 +124,7 @@ impl Default for Fields {
         Self {
             time: "time_unix_s".to_owned(),
             time_unit: Unit::Seconds,
-            seconds: vec!["ttft_ms".to_owned()],
+            seconds: vec![Span::Field("ttft_ms".to_owned())],
             seconds_unit: Unit::Millis,
             prompt_tokens: "prompt_tokens".to_owned(),
             cached_tokens: some("cached_tokens"),
@@ -118,6 +135,7 @@ impl Default for Fields {
             // A new life of a worker is the same machine: its epoch would begin a new series.
             worker: None,
             status: some("status"),
+            status_words: BTreeMap::new(),
             sent_tokens: None,
             prefill_tokens: None,
             decode_tokens: None,
@@ -181,99 +199,72 @@ impl Fields {
         let Some(prompt_tokens) = count(value, &self.prompt_tokens)? else {
             return Ok(None);
         };
-        let mut seconds = None;
-        for path in &self.seconds {
-            seconds = match number(value, path)? {
-                Some(it) if it < 0.0 => return Err(format!("{path}: {it} is negative")),
-                Some(it) => Some(self.seconds_unit.seconds(it)),
-                None => continue,
-            };
-            break;
-        }
         let status = match &self.status {
-            Some(path) => match count(value, path)? {
-                Some(status) => u16::try_from(status).map_err(|_| format!("{path}: {status}"))?,
-                None => 0,
-            },
+            Some(path) => status(value, path, &self.status_words)?,
             None => 200,
         };
-        Ok(Some(Request {
-            time: self.time(value)?,
+        let moment = time(value, &self.time, self.time_unit.seconds(1.0))?;
+        let request = Request {
+            time: moment.ok_or_else(|| format!("{}: no time", self.time))?,
             id: name(&self.id),
             tenant: name(&self.tenant),
             model: name(&self.model),
-            worker: name(&self.worker),
+            worker: last(&name(&self.worker)).to_owned(),
             status,
             prompt_tokens,
             cached_tokens: tokens(&self.cached_tokens)?,
             completion_tokens: tokens(&self.completion_tokens)?,
-            seconds,
+            seconds: self.seconds(value)?,
             sent_tokens: tokens(&self.sent_tokens)?,
             prefill_tokens: tokens(&self.prefill_tokens)?,
             decode_tokens: tokens(&self.decode_tokens)?,
             accept_length: share(&self.accept_length)?,
             accept_rate: share(&self.accept_rate)?,
-        }))
+        };
+        possible(&request)?;
+        Ok(Some(request))
     }
 
-    fn time(&self, value: &Value) -> Result<f64, String> {
-        let path = &self.time;
-        match at(value, path) {
-            Some(Value::String(text)) => {
-                let time = humantime::parse_rfc3339_weak(text);
-                let time = time.map_err(|error| format!("{path}: {error}"))?;
-                let since = time.duration_since(std::time::UNIX_EPOCH);
-                Ok(since.map_or(0.0, |it| it.as_secs_f64()))
+    /// The first that the line has.
+    fn seconds(&self, value: &Value) -> Result<Option<f64>, String> {
+        for span in &self.seconds {
+            let (path, seconds) = match span {
+                Span::Field(path) => {
+                    let number = number(value, path)?;
+                    (path, number.map(|it| self.seconds_unit.seconds(it)))
+                }
+                Span::Between { from, to } => {
+                    let unit = self.time_unit.seconds(1.0);
+                    let ends = (time(value, from, unit)?, time(value, to, unit)?);
+                    let span = ends.0.zip(ends.1).map(|(from, to)| to - from);
+                    (to, span)
+                }
+            };
+            match seconds {
+                Some(it) if it < 0.0 => return Err(format!("{path}: {it} s is negative")),
+                Some(it) => return Ok(Some(it)),
+                None => {}
             }
-            _ => match number(value, path)? {
-                Some(it) => Ok(self.time_unit.seconds(it)),
-                None => Err(format!("{path}: no time")),
-            },
         }
+        Ok(None)
     }
 }
 
-/// The value at a path: a name as it stands, or names joined by dots.
-fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
-    let found = value.get(path).or_else(|| {
-        let mut names = path.split('.');
-        names.try_fold(value, |value, name| value.get(name))
-    });
-    found.filter(|it| !it.is_null())
-}
-
-fn text(value: &Value, path: &str) -> Option<String> {
-    match at(value, path)? {
-        Value::String(text) => Some(text.clone()),
-        Value::Number(number) => Some(number.to_string()),
-        Value::Bool(it) => Some(it.to_string()),
-        _ => None,
+/// What no engine counts: then the mapping is wrong, or the line is.
+fn possible(it: &Request) -> Result<(), String> {
+    let prompt = it.prompt_tokens;
+    if let Some(cached) = it.cached_tokens.filter(|it| *it > prompt) {
+        return Err(format!(
+            "{cached} cached tokens of a prompt of {prompt}: is prompt_tokens without those?"
+        ));
     }
-}
-
-/// A finite number, also one that is written as text.
-fn number(value: &Value, path: &str) -> Result<Option<f64>, String> {
-    let Some(found) = at(value, path) else {
-        return Ok(None);
-    };
-    let parsed = match found {
-        Value::Number(number) => number.as_f64(),
-        Value::String(text) if text.is_empty() || text == "-" => return Ok(None),
-        Value::String(text) => text.trim().parse().ok(),
-        _ => None,
-    };
-    let finite = parsed.filter(|it: &f64| it.is_finite());
-    finite.map(Some).ok_or_else(|| format!("{path}: no number"))
-}
-
-fn count(value: &Value, path: &str) -> Result<Option<u64>, String> {
-    let Some(number) = number(value, path)? else {
-        return Ok(None);
-    };
-    if number.fract() != 0.0 || number < 0.0 || number > TOKENS_MAX as f64 {
-        return Err(format!("{path}: {number} is no count"));
+    if let Some(rate) = it.accept_rate.filter(|it| !(0.0..=1.0).contains(it)) {
+        return Err(format!("accept_rate {rate} is no share: from 0 to 1"));
     }
-    Ok(Some(number as u64))
+    if let Some(length) = it.accept_length.filter(|it| *it < 0.0) {
+        return Err(format!("accept_length {length} is negative"));
+    }
+    Ok(())
 }
 
 #[cfg(test)]
@@ -325,6 +316,101 @@ mod tests {
             fields.line(&line.replace("/v1/completions", "/health")),
             Line::Other
         );
+    }
+
+    /// nginx as a proxy, with `escape=json`: everything is text, and retried upstreams are listed.
+    #[test]
+    fn nginx_lists_every_upstream_that_it_tried() {
+        let fields = Fields::parse(
+            "time = 'time'\nseconds = ['header_time']\nprompt_tokens = 'tokens'\n\
+             status = 'upstream_status'\nworker = 'upstream'\n",
+        )
+        .unwrap();
+        let line = |time: &str, status: &str| {
+            format!(
+                r#"{{"time":"2026-11-29T14:00:00+02:00","header_time":"{time}","tokens":"12",
+                "upstream_status":"{status}","upstream":"10.0.0.1:80, 10.0.0.2:80"}}"#
+            )
+            .replace('\n', " ")
+        };
+        let it = request(&fields, &line("0.010, 0.350", "502, 200"));
+        assert_eq!((it.seconds, it.status), (Some(0.35), 200));
+        assert_eq!(
+            (it.worker.as_str(), it.time),
+            ("10.0.0.2:80", 1_795_953_600.0)
+        );
+        let it = request(&fields, &line("0.010 : 0.350", "404 : 200"));
+        assert_eq!((it.seconds, it.status), (Some(0.35), 200));
+        let it = request(&fields, &line("-, 0.350", "504, 200"));
+        assert_eq!(it.seconds, Some(0.35));
+        let it = request(&fields, &line("-", "-"));
+        assert_eq!((it.seconds, it.status), (None, 0));
+        assert!(matches!(fields.line(&line("0,010", "200")), Line::Bad(_)));
+    }
+
+    /// LiteLLM's standard logging payload.
+    #[test]
+    fn litellm_says_success_and_two_times() {
+        let fields = Fields::parse(
+            "time = 'startTime'\nprompt_tokens = 'prompt_tokens'\nstatus = 'status'\n\
+             seconds = [{ from = 'startTime', to = 'completionStartTime' }]\n\
+             status_words = { blocked = 403 }\n",
+        )
+        .unwrap();
+        let line = |start: &str, first: &str, status: &str| {
+            format!(
+                r#"{{"startTime":{start},"completionStartTime":{first},"status":"{status}","prompt_tokens":9}}"#
+            )
+        };
+        let it = request(&fields, &line("1796000000.5", "1796000000.75", "success"));
+        assert_eq!(
+            (it.seconds, it.status, it.time),
+            (Some(0.25), 200, 1_796_000_000.5)
+        );
+        let texts = (
+            r#""2026-11-29T14:00:00.5+02:00""#,
+            r#""2026-11-29T12:00:01.5Z""#,
+        );
+        let it = request(&fields, &line(texts.0, texts.1, "200 OK"));
+        assert_eq!((it.seconds, it.status), (Some(1.0), 200));
+        assert_eq!(
+            request(&fields, &line("1.5", "null", "failure")).status,
+            500
+        );
+        assert_eq!(
+            request(&fields, &line("1.5", "null", "blocked")).status,
+            403
+        );
+        for (start, first, status) in [
+            ("2.5", "1.5", "success"),
+            ("1.5", "2.5", "perhaps"),
+            ("1.5", "2.5", "70000"),
+            (r#""noon""#, "2.5", "success"),
+        ] {
+            let bad = line(start, first, status);
+            assert!(matches!(fields.line(&bad), Line::Bad(_)), "{bad}");
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_is_said() {
+        let fields = Fields::default();
+        for (more, says) in [
+            (
+                r#""cached_tokens":13"#,
+                "13 cached tokens of a prompt of 12",
+            ),
+            (r#""time_unix_s":1796000000000"#, "is time_unit right?"),
+            (r#""status":42"#, "no status"),
+        ] {
+            let line = format!(r#"{{"time_unix_s":1.0,"prompt_tokens":12,{more}}}"#);
+            match fields.line(&line) {
+                Line::Bad(why) => assert!(why.contains(says), "{line}: {why}"),
+                other => panic!("{line}: {other:?}"),
+            }
+        }
+        let all = r#"{"time_unix_s":1.0,"prompt_tokens":12,"cached_tokens":12}"#;
+        assert_eq!(request(&fields, all).uncached(), 1);
     }
 
     #[test]

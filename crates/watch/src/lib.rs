@@ -21,18 +21,22 @@ pub mod fields;
 pub mod floor;
 pub mod forensics;
 pub mod metrics;
+mod mixture;
+pub mod moment;
 pub mod plot;
 pub mod request;
 pub mod rules;
 pub mod series;
 pub mod settings;
+pub mod sight;
 pub mod signal;
 pub mod state;
 
+mod value;
 mod watching;
 
 pub use fields::Fields;
 pub use request::Request;
 pub use settings::Settings;
 pub use signal::{Notice, Signal};
-pub use watching::{Judged, Key, Seen, Standing, Watch};
+pub use watching::{Doubt, Judged, Key, Seen, Standing, Watch};

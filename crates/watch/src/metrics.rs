@@ -99,6 +99,7 @@ impl Metrics {
             Standing::NotMeasured => "not_measured",
             Standing::Learning => "learning",
             Standing::TooShort => "too_short",
+            Standing::AllCached => "all_cached",
             Standing::Compared(_) => "compared",
         };
         self.requests.get_or_create(&Standings { standing }).inc();
@@ -126,7 +127,7 @@ impl Metrics {
                 model: key.model.clone(),
                 worker: key.worker.clone(),
             };
-            let from = series.learned(learn).sees_from(tolerance).unwrap_or(0);
+            let from = series.sees_from(learn, tolerance).unwrap_or(0);
             self.sees_from.get_or_create(&labels).set(from as i64);
             self.learned.get_or_create(&labels).set(series.n() as i64);
         }

@@ -5,6 +5,7 @@
 
 use crate::bucket::Bucket;
 use crate::floor::{Floor, Learned, Tail};
+use crate::mixture::Mixture;
 use serde::{Deserialize, Serialize};
 use sketches_ddsketch::{Config, DDSketch};
 use std::collections::{BTreeMap, VecDeque};
@@ -106,6 +107,12 @@ pub enum Change {
         /// New times as a share of the old floor.
         share: f64,
     },
+    /// Some requests take a share of the floor, as on a faster machine, among others that do not.
+    /// From now on only what is too fast for those is too fast.
+    Mixture {
+        /// The share that they take.
+        share: f64,
+    },
     /// The bulk of this bucket moved slowly.
     Drift {
         /// The bucket.
@@ -122,6 +129,14 @@ pub struct Series {
     /// Whether cached tokens have always been reported.
     hits_known: bool,
     recent: VecDeque<Recent>,
+    #[serde(default)]
+    mixture: Mixture,
+    /// The share of the floor that the faster of two machines takes.
+    #[serde(default)]
+    second: Option<f64>,
+    /// The longest prompt that was computed, at least in part.
+    #[serde(default)]
+    computed: u64,
     /// Requests since the tails were computed.
     #[serde(skip)]
     stale: u64,
@@ -135,6 +150,9 @@ impl Default for Series {
             lengths: BTreeMap::new(),
             hits_known: true,
             recent: VecDeque::new(),
+            mixture: Mixture::default(),
+            second: None,
+            computed: 0,
             stale: 0,
             learned: None,
         }
@@ -153,6 +171,28 @@ impl Series {
             let tails = enough.filter_map(|(bucket, it)| Some((*bucket, it.tail()?)));
             Learned::new(tails.collect(), self.hits_known)
         })
+    }
+
+    /// What a request of the faster of two machines may take, as a share of the floor: 1 where
+    /// there are no two.
+    pub fn second(&self) -> f64 {
+        self.second.unwrap_or(1.0)
+    }
+
+    /// The tokens from which a skipped prefill would be seen at this tolerance.
+    pub fn sees_from(&mut self, least: u64, tolerance: f64) -> Option<u64> {
+        let tolerance = tolerance * self.second();
+        self.learned(least).sees_from(tolerance)
+    }
+
+    /// The longest prompt that was computed, at least in part.
+    pub fn longest_computed(&self) -> u64 {
+        self.computed
+    }
+
+    /// A prompt was computed, at least in part.
+    pub fn computed(&mut self, tokens: u64) {
+        self.computed = self.computed.max(tokens);
     }
 
     /// Takes the newest requests into account too.
@@ -189,8 +229,17 @@ impl Series {
     }
 
     /// Remembers the judgement of a request that is long enough to be judged, and says if the
-    /// machine is what has changed. Then nothing that was learned holds any more.
-    pub fn note(&mut self, tokens: u64, seconds: f64, floor: &Floor, fast: bool) -> Option<Change> {
+    /// machine is what has changed. Then nothing that was learned holds any more. `fast` is against
+    /// the floor, `convicted` against that of the faster of two machines.
+    pub fn note(
+        &mut self,
+        tokens: u64,
+        seconds: f64,
+        floor: &Floor,
+        fast: bool,
+        convicted: bool,
+    ) -> Option<Change> {
+        self.mixture.note(tokens, seconds, floor.seconds, convicted);
         let share = seconds / floor.seconds;
         let it = Recent {
             tokens,
@@ -202,9 +251,16 @@ impl Series {
         if self.recent.len() > RECENT {
             self.recent.pop_front();
         }
-        if !fast || self.recent.len() < RECENT_MIN || !self.another_machine() {
+        if !fast {
             return None;
         }
+        if self.recent.len() < RECENT_MIN || !self.another_machine() {
+            let share = self.mixture.second()?;
+            self.mixture = Mixture::default();
+            self.second = Some(share);
+            return Some(Change::Mixture { share });
+        }
+        (self.mixture, self.second) = (Mixture::default(), None);
         let mut shares: Vec<_> = self.recent.iter().map(|it| it.share).collect();
         let share = median(&mut shares);
         let recent = std::mem::take(&mut self.recent);

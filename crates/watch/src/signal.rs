@@ -131,6 +131,11 @@ pub enum Notice {
         /// New times as a share of the old floor.
         share: f64,
     },
+    /// Two machines, or two models, are in it: the faster one's times are taken for the floor.
+    Mixture {
+        /// The share of the old floor that the faster one takes.
+        share: f64,
+    },
     /// Prompts of one length slowly take another time than they did.
     Drift {
         /// The lengths.
@@ -150,6 +155,7 @@ impl Notice {
     pub fn kind(&self) -> &'static str {
         match self {
             Self::Relearning { .. } => "relearning",
+            Self::Mixture { .. } => "mixture",
             Self::Drift { .. } => "drift",
             Self::TooManySeries { .. } => "too_many_series",
         }
@@ -164,6 +170,13 @@ impl fmt::Display for Notice {
                 "long prompts take {share:.2} times their old floor, in proportion to their \
                  length: another machine or other software? Learning anew; no alarms about time \
                  until that is done"
+            ),
+            Self::Mixture { share } => write!(
+                f,
+                "two floors: among the others are requests that take down to {share:.2} times the \
+                 floor, in proportion to their length: a faster replica or another model that the \
+                 mapping does not tell apart (worker, model)? Earlier alarms about them were none; \
+                 from here on only what is too fast for the faster ones is"
             ),
             Self::Drift { bucket, factor } => write!(
                 f,

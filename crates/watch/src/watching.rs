@@ -36,6 +36,9 @@ pub enum Standing {
     Learning,
     /// The prompt is so short that a skipped prefill would look the same. Not "fine" either.
     TooShort,
+    /// All of the prompt but a token is said to have come from a cache: a skipped prefill that says
+    /// so would look the same. Not "fine" either.
+    AllCached,
     /// It was compared with this floor.
     Compared(Floor),
 }
@@ -47,6 +50,18 @@ pub struct Judged {
     pub signals: Vec<Signal>,
     /// What may be said about its time.
     pub standing: Standing,
+    /// Where it is too fast: what else than a skipped prefill it may be.
+    pub doubt: Option<Doubt>,
+    /// It is said to have been cached, and nobody has computed a prompt of its length.
+    pub from_nowhere: bool,
+}
+
+/// Why an answer that is too fast may be right all the same.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Doubt {
+    /// It took longer than the shortest prompts do: more than nothing was computed, as after a
+    /// cache hit.
+    pub partial: bool,
 }
 
 /// What was found about one request, and what its series has to say.
@@ -101,7 +116,8 @@ impl Watch {
         if let Some(series) = self.series.get_mut(&key) {
             let test = self.settings.test_tenants.contains(&request.tenant);
             if !test {
-                notices.extend(learn(series, request, &judged).map(Notice::from));
+                let tolerance = self.settings.tolerance;
+                notices.extend(learn(series, request, &judged, tolerance).map(Notice::from));
             }
         }
         Seen { judged, notices }
@@ -109,7 +125,12 @@ impl Watch {
 
     /// Judges a request and learns nothing.
     pub fn judge(&mut self, request: &Request) -> Judged {
-        let (standing, fast) = self.time(request);
+        let Timed {
+            standing,
+            fast,
+            doubt,
+            from_nowhere,
+        } = self.time(request);
         let signals = [
             fast,
             self.over_limit(request),
@@ -119,38 +140,59 @@ impl Watch {
         Judged {
             signals: signals.into_iter().flatten().collect(),
             standing,
+            doubt,
+            from_nowhere,
         }
     }
 
-    fn time(&mut self, request: &Request) -> (Standing, Option<Signal>) {
+    fn time(&mut self, request: &Request) -> Timed {
         let measured = request.seconds.filter(|_| request.is_measured());
         let Some(seconds) = measured else {
-            return (Standing::NotMeasured, None);
+            return Timed::of(Standing::NotMeasured);
         };
         let Some(series) = self.series.get_mut(&Key::of(request)) else {
-            return (Standing::Learning, None);
+            return Timed::of(Standing::Learning);
         };
         if request.cached_tokens.is_none() {
             series.report_hits(false);
         }
+        let (second, tolerance) = (series.second(), self.settings.tolerance);
+        let (known, longest, n) = (series.hits_known(), series.longest_computed(), series.n());
         let learned = series.learned(self.settings.learn);
-        let tokens = request.uncached();
-        let Some(floor) = learned.floor(tokens) else {
-            return (Standing::Learning, None);
-        };
         // A skipped prefill is as fast as the shortest prompts: below twice their usual time
         // nothing can be told apart.
-        let short = learned.tails().values().next().map_or(0.0, |it| it.p50);
-        if floor.seconds * self.settings.tolerance <= short {
-            return (Standing::TooShort, None);
+        let short = learned.tails().values().next().copied();
+        let least = short.map_or(0.0, |it| it.p50);
+        let sees = |floor: &Floor| floor.seconds * second * tolerance > least;
+        let tokens = request.uncached();
+        if is_all_cached(request)
+            && learned
+                .floor(request.prompt_tokens)
+                .is_some_and(|it| sees(&it))
+        {
+            let enough = n >= self.settings.learn;
+            let mut it = Timed::of(Standing::AllCached);
+            it.from_nowhere = enough && request.prompt_tokens > longest;
+            return it;
         }
-        let fast = seconds < floor.seconds * self.settings.tolerance;
-        let signal = fast.then_some(Signal::TooFast {
-            tokens,
-            seconds,
-            floor,
-        });
-        (Standing::Compared(floor), signal)
+        let Some(mut floor) = learned.floor(tokens) else {
+            return Timed::of(Standing::Learning);
+        };
+        if !sees(&floor) {
+            return Timed::of(Standing::TooShort);
+        }
+        floor.seconds *= second;
+        let mut it = Timed::of(Standing::Compared(floor));
+        if seconds < floor.seconds * tolerance {
+            it.fast = Some(Signal::TooFast {
+                tokens,
+                seconds,
+                floor,
+            });
+            let partial = short.is_some_and(|it| seconds > it.p95);
+            it.doubt = (!known).then_some(Doubt { partial });
+        }
+        it
     }
 
     fn over_limit(&self, request: &Request) -> Option<Signal> {
@@ -182,6 +224,30 @@ impl Watch {
     }
 }
 
+/// What may be said about a time.
+struct Timed {
+    standing: Standing,
+    fast: Option<Signal>,
+    doubt: Option<Doubt>,
+    from_nowhere: bool,
+}
+
+impl Timed {
+    fn of(standing: Standing) -> Self {
+        Self {
+            standing,
+            fast: None,
+            doubt: None,
+            from_nowhere: false,
+        }
+    }
+}
+
+/// Nothing but the last token is said to have been computed, which no prompt is too long for.
+fn is_all_cached(request: &Request) -> bool {
+    request.prompt_tokens > 1 && request.uncached() == 1
+}
+
 fn tokens_differ(request: &Request) -> Option<Signal> {
     // A request that was not answered may have been counted by some only.
     if request.status != 200 {
@@ -201,19 +267,32 @@ fn tokens_differ(request: &Request) -> Option<Signal> {
 }
 
 /// Learns from a request that was judged.
-fn learn(series: &mut Series, request: &Request, judged: &Judged) -> Option<Change> {
+fn learn(
+    series: &mut Series,
+    request: &Request,
+    judged: &Judged,
+    tolerance: f64,
+) -> Option<Change> {
     let seconds = request.seconds?;
     let tokens = request.uncached();
+    let convicted = !judged.signals.is_empty();
+    if request.is_measured() && !convicted && !is_all_cached(request) {
+        series.computed(request.prompt_tokens);
+    }
     match judged.standing {
-        Standing::NotMeasured => None,
+        Standing::NotMeasured | Standing::AllCached => None,
         // Convicted for another reason: its time proves nothing about a prefill.
-        Standing::Learning | Standing::TooShort if !judged.signals.is_empty() => None,
+        Standing::Learning | Standing::TooShort if convicted => None,
         Standing::Learning | Standing::TooShort => series.learn(tokens, seconds),
-        Standing::Compared(floor) => {
-            let fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
-            let fast = judged.signals.iter().any(fast);
-            let change = series.note(tokens, seconds, &floor, fast);
-            if change.is_some() || !judged.signals.is_empty() {
+        Standing::Compared(scaled) => {
+            let too_fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
+            let too_fast = judged.signals.iter().any(too_fast);
+            let mut floor = scaled;
+            floor.seconds /= series.second();
+            let fast = seconds < floor.seconds * tolerance;
+            let change = series.note(tokens, seconds, &floor, fast, too_fast);
+            // The faster of two machines does not set the floor of the slower one.
+            if change.is_some() || convicted || fast {
                 return change;
             }
             series.learn(tokens, seconds)
@@ -225,6 +304,7 @@ impl From<Change> for Notice {
     fn from(change: Change) -> Self {
         match change {
             Change::Relearning { share } => Self::Relearning { share },
+            Change::Mixture { share } => Self::Mixture { share },
             Change::Drift { bucket, factor } => Self::Drift { bucket, factor },
         }
     }

@@ -10,11 +10,12 @@ use ::watch::Watch;
 use ::watch::fields::Line;
 use ::watch::forensics::Findings;
 use ::watch::plot::{self, Scatter};
+use ::watch::sight;
 use ::watch::{Notice, Request, Signal};
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, IsTerminal};
+use std::io::{self, IsTerminal};
 use std::path::{Path, PathBuf};
 use tempfile::NamedTempFile;
 
@@ -26,6 +27,8 @@ pub(super) struct Found {
     pub watch: Watch,
     pub read: Read,
     pub findings: Findings,
+    /// Why a silence of this log says nothing; empty if it does.
+    pub blind: Vec<String>,
     /// What was said about a series, at which time.
     pub notices: Vec<(f64, String, Notice)>,
     pub plots: BTreeMap<::watch::Key, Scatter>,
@@ -37,6 +40,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
         watch: memory::load(&plan, args.state.as_deref())?.1,
         read: Read::default(),
         findings: Findings::default(),
+        blind: Vec::new(),
         notices: Vec::new(),
         plots: BTreeMap::new(),
     };
@@ -76,6 +80,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
             .contains(&request.tenant);
         found.findings.add(request, judged, test);
     })?;
+    found.blind = sight::blind(&mut found.watch, &found.findings);
     found.plots.retain(|_, it| !it.is_empty());
     for (key, plot) in &mut found.plots {
         plot.floor_of(&mut found.watch, key);
@@ -98,8 +103,8 @@ fn write(args: &Args, found: &mut Found) -> Result<Exit, Failure> {
 /// Found something; could not tell; nothing.
 pub(super) fn exit(found: &Found) -> Exit {
     match found {
-        found if found.findings.convicted() > 0 => Exit::Found,
-        found if found.read.is_doubtful() || found.findings.compared == 0 => Exit::Unreachable,
+        found if found.findings.certain() > 0 => Exit::Found,
+        found if found.read.is_doubtful() || !found.blind.is_empty() => Exit::Unreachable,
         _ => Exit::Good,
     }
 }
@@ -170,7 +175,7 @@ impl Logs<'_> {
             let mut read = Read::default();
             let file = File::open(kept.as_ref().map_or(*path, |it| it.path()));
             let done = file.and_then(|file| {
-                lines::each(BufReader::new(file), |line| {
+                lines::each(lines::unpacked(file)?, |line| {
                     if let Line::Request(request) = read.line(&plan.fields, &name, line) {
                         each(&request);
                     }

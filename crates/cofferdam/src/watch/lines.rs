@@ -1,7 +1,9 @@
 //! Lines of logs, bounded in length.
 
 use ::watch::fields::{Fields, LINE_MAX, Line};
-use std::io::{self, BufRead};
+use flate2::bufread::MultiGzDecoder;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader, Error, ErrorKind};
 
 /// Counts of what the lines of a log turned out to be.
 #[derive(Clone, Debug, Default)]
@@ -36,6 +38,23 @@ impl Read {
     }
 }
 
+/// The lines of a log, also of one that was packed with gzip when it was rotated (several parts in
+/// one file, too).
+pub(super) fn unpacked(file: File) -> io::Result<Box<dyn BufRead>> {
+    let mut file = BufReader::new(file);
+    Ok(match file.fill_buf()? {
+        [0x1f, 0x8b, ..] => Box::new(BufReader::new(MultiGzDecoder::new(file))),
+        [0x28, 0xb5, 0x2f, 0xfd, ..]
+        | [b'B', b'Z', b'h', ..]
+        | [0xfd, b'7', b'z', b'X', b'Z', ..] => {
+            let says =
+                "is packed, and not with gzip: unpack it first (zstd -dc, bzip2 -dc, xz -dc)";
+            return Err(Error::new(ErrorKind::InvalidData, says));
+        }
+        _ => Box::new(file),
+    })
+}
+
 /// Calls `each` with every line, without its end. Of a line that is too long only the beginning is
 /// kept, long enough to be refused.
 pub(super) fn each(mut log: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()> {
@@ -64,6 +83,36 @@ pub(super) fn each(mut log: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Re
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_packed_log_is_unpacked_and_another_packing_is_named() {
+        use std::io::{Seek, Write};
+        let file = |bytes: &[u8]| {
+            let mut file = tempfile::tempfile().unwrap();
+            file.write_all(bytes).unwrap();
+            file.rewind().unwrap();
+            file
+        };
+        let packed = |text: &str| {
+            let mut pack = flate2::write::GzEncoder::new(Vec::new(), flate2::Compression::fast());
+            pack.write_all(text.as_bytes()).unwrap();
+            pack.finish().unwrap()
+        };
+        let two = [packed("a\nb"), packed("c\nlast")].concat();
+        let mut lines = Vec::new();
+        each(unpacked(file(&two)).unwrap(), |it| lines.push(it.to_vec())).unwrap();
+        assert_eq!(lines, [&b"a"[..], b"bc", b"last"]);
+        let mut none = 0;
+        each(unpacked(file(b"")).unwrap(), |_| none += 1).unwrap();
+        assert_eq!(none, 0);
+        // What was cut off is an error, and not a shorter log.
+        let cut = each(unpacked(file(&two[..two.len() - 9])).unwrap(), |_| ());
+        assert!(cut.is_err());
+        let error = unpacked(file(b"\x28\xb5\x2f\xfd..."))
+            .map(|_| ())
+            .unwrap_err();
+        assert!(error.to_string().contains("zstd -dc"), "{error}");
+    }
 
     #[test]
     fn lines_of_any_length_and_a_last_one_without_end() {

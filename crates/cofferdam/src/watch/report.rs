@@ -3,6 +3,7 @@
 use super::batch::Found;
 use ::watch::forensics::Affected;
 use ::watch::plot;
+use ::watch::sight::percent;
 use serde_json::json;
 use std::fmt::Write;
 
@@ -45,18 +46,36 @@ fn verdict(out: &mut String, found: &Found) {
     let answer = match super::batch::exit(found) {
         crate::exit::Exit::Found => format!(
             "FOUND: {} of {} requests cannot be right",
-            it.convicted(),
+            it.certain(),
             it.requests
         ),
-        crate::exit::Exit::Good => format!("nothing found in {} requests", it.requests),
-        _ => format!("COULD NOT TELL: {} requests", it.requests),
+        crate::exit::Exit::Good => format!(
+            "nothing found in {} requests, of whose answers {} % could be compared with a floor",
+            it.requests,
+            percent(it.share_compared())
+        ),
+        _ => format!(
+            "COULD NOT TELL: {} requests, of whose answers {} % could be compared with a floor",
+            it.requests,
+            percent(it.share_compared())
+        ),
     };
     let _ = writeln!(out, "{answer}");
+    for why in &found.blind {
+        let _ = writeln!(out, "  {}", clean(why));
+    }
     let _ = writeln!(
         out,
         "  compared with a floor {}, too short to tell {}, length not learned {}, no time or no \
-         answer {}",
-        it.compared, it.too_short, it.learning, it.not_measured
+         answer {}{}",
+        it.compared,
+        it.too_short,
+        it.learning,
+        it.not_measured,
+        match it.all_cached {
+            0 => String::new(),
+            n => format!(", all of it cached {n}"),
+        }
     );
     if it.tests > 0 {
         let _ = writeln!(
@@ -80,11 +99,15 @@ fn affected(out: &mut String, found: &Found) {
     if it.convicted() == 0 {
         return;
     }
-    let _ = writeln!(out, "\nAffected, by signal");
+    let word = match it.certain() {
+        0 => "Suspected",
+        _ => "Affected",
+    };
+    let _ = writeln!(out, "\n{word}, by signal");
     for (kind, n) in &it.by_signal {
         let _ = writeln!(out, "  {n:>8}  {kind}");
     }
-    let _ = writeln!(out, "\nAffected, by tenant");
+    let _ = writeln!(out, "\n{word}, by tenant");
     let mut tenants: Vec<_> = it.by_tenant.iter().collect();
     tenants.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), (*name).clone()));
     for (tenant, n) in tenants.iter().take(TENANTS) {
@@ -100,7 +123,7 @@ fn affected(out: &mut String, found: &Found) {
     }
     let _ = writeln!(
         out,
-        "\nAffected requests (the first {SHOWN}; all: --format json)"
+        "\n{word} requests (the first {SHOWN}; all: --format json)"
     );
     for it in it.affected.iter().take(SHOWN) {
         line(out, it);
@@ -148,7 +171,7 @@ fn sight(out: &mut String, found: &mut Found) {
             name
         };
         let (n, hits) = (series.n(), series.hits_known());
-        let from = series.learned(learn).sees_from(tolerance);
+        let from = series.sees_from(learn, tolerance);
         let _ = match from {
             Some(from) => writeln!(
                 out,
@@ -203,7 +226,8 @@ pub(super) fn json(found: &mut Found) -> String {
             json!({
                 "model": key.model, "worker": key.worker, "learned_requests": it.n(),
                 "cached_tokens_reported": it.hits_known(),
-                "sees_from_tokens": it.learned(learn).sees_from(tolerance),
+                "sees_from_tokens": it.sees_from(learn, tolerance),
+                "second_floor": it.second(),
             })
         })
         .collect();
@@ -218,7 +242,9 @@ pub(super) fn json(found: &mut Found) -> String {
                 crate::exit::Exit::Good => "nothing_found",
                 _ => "could_not_tell",
             },
-            "requests": it.requests, "affected": it.convicted(), "listed": it.affected.len(),
+            "requests": it.requests, "affected": it.certain(), "doubtful": it.doubtful(),
+            "share_compared": it.share_compared(), "all_cached": it.all_cached,
+            "from_nowhere": it.from_nowhere, "why_not": found.blind, "listed": it.affected.len(),
             "of_tests": it.tests, "by_tenant": it.by_tenant, "by_signal": it.by_signal,
             "compared": it.compared, "too_short": it.too_short, "learning": it.learning,
             "not_measured": it.not_measured, "lines": found.read.lines, "bad_lines": found.read.bad,

@@ -170,6 +170,51 @@ fn several_logs_standard_input_a_limit_and_tests() {
     assert_eq!(child.wait_with_output().unwrap().status.code(), Some(1));
 }
 
+/// As logrotate leaves it: two packed parts, the second one added later.
+#[test]
+fn a_packed_log_is_read_like_any_other() {
+    let place = Place::new();
+    let mut packed = Vec::new();
+    let text_of = log(true);
+    let (one, other) = text_of.split_at(text_of.len() / 2);
+    for part in [one, other] {
+        let mut pack = flate2::write::GzEncoder::new(&mut packed, flate2::Compression::fast());
+        pack.write_all(part.as_bytes()).unwrap();
+        pack.finish().unwrap();
+    }
+    let path = place.path("access.jsonl.1.gz");
+    fs::write(&path, &packed).unwrap();
+    let name = path.display().to_string();
+    let output = run(&["--log", &name]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(text(&output).starts_with("FOUND: 10 of 2010 requests cannot be right\n"));
+    // One that was cut off is no shorter log.
+    fs::write(&path, &packed[..packed.len() - 20]).unwrap();
+    assert_eq!(run(&["--log", &name]).status.code(), Some(2));
+}
+
+#[test]
+fn a_silence_about_a_few_long_prompts_is_no_answer() {
+    let place = Place::new();
+    let mut few = String::new();
+    for n in 0..3_000_u64 {
+        let tokens = if n % 29 == 0 { 2_048 } else { 16 << (n % 3) };
+        let seconds = (0.02 + 0.001 * tokens as f64) * (1.0 + (n % 11) as f64 / 50.0);
+        let _ = writeln!(few, "{}", request(n, tokens, seconds));
+    }
+    let output = run(&["--log", &place.write("few.jsonl", &few)]);
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    let table = text(&output);
+    let head =
+        "COULD NOT TELL: 3000 requests, of whose answers 3.4 % could be compared with a floor";
+    assert!(table.starts_with(head), "{table}");
+    assert!(table.contains("at least 10 % are needed"), "{table}");
+    let healthy_log = place.write("all.jsonl", &log(false));
+    let table = text(&run(&["--log", &healthy_log]));
+    let head = "nothing found in 2000 requests, of whose answers ";
+    assert!(table.starts_with(head), "{table}");
+}
+
 #[test]
 fn drawings_and_rules() {
     let place = Place::new();
