@@ -165,13 +165,12 @@ fn equal(
     equal_in_all(sides, check, &[(what, read)])
 }
 
+/// What is compared, and how it is read.
+type Thing<'a> = (&'a str, fn(&Member) -> Shown);
+
 /// One value of each of several things on both sides: the worst counts, and all that is wrong or
 /// missing is said.
-fn equal_in_all(
-    sides: &Sides<'_>,
-    check: &'static Check,
-    things: &[(&str, fn(&Member) -> Shown)],
-) -> Finding {
+fn equal_in_all(sides: &Sides<'_>, check: &'static Check, things: &[Thing<'_>]) -> Finding {
     let mut evidence = Vec::new();
     let found = things.iter().map(|(what, read)| {
         let it = compared(sides, what, *read);
@@ -347,7 +346,7 @@ const GUARDED: &str =
 /// What happens to a prompt that decode takes and prefill does not: the worst over its nodes.
 fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
     let sglang = |it: &&Member| software(it).is_none_or(|it| it.0 == Engine::Sglang);
-    if guarded(sides) && sides.prefill.iter().all(|it| sglang(&it)) {
+    if guarded(sides) && sides.prefill.iter().all(sglang) {
         return GUARDED;
     }
     let fixed = Version::parse("0.5.20").expect("a version");

@@ -140,7 +140,15 @@ fn a_dead_node_gives_its_reason_once() {
         let said = gate(&[&words[..], &["--format", form]].concat());
         assert_eq!(said.code, 1, "length-compared of decode: {}", said.err);
         let out = said.out.split_whitespace().collect::<Vec<_>>().join(" ");
-        assert_eq!(out.matches(reason).count(), 1, "{form}: {}", said.out);
+        // A test case of JUnit says it as its message and in its text.
+        let telling = out.split("<testcase ").filter(|it| it.contains(reason));
+        assert_eq!(telling.count(), 1, "{form}: {}", said.out);
+        let times = out.matches(reason).count();
+        assert!(
+            times <= if form == "table" { 1 } else { 2 },
+            "{form}: {}",
+            said.out
+        );
     }
     let said = gate(&[&words[..], &["--format", "json"]].concat());
     let json = said.json();

@@ -198,7 +198,7 @@ fn a_silence_about_a_few_long_prompts_is_no_answer() {
     let place = Place::new();
     let mut few = String::new();
     for n in 0..3_000_u64 {
-        let tokens = if n % 29 == 0 { 2_048 } else { 16 << (n % 3) };
+        let tokens = if n % 29 == 0 { 2_048 } else { 16 + 4 * (n % 3) };
         let seconds = (0.02 + 0.001 * tokens as f64) * (1.0 + (n % 11) as f64 / 50.0);
         let _ = writeln!(few, "{}", request(n, tokens, seconds));
     }

@@ -208,10 +208,10 @@ fn healthy_and_sick_logs_are_told_apart() {
             log(
                 10,
                 20_000,
-                |it| (it.longest, it.queue) = (100.0, 0.001),
+                |it| (it.longest, it.queue) = (60.0, 0.001),
                 none,
             )
-            .limit(100),
+            .limit(60),
             CouldNotTell,
         ),
         (
