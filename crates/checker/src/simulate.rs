@@ -53,6 +53,7 @@ pub fn large(setup: &Setup) -> Setup {
         stale: often(of.stale),
         failed_computes: often(of.failed_computes).max(2),
         drains: of.drains,
+        lingers: often(of.lingers).max(2),
     };
     Setup {
         prompts: prompts.collect(),

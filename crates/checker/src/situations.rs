@@ -57,6 +57,10 @@ situations! {
     FROM_THE_DEAD = "write of a dead life";
     /// An arena was fenced.
     FENCED = "fenced";
+    /// An arena was fenced while its writer still mapped it.
+    LINGERS = "dropped arena still mapped";
+    /// The memory of such an arena was given back.
+    RELEASED = "memory of a dropped arena given back";
     /// A fence was asked for while copies out of that arena were in flight.
     FENCE_WAITS = "fence waits for a copy";
     /// D's own owner ended while a copy into its pages was in flight.

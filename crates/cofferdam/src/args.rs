@@ -299,10 +299,10 @@ pub struct Api {
     #[arg(long, value_name = "TIME", env = "COFFERDAM_REQUEST_DEADLINE")]
     #[arg(default_value = "10m", value_parser = waits::duration)]
     pub request_deadline: Duration,
-    /// How long a worker may owe the gateway a sign of life before it counts as lost; longer than
-    /// the longest step of a busy machine
+    /// How long a worker may owe the gateway an answer or a sign of life before it counts as lost;
+    /// longer than the longest step of a busy machine
     #[arg(long, value_name = "TIME", env = "COFFERDAM_SILENCE_DEADLINE")]
-    #[arg(default_value = "1m", value_parser = waits::duration)]
+    #[arg(default_value = "20s", value_parser = waits::duration)]
     pub silence_deadline: Duration,
 }
 

@@ -24,6 +24,10 @@ pub struct Waits {
     /// How long a lost worker of the other role may stay away [default: 10s]
     #[arg(long, value_name = "TIME", env = "COFFERDAM_PEER_DEADLINE", value_parser = duration)]
     pub peer_deadline: Option<Duration>,
+    /// How long a worker of the other role that is connected may leave an answer out before its
+    /// connection is closed; longer than its longest step [default: 10s]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_ANSWER_DEADLINE", value_parser = duration)]
+    pub answer_deadline: Option<Duration>,
     /// How long prefill may leave a Cancel unanswered before its arena is dropped [default: 5s]
     #[arg(long, value_name = "TIME", env = "COFFERDAM_CANCEL_DEADLINE", value_parser = duration)]
     pub cancel_deadline: Option<Duration>,
@@ -41,6 +45,7 @@ impl Waits {
         let default = Deadlines::default();
         Deadlines {
             peer: self.peer_deadline.unwrap_or(default.peer),
+            answer: self.answer_deadline.unwrap_or(default.answer),
             cancel: self.cancel_deadline.unwrap_or(default.cancel),
             queue: self.queue_deadline,
             prefill: self.prefill_deadline,
@@ -67,6 +72,7 @@ impl Waits {
             ("transfer-deadline", time(self.transfer_deadline)),
             ("decode-deadline", time(self.decode_deadline)),
             ("peer-deadline", time(self.peer_deadline)),
+            ("answer-deadline", time(self.answer_deadline)),
             ("cancel-deadline", time(self.cancel_deadline)),
             ("tenant-tokens", number(self.tenant_tokens)),
             ("uncommitted-tokens", number(self.uncommitted_tokens)),

@@ -13,7 +13,7 @@ pub struct Facts {
     pub peers: u32,
     /// Pages by state.
     pub pages: Pages,
-    /// The last landing arena that was asked for could not be made, and there is none.
+    /// A landing arena that was asked for could not be made, and there is none: it is tried again.
     pub no_arena: bool,
     /// What is held back, by reason.
     pub quarantine: Quarantine,
@@ -119,6 +119,8 @@ counters! {
     batches_failed,
     /// Fences carried out.
     fences,
+    /// Landing arenas that could not be made; each is tried again.
+    arenas_failed,
     /// Forward passes.
     steps,
     /// Prompt tokens computed.

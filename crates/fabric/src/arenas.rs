@@ -27,7 +27,7 @@ pub(crate) struct Arenas {
     last: Option<ArenaId>,
     open: BTreeMap<ArenaId, Arena>,
     /// Dropped, and their memory still held by a writer.
-    lingering: Vec<ArenaMemory>,
+    lingering: Vec<(ArenaId, ArenaMemory)>,
 }
 
 struct Arena {
@@ -50,9 +50,16 @@ impl Arenas {
     /// Dropped arenas that a writer still maps: their number and bytes (counted apart, H-10).
     pub(crate) fn lingering(&mut self) -> (usize, u64) {
         self.lingering
-            .retain(|memory| memory.attest() == Evidence::WriterMaps);
-        let bytes = self.lingering.iter().map(|memory| memory.bytes()).sum();
-        (self.lingering.len(), bytes)
+            .retain(|(_, memory)| memory.attest() == Evidence::WriterMaps);
+        let bytes = self.lingering.iter().map(|(_, memory)| memory.bytes());
+        (self.lingering.len(), bytes.sum())
+    }
+
+    /// Whether a dropped arena is not among them (any more).
+    pub(crate) fn is_given_back(&mut self, arena: ArenaId) -> bool {
+        self.lingering();
+        let held = self.lingering.iter().any(|(other, _)| *other == arena);
+        !held && !self.open.contains_key(&arena)
     }
 
     /// Makes the memory of a new arena. Nobody can write to it yet: that is up to the fabric.
@@ -110,7 +117,7 @@ impl Arenas {
         gone.memory.end_copies();
         let evidence = gone.memory.attest();
         if evidence == Evidence::WriterMaps {
-            self.lingering.push(gone.memory);
+            self.lingering.push((arena, gone.memory));
         }
         Ok(Fenced {
             proof: self.mint.fenced(gone.writer),

@@ -36,6 +36,7 @@ mod arena;
 mod arena_memory;
 mod arenas;
 mod claim;
+mod deadlined;
 mod layout;
 #[allow(unsafe_code)] // the maps: each block carries its proof
 mod map;

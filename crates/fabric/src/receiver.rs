@@ -47,6 +47,9 @@ pub trait Receiver: Send {
     /// Dropped arenas that a writer still maps, and their bytes (counted apart, H-10).
     fn lingering(&mut self) -> (usize, u64);
 
+    /// Whether the memory of a dropped arena is given back: no writer maps it any more.
+    fn is_given_back(&mut self, arena: ArenaId) -> bool;
+
     /// Who was turned away so far, by reason.
     fn refusals(&self) -> Refusals;
 }

@@ -93,6 +93,16 @@ pub const ALL: &[Scenario] = &[
         setup: late_write,
     },
     Scenario {
+        name: "lingers",
+        about: "a dropped arena is still mapped, which is as much as its life may; then it is not",
+        modes: LANDING,
+        sees: &[
+            UNSETTLED, FENCED, LINGERS, RELEASED, HUNG_UP, REDIALLED, ANSWERED,
+        ],
+        sees_landing: &[],
+        setup: lingers,
+    },
+    Scenario {
         name: "echo",
         about: "a write lands again, after commit, over a reused slot, after its page was granted anew",
         modes: LANDING,
@@ -391,6 +401,20 @@ fn late_write(bound: Bound) -> Setup {
         ..Faults::default()
     };
     with(by(bound, short(), short(), two()), faults)
+}
+
+fn lingers(bound: Bound) -> Setup {
+    let faults = Faults {
+        failed_writes: 1,
+        lingers: 1,
+        leaves: u8::from(deep(bound)),
+        ..Faults::default()
+    };
+    let setup = Setup {
+        max_drops: 1,
+        ..by(bound, tiny(), one(), short())
+    };
+    with(setup, faults)
 }
 
 fn echo(bound: Bound) -> Setup {

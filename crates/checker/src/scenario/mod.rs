@@ -45,6 +45,8 @@ pub struct Faults {
     pub failed_computes: u8,
     /// A worker is told to drain.
     pub drains: u8,
+    /// A dropped arena is still mapped by its writer; its memory is given back at any later time.
+    pub lingers: u8,
 }
 
 /// One client and what it asks.

@@ -30,6 +30,8 @@ pub enum Act {
     Copied(usize, usize),
     /// A fence is done.
     Fenced(usize, ArenaId),
+    /// The memory of a dropped arena that somebody mapped is given back.
+    Released(usize, ArenaId),
     /// P's endpoint is destroyed.
     Detached(usize, ArenaId),
     /// D's worker has looked at the first tokens of a commit.
@@ -111,6 +113,8 @@ pub enum Fault {
     StepFailed(usize),
     /// A copy fails.
     CopyFailed(usize, usize),
+    /// A fence is done, and somebody still maps what it dropped.
+    Lingers(usize, ArenaId),
     /// P drains.
     DrainPrefill(usize),
     /// D drains.
@@ -226,10 +230,10 @@ impl<J: Decisions> State<J> {
         let life = &self.decodes[d];
         let Some(machine) = &life.machine else { return };
         out.extend((0..life.copies.len()).map(|at| Act::Copied(d, at)));
-        // A fence joins the copies first.
-        let joined = |arena: &&ArenaId| life.copies.iter().all(|copy| copy.arena != Some(**arena));
-        let fences = life.fences.iter().filter(joined);
-        out.extend(fences.map(|arena| Act::Fenced(d, *arena)));
+        let fences = life.fences_that_can_end();
+        out.extend(fences.map(|arena| Act::Fenced(d, arena)));
+        let lingering = life.lingering.iter();
+        out.extend(lingering.map(|arena| Act::Released(d, *arena)));
         out.extend((0..life.starts.len()).map(|at| Act::First(d, at)));
         match life.step {
             Some(_) => out.push(Act::StepEnd(d)),
@@ -248,6 +252,14 @@ impl<J: Decisions> State<J> {
         };
         let lost = life.timers.iter().filter(lost);
         out.extend(lost.map(|timer| Act::GiveUpPrefill(d, *timer)));
+    }
+}
+
+impl<J: Decisions> DecodeLife<J> {
+    /// A fence joins the copies first.
+    pub(super) fn fences_that_can_end(&self) -> impl Iterator<Item = ArenaId> {
+        let joined = |arena: &&ArenaId| self.copies.iter().all(|copy| copy.arena != Some(**arena));
+        self.fences.iter().filter(joined).copied()
     }
 }
 
@@ -271,6 +283,13 @@ impl fmt::Display for Act {
             }
             Self::Copied(d, at) => write!(f, "D{d}'s copy {at} ends"),
             Self::Fenced(d, arena) => write!(f, "D{d} has fenced arena {}", arena.n),
+            Self::Released(d, arena) => {
+                write!(
+                    f,
+                    "D{d}: the memory of dropped arena {} is given back",
+                    arena.n
+                )
+            }
             Self::Detached(p, arena) => {
                 write!(f, "P{p} has destroyed its endpoint to arena {}", arena.n)
             }
@@ -334,6 +353,13 @@ impl fmt::Display for Fault {
             Self::ChunkFailed(p) => write!(f, "P{p}'s forward pass fails"),
             Self::StepFailed(d) => write!(f, "D{d}'s step fails"),
             Self::CopyFailed(d, at) => write!(f, "D{d}'s copy {at} fails"),
+            Self::Lingers(d, arena) => {
+                write!(
+                    f,
+                    "D{d} has fenced arena {}, and its writer still maps it",
+                    arena.n
+                )
+            }
             Self::DrainPrefill(p) => write!(f, "P{p} drains"),
             Self::DrainDecode(d) => write!(f, "D{d} drains"),
         }

@@ -27,6 +27,7 @@ impl<J: Decisions> DecodeLife<J> {
             arenas: Default::default(),
             copies: Vec::new(),
             fences: Vec::new(),
+            lingering: Vec::new(),
             starts: Vec::new(),
             step: None,
             running: Default::default(),

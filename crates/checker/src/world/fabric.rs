@@ -145,6 +145,21 @@ impl<J: Decisions> World<J> {
         forget_unseen(state);
     }
 
+    /// Nobody maps a dropped arena any more.
+    pub(super) fn released(
+        &self,
+        state: &mut State<J>,
+        d: usize,
+        arena: ArenaId,
+        notes: &mut Notes,
+    ) {
+        notes.saw(situations::RELEASED);
+        let life = state.decodes[d].change();
+        life.lingering.retain(|other| *other != arena);
+        let event = handoff::decode::Event::ArenaReleased { arena };
+        self.tell_decode(state, d, event, notes);
+    }
+
     /// P's endpoint is destroyed: nothing reads the sources of its submissions any more.
     pub(super) fn detached(
         &self,

@@ -137,6 +137,10 @@ impl<J: Decisions> State<J> {
         if left.drains > 0 {
             push(Fault::DrainDecode(d));
         }
+        if left.lingers > 0 {
+            let fences = life.fences_that_can_end();
+            fences.for_each(|arena| push(Fault::Lingers(d, arena)));
+        }
         if left.failed_computes > 0 {
             (0..life.copies.len()).for_each(|at| push(Fault::CopyFailed(d, at)));
             if life.step.is_some() {
@@ -283,6 +287,14 @@ impl<J: Decisions> World<J> {
                 };
                 self.tell_decode(state, d, event, notes);
             }
+            Fault::Lingers(d, arena) => {
+                state.left.lingers -= 1;
+                notes.saw(situations::LINGERS);
+                let event = decode::Event::ArenaLingers { arena };
+                self.tell_decode(state, d, event, notes);
+                self.fenced(state, d, arena, notes);
+                state.decodes[d].change().lingering.push(arena);
+            }
             Fault::DrainPrefill(p) => {
                 state.left.drains -= 1;
                 notes.saw(situations::DRAINED);
@@ -363,6 +375,7 @@ impl<J: Decisions> World<J> {
         life.arenas.clear();
         life.copies.clear();
         life.fences.clear();
+        life.lingering.clear();
         life.starts.clear();
         life.step = None;
         life.running.clear();

@@ -306,6 +306,7 @@ impl<J: Decisions> Model for World<J> {
             Act::Written(p, submission) => self.written(state, *p, *submission, true, notes),
             Act::Copied(d, at) => self.copied(state, *d, *at, notes),
             Act::Fenced(d, arena) => self.fenced(state, *d, *arena, notes),
+            Act::Released(d, arena) => self.released(state, *d, *arena, notes),
             Act::Detached(p, arena) => self.detached(state, *p, *arena, notes),
             Act::First(d, at) => self.first(state, *d, *at, notes),
             Act::StepBegin(d) => self.step_begin(state, *d, notes),

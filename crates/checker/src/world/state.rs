@@ -119,6 +119,8 @@ pub struct DecodeLife<J: Decisions = Sound> {
     pub copies: Vec<CopyInFlight>,
     /// Fences that were asked for.
     pub fences: Vec<ArenaId>,
+    /// Dropped arenas that somebody still maps.
+    pub lingering: Vec<ArenaId>,
     /// Commits whose first tokens the worker has not looked at.
     pub starts: Vec<HandoffId>,
     /// The step in flight.

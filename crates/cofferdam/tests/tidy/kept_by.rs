@@ -161,6 +161,24 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
         "asks for a fence, and waits for it",
     ),
     (
+        15,
+        "handoff/src/prefill/waits.rs",
+        "fn watch_answers",
+        "a deadline for whatever decode owes",
+    ),
+    (
+        15,
+        "handoff/src/gateway/request.rs",
+        "fn answer_deadline",
+        "hangs up on a decode that does not answer",
+    ),
+    (
+        16,
+        "handoff/src/prefill/offer.rs",
+        "fn places",
+        "places for jobs are each decode life's own",
+    ),
+    (
         16,
         "handoff/src/decode/offer.rs",
         "fn granted_to",

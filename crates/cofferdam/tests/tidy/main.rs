@@ -7,6 +7,8 @@ mod kept_by;
 mod layers;
 mod manual;
 mod tree;
+mod waits;
+mod ways_out;
 
 use tree::{File, Kind, files, root};
 

@@ -1,11 +1,12 @@
 //! Passing an arena's descriptor to the one life that may write to it.
 //!
 //! The writer connects, says [`Claim`], and gets one byte: granted, with the descriptor beside it,
-//! or the reason of the refusal. A socket that says nothing is closed after a deadline; a bounded
-//! number of them is served at one time, so that a stuck writer holds up neither the others nor
-//! the receiver's own thread.
+//! or the reason of the refusal. One deadline stands over the whole exchange, on both sides: a socket
+//! that says nothing, or says it byte by byte, is closed when it has passed. A bounded number of
+//! them is served at one time, so that a stuck writer holds up neither the others nor the receiver's
+//! own thread.
 
-use std::io::{self, IoSlice, IoSliceMut, Read};
+use std::io::{self, IoSlice, IoSliceMut, Read, Write};
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -16,16 +17,17 @@ use std::time::Duration;
 
 use pages::WriterLife;
 use rustix::net::{
-    RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
-    SendAncillaryMessage, SendFlags, Shutdown,
+    AddressFamily, RecvAncillaryBuffer, RecvAncillaryMessage, RecvFlags, SendAncillaryBuffer,
+    SendAncillaryMessage, SendFlags, Shutdown, SocketAddrUnix, SocketFlags, SocketType, sockopt,
 };
 
 use crate::claim::{Claim, GRANTED, Magic, Offers, code, refusal};
+use crate::deadlined::{self, Deadlined, Until};
 use crate::places::{Place, Served};
 use crate::sender::AttachError;
 use crate::shm::landing::ShmLanding;
 
-/// Time for one side to say its part.
+/// Time for the whole exchange, connecting included.
 const DEADLINE: Duration = Duration::from_secs(5);
 /// Sockets served at one time.
 const SERVED_MAX: usize = 16;
@@ -86,26 +88,46 @@ pub(crate) fn claim_and_listen(
     landing: &ShmLanding,
     writer: WriterLife,
 ) -> Result<(OwnedFd, UnixStream), AttachError> {
-    let stream = UnixStream::connect(&landing.socket)?;
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.set_write_timeout(Some(DEADLINE))?;
+    claim_within(landing, writer, DEADLINE)
+}
+
+/// A receiver that is stopped accepts nobody, and its backlog is soon full: connecting waits, too.
+fn connect(path: &Path, until: Until) -> io::Result<UnixStream> {
+    let flags = SocketFlags::CLOEXEC;
+    let socket = rustix::net::socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    sockopt::set_socket_timeout(&socket, sockopt::Timeout::Send, Some(until.left()?))?;
+    let connected = rustix::net::connect(&socket, &SocketAddrUnix::new(path)?);
+    connected.map_err(|error| deadlined::explain(error.into()))?;
+    Ok(UnixStream::from(socket))
+}
+
+pub(crate) fn claim_within(
+    landing: &ShmLanding,
+    writer: WriterLife,
+    deadline: Duration,
+) -> Result<(OwnedFd, UnixStream), AttachError> {
+    let until = Until::within(deadline);
+    let stream = connect(&landing.socket, until)?;
+    let mut peer = Deadlined::until(&stream, until);
     let claim = Claim {
         arena: landing.arena,
         token: landing.token,
         writer,
     };
-    io::Write::write_all(&mut &stream, &claim.encode(MAGIC))?;
+    peer.write_all(&claim.encode(MAGIC))?;
 
     let mut answer = [0];
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(1))];
     let mut ancillary = RecvAncillaryBuffer::new(&mut space);
+    peer.before_read()?;
     let received = rustix::net::recvmsg(
         &stream,
         &mut [IoSliceMut::new(&mut answer)],
         &mut ancillary,
         RecvFlags::CMSG_CLOEXEC,
     );
-    if received.map_err(io::Error::from)?.bytes != 1 {
+    let received = received.map_err(|error| deadlined::explain(error.into()))?;
+    if received.bytes != 1 {
         return Err(io::Error::from(io::ErrorKind::UnexpectedEof).into());
     }
     if answer[0] != GRANTED {
@@ -176,7 +198,7 @@ fn serve(listener: &UnixListener, offers: &Offers<Given>) {
             .name("fabric-claim".to_owned())
             .spawn(move || {
                 let _place = place;
-                if let Err(error) = answer(stream, &offers) {
+                if let Err(error) = answer(stream, &offers, DEADLINE) {
                     offers.count_stranger();
                     tracing::warn!(%error, "a writer did not get its arena's descriptor");
                 }
@@ -187,11 +209,11 @@ fn serve(listener: &UnixListener, offers: &Offers<Given>) {
     }
 }
 
-fn answer(stream: UnixStream, offers: &Offers<Given>) -> io::Result<()> {
-    stream.set_read_timeout(Some(DEADLINE))?;
-    stream.set_write_timeout(Some(DEADLINE))?;
+fn answer(stream: UnixStream, offers: &Offers<Given>, deadline: Duration) -> io::Result<()> {
+    let mut peer = Deadlined::new(&stream, deadline);
     let mut bytes = [0; Claim::BYTES];
-    (&stream).read_exact(&mut bytes)?;
+    peer.read_exact(&mut bytes)?;
+    peer.before_write()?; // the answer is one byte, written at once or not
     let Some(claim) = Claim::decode(&bytes, MAGIC) else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "not a claim"));
     };
@@ -219,4 +241,73 @@ fn send(stream: &UnixStream, answer: u8, descriptor: Option<&OwnedFd>) -> io::Re
     let parts = [IoSlice::new(&answer)];
     rustix::net::sendmsg(stream, &parts, &mut ancillary, SendFlags::NOSIGNAL)?;
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::arena::{ArenaId, Shape};
+    use pages::Epoch;
+    use std::time::Instant;
+
+    const SHORT: Duration = Duration::from_millis(200);
+
+    fn landing(dir: &Path) -> (UnixListener, ShmLanding) {
+        let socket = dir.join("arenas.sock");
+        let listener = UnixListener::bind(&socket).unwrap();
+        let (slots, slot_words) = (1, 1);
+        let arena = ArenaId {
+            owner: Epoch::new(9),
+            n: 1,
+        };
+        let landing = ShmLanding {
+            arena,
+            token: [7; 32],
+            shape: Shape { slots, slot_words },
+            socket,
+        };
+        (listener, landing)
+    }
+
+    const WRITER: WriterLife = WriterLife {
+        epoch: Epoch::new(1),
+        rank: 0,
+    };
+
+    fn is_late<T>(ended: Result<T, AttachError>) -> bool {
+        matches!(ended, Err(AttachError::Io(error)) if error.kind() == io::ErrorKind::TimedOut)
+    }
+
+    /// A stopped receiver: its kernel takes connections until the backlog is full, then nobody gets
+    /// through. Neither wait is for ever.
+    #[test]
+    fn a_receiver_that_accepts_nobody_costs_a_writer_the_deadline_and_no_more() {
+        let dir = tempfile::tempdir().unwrap();
+        let (listener, landing) = landing(dir.path());
+        rustix::net::listen(&listener, 0).unwrap();
+        // The first one is taken by the kernel and waits for the answer, the next for the backlog.
+        for _ in 0..3 {
+            assert!(is_late(claim_within(&landing, WRITER, SHORT)));
+        }
+    }
+
+    /// One byte a read kept its place for as long as it had bytes.
+    #[test]
+    fn a_writer_that_says_its_claim_byte_by_byte_gets_one_deadline() {
+        let (near, mut far) = UnixStream::pair().unwrap();
+        let (say, said) = std::sync::mpsc::channel::<()>();
+        let drip = std::thread::spawn(move || {
+            let pause = || {
+                said.recv_timeout(SHORT / 4)
+                    .is_err_and(|e| e == std::sync::mpsc::RecvTimeoutError::Timeout)
+            };
+            while far.write_all(&[7]).is_ok() && pause() {}
+        });
+        let begun = Instant::now();
+        let ended = answer(near, &Offers::default(), SHORT).unwrap_err();
+        assert_eq!(ended.kind(), io::ErrorKind::TimedOut, "{ended}");
+        assert!(begun.elapsed() >= SHORT, "not before its time either");
+        drop(say);
+        drip.join().unwrap();
+    }
 }

@@ -99,6 +99,10 @@ impl Receiver for ShmReceiver {
         ShmReceiver::lingering(self)
     }
 
+    fn is_given_back(&mut self, arena: ArenaId) -> bool {
+        self.arenas.is_given_back(arena)
+    }
+
     fn refusals(&self) -> Refusals {
         self.offers.refusals()
     }

@@ -94,6 +94,7 @@ fn the_kernel_says_whether_a_writer_still_maps_and_its_memory_is_counted() {
     let fenced = world.receiver.fence(arena(1)).unwrap();
     assert_eq!(fenced.evidence, Evidence::WriterMaps);
     assert_eq!(world.receiver.lingering(), (1, world.len() as u64));
+    assert!(!world.receiver.is_given_back(arena(1)));
 
     // What lingers counts against the limit: a hung writer cannot make this side use more.
     let most = Shape {
@@ -109,6 +110,7 @@ fn the_kernel_says_whether_a_writer_still_maps_and_its_memory_is_counted() {
         "{refused}"
     );
     drop(map);
+    assert!(world.receiver.is_given_back(arena(1)));
     assert_eq!(world.receiver.lingering(), (0, 0));
     world.receiver.open_arena(arena(2), WRITER, most).unwrap();
     let fenced = world.receiver.fence(arena(2)).unwrap();

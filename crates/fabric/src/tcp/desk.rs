@@ -14,10 +14,11 @@ use rustix::net::Shutdown;
 use rustls::{ServerConfig, ServerConnection};
 
 use crate::claim::{Claim, Offers, code};
+use crate::deadlined::Deadlined;
 use crate::places::{Place, Served};
 use crate::sender::Refusal;
 use crate::tcp::apply::Site;
-use crate::tcp::socket::{self, Deadlined};
+use crate::tcp::socket;
 use crate::tcp::wire::{Answer, CLAIM};
 
 /// Time for TLS and the claim together.

@@ -132,6 +132,10 @@ impl Receiver for TcpReceiver {
         self.arenas.lingering()
     }
 
+    fn is_given_back(&mut self, arena: ArenaId) -> bool {
+        self.arenas.is_given_back(arena)
+    }
+
     fn refusals(&self) -> Refusals {
         self.offers.refusals()
     }

@@ -11,12 +11,13 @@ use rustls::{ClientConfig, ClientConnection};
 
 use crate::arena::{BadLanding, Landing};
 use crate::claim::{Claim, GRANTED, refusal};
+use crate::deadlined::Deadlined;
 use crate::layout::Layout;
 use crate::mover::{MovedEndpoint, Mover};
 use crate::sender::{AttachError, Endpoint, OnCompletion, Sender};
 use crate::tcp::flow::{self, Line, Waker};
 use crate::tcp::landing::TcpLanding;
-use crate::tcp::socket::{self, Deadlined};
+use crate::tcp::socket;
 use crate::tcp::wire::{Answer, CLAIM};
 
 /// How long a writer waits for a receiver. A deadline ends an endpoint; it says nothing about what

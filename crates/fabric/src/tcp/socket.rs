@@ -1,8 +1,8 @@
-//! Sockets of the data plane: options, and blocking use under a deadline.
+//! Sockets of the data plane: options, and blocking use in large pieces.
 
 use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::TcpStream;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use rustix::net::sockopt;
 
@@ -25,58 +25,6 @@ pub(crate) fn prepare(socket: &TcpStream) -> io::Result<()> {
     sockopt::set_tcp_keepcnt(socket, PROBES)?;
     sockopt::set_tcp_user_timeout(socket, SILENCE.as_millis() as u32)?;
     Ok(())
-}
-
-/// A blocking socket with one deadline over all reads and writes: a peer that sends a byte now and
-/// then does not get more time.
-pub(crate) struct Deadlined<'a> {
-    socket: &'a TcpStream,
-    until: Instant,
-}
-
-impl<'a> Deadlined<'a> {
-    pub(crate) fn new(socket: &'a TcpStream, deadline: Duration) -> Self {
-        let until = Instant::now() + deadline;
-        Self { socket, until }
-    }
-
-    fn left(&self) -> io::Result<Option<Duration>> {
-        let left = self.until.saturating_duration_since(Instant::now());
-        if left.is_zero() {
-            return Err(late());
-        }
-        Ok(Some(left))
-    }
-}
-
-fn late() -> io::Error {
-    io::Error::new(io::ErrorKind::TimedOut, "not within the deadline")
-}
-
-/// The system reports a timeout as if the socket did not block.
-fn explain(error: io::Error) -> io::Error {
-    match error.kind() {
-        io::ErrorKind::WouldBlock => late(),
-        _ => error,
-    }
-}
-
-impl Read for Deadlined<'_> {
-    fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
-        self.socket.set_read_timeout(self.left()?)?;
-        self.socket.read(buffer).map_err(explain)
-    }
-}
-
-impl Write for Deadlined<'_> {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        self.socket.set_write_timeout(self.left()?)?;
-        self.socket.write(bytes).map_err(explain)
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        Ok(())
-    }
 }
 
 /// A blocking socket without a deadline, read in large pieces. Shutting the socket down ends every

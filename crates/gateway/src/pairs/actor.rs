@@ -76,14 +76,19 @@ impl<J: Decisions> Actor<J> {
         inbox: UnboundedReceiver<Input>,
         board: Arc<Board>,
     ) -> Result<Self, StartError> {
+        let answer_ms = u64::try_from(config.silence_max.as_millis()).unwrap_or(u64::MAX);
+        let machine = handoff::gateway::Config {
+            answer_ms,
+            ..config.machine.clone()
+        };
         let begin = |path: &PathBuf| {
-            let (config, hello) = (config.machine.clone(), hello.clone());
+            let (config, hello) = (machine.clone(), hello.clone());
             Writer::create(path, &Header::Gateway { config, hello })
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
         let audit = AuditLog::open(config.audit.as_deref()).map_err(StartError::Audit)?;
         let mut actor = Self {
-            machine: Gateway::with_decisions(config.machine.clone(), hello, decisions),
+            machine: Gateway::with_decisions(machine.clone(), hello, decisions),
             inbox,
             links: Links::new(config.prefill.len(), config.decode.len()),
             requests: BTreeMap::new(),
@@ -384,8 +389,8 @@ impl<J: Decisions> Actor<J> {
                 None
             }
             Effect::Arm { timer, after_ms } => {
-                let Timer::Request(_) = timer; // armed once for each request taken on
-                self.counters.requests_admitted += 1;
+                // Armed once for each request taken on.
+                self.counters.requests_admitted += u64::from(matches!(timer, Timer::Request(_)));
                 self.timers.arm(timer, Instant::now(), after_ms);
                 None
             }

@@ -120,7 +120,7 @@ fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
 }
 
 /// Why a worker that is connected cannot take what it advertises: pages that were lost for good, or
-/// arenas that writers which are gone still map. It degrades admission, and no page is used again
+/// landing arenas that cannot be made, perhaps because writers which are gone still map old ones. It degrades admission, and no page is used again
 /// for it.
 fn degraded(facts: &Facts, context: u32, capacity: Option<Capacity>) -> Option<String> {
     let Quarantine {
@@ -136,12 +136,15 @@ fn degraded(facts: &Facts, context: u32, capacity: Option<Capacity>) -> Option<S
             dropped.count
         ));
     }
-    (facts.no_arena && arenas.count > 0).then(|| {
-        format!(
-            "no landing arena can be made: {} dropped ones, {} bytes, are still mapped by writers \
-             that are gone or stopped",
-            arenas.count, facts.quarantine.arena_bytes
-        )
+    facts.no_arena.then(|| match arenas.count {
+        0 => {
+            "no landing arena could be made (this worker's log says why); it is tried again".into()
+        }
+        held => format!(
+            "no landing arena can be made: {held} dropped ones, {} bytes, are still mapped by \
+             writers that are gone or stopped",
+            facts.quarantine.arena_bytes
+        ),
     })
 }
 

@@ -73,7 +73,8 @@ pub struct Config {
     pub answer_events_max: usize,
     /// How often workers are asked for their facts.
     pub facts_every: Duration,
-    /// How long a worker may owe an answer. Its engine answers between two steps, so this must be
+    /// How long a worker may owe an answer: its facts here, Hello and what decode answers in the
+    /// machine, whose `answer_ms` this becomes. Its engine answers between two steps, so this must be
     /// longer than the longest step of a busy machine; above it the worker counts as lost.
     pub silence_max: Duration,
     /// Pause before a worker is dialled again: the first, and the longest.
@@ -106,7 +107,7 @@ impl Config {
             unjudged_max: 256,
             answer_events_max: 1024,
             facts_every: Duration::from_secs(1),
-            silence_max: Duration::from_secs(60),
+            silence_max: Duration::from_secs(20),
             redial: (Duration::from_millis(20), Duration::from_secs(2)),
             limits: Limits {
                 frame_bytes_max: FRAME_BYTES_MAX,

@@ -42,7 +42,7 @@ impl<J: Decisions> Decode<J> {
         let Some(known) = self.peers.get(&peer) else {
             return;
         };
-        if known.conn.is_none() || known.refused || known.drops >= self.config.max_drops {
+        if known.conn.is_none() || known.refused || known.is_worn(self.config.max_drops) {
             return;
         }
         for rank in (0..known.ranks)
@@ -82,9 +82,17 @@ impl<J: Decisions> Decode<J> {
         if drop {
             self.drop_arena(arena);
         }
+        let ready = |arena: &Arena| matches!(arena.state, ArenaState::Ready { .. });
+        let whole = self.peers.get(&writer.epoch).is_some_and(|peer| {
+            peer.arenas.len() == peer.ranks as usize && peer.arenas.values().all(ready)
+        });
+        if whole {
+            self.stop_trying(writer.epoch);
+        }
     }
 
-    /// Offers of this life are answered Busy until its next connection.
+    /// Offers of this life are answered Busy until there is an arena. What failed may have been short
+    /// of memory for a moment, so it is tried again, each time after twice as long.
     pub(super) fn handle_arena_failed(&mut self, arena: ArenaId) {
         let Some(writer) = self.writer_of(arena) else {
             return;
@@ -94,8 +102,50 @@ impl<J: Decisions> Decode<J> {
             && peer.arenas.get(&writer.rank).is_some_and(opening)
         {
             peer.arenas.remove(&writer.rank);
+            // Ranks whose arenas were asked for together are tried again together.
+            if peer.conn.is_some() && !peer.refused && !peer.retry_armed {
+                let failures = peer.retry.unwrap_or_default();
+                (peer.retry, peer.retry_armed) = (Some(failures.saturating_add(1)), true);
+                let after_ms = self.config.arena_ms << failures.min(5);
+                self.arm(Timer::Arena(writer.epoch), after_ms);
+            }
         }
         self.forget_peer_if_gone(writer.epoch);
+    }
+
+    pub(super) fn try_arenas_again(&mut self, epoch: Epoch) {
+        if let Some(peer) = self.peers.get_mut(&epoch) {
+            peer.retry_armed = false;
+            self.open_arenas(epoch);
+        }
+    }
+
+    /// There is an arena for every rank, or nobody to make one for.
+    pub(super) fn stop_trying(&mut self, epoch: Epoch) {
+        let Some(peer) = self.peers.get_mut(&epoch) else {
+            return;
+        };
+        peer.retry = None;
+        if std::mem::take(&mut peer.retry_armed) {
+            self.out.push(Effect::Disarm(Timer::Arena(epoch)));
+        }
+    }
+
+    pub(super) fn handle_arena_lingers(&mut self, arena: ArenaId) {
+        let mut peers = self.peers.values_mut();
+        if let Some(peer) = peers.find(|peer| peer.arenas.values().any(|known| known.id == arena)) {
+            peer.lingers(arena);
+        }
+    }
+
+    /// Only this, and a fence of what nobody maps, takes an incident off a life's account: that time
+    /// has passed proves nothing.
+    pub(super) fn handle_arena_released(&mut self, arena: ArenaId) {
+        let mut peers = self.peers.iter_mut();
+        let known = peers.find_map(|(epoch, peer)| peer.released(arena).then_some(*epoch));
+        if let Some(epoch) = known {
+            self.forget_peer_if_gone(epoch);
+        }
     }
 
     /// Begins the fence. What the arena still owes is failed now; its slots come back never.
@@ -110,6 +160,9 @@ impl<J: Decisions> Decode<J> {
             ArenaState::Opening { drop } => return *drop = true,
             ArenaState::Fencing => return,
             ArenaState::Ready { .. } => known.state = ArenaState::Fencing,
+        }
+        if let Some(peer) = self.peers.get_mut(&writer.epoch) {
+            peer.dropped(arena);
         }
         self.out.push(Effect::Disarm(Timer::Unsettled(arena)));
         self.out.push(Effect::Fence { arena });
@@ -153,8 +206,8 @@ impl<J: Decisions> Decode<J> {
         }
         if let Some(peer) = self.peers.get_mut(&writer.epoch) {
             peer.arenas.remove(&writer.rank);
-            peer.drops += 1;
-            if peer.drops >= self.config.max_drops {
+            peer.fenced(arena);
+            if peer.is_worn(self.config.max_drops) {
                 self.refuse(writer.epoch, Hangup::Refused);
             }
         }

@@ -21,7 +21,7 @@ impl<J: Decisions> Decode<J> {
             Ending::Failed(Failure::Deadline(_)) => Some(Evidence::Deadline),
             _ => None,
         };
-        self.intents.retain(|other| *other != attempt);
+        self.forget_turn(attempt);
         self.out.push(Effect::Disarm(Timer::Attempt(attempt)));
         if self.gateways.contains_key(&expected.conn) {
             self.tell_ended(expected.conn, attempt, ending);

@@ -31,6 +31,18 @@ pub enum Event {
         /// Which.
         arena: ArenaId,
     },
+    /// Somebody still maps an arena that is being fenced: its memory is not given back with its
+    /// fence. Comes before the proof.
+    ArenaLingers {
+        /// Which.
+        arena: ArenaId,
+    },
+    /// The memory of a fenced arena that lingered is given back: nobody maps it any more. May be
+    /// never: a writer that is stopped keeps what it maps.
+    ArenaReleased {
+        /// Which.
+        arena: ArenaId,
+    },
     /// A copy, or a check, has ended: the checksum of each page, in the order of the effect. `None`
     /// if it could not be read.
     Copied {
@@ -90,6 +102,12 @@ pub enum Timer {
     Unsettled(ArenaId),
     /// A prefill life without a connection.
     Peer(Epoch),
+    /// A connection on which P has said Hello and not Sync.
+    Greeting(Conn),
+    /// An attempt whose offer was told Busy for want of pages, and whose turn is kept.
+    Turn(AttemptId),
+    /// An arena of this life that could not be made is to be tried again.
+    Arena(Epoch),
 }
 
 /// What the driver has to do, in order.

@@ -418,6 +418,9 @@ impl<J: Decisions> Decode<J> {
             faulty.state = WriterState::Open;
             self.pool.reopen(OwnerId::new(id.0), life(writer, rank));
         }
+        if let Some(peer) = self.peers.get_mut(&writer).filter(|_| voids) {
+            peer.faults += 1;
+        }
         let failure = Failure::Integrity(fault);
         let handoff = self.name(id);
         self.out.push(Effect::Audit {

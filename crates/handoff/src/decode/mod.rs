@@ -75,7 +75,8 @@ pub struct Config {
     pub max_tokens_per_domain: u64,
     /// Prefill lives known at once.
     pub max_peers: usize,
-    /// Dropped arenas after which a life is refused for good.
+    /// Integrity faults after which a life is refused for good; and incidents (arenas dropped
+    /// together) whose memory was not given back yet, above which it is refused until it was.
     pub max_drops: u32,
     /// When P shall try again, milliseconds.
     pub busy_ms: u64,
@@ -85,6 +86,12 @@ pub struct Config {
     pub unsettled_ms: u64,
     /// Time for a lost prefill life to come back, milliseconds.
     pub peer_ms: u64,
+    /// Time for P's Sync after its Hello, and for an offer of an attempt whose turn is kept,
+    /// milliseconds.
+    pub answer_ms: u64,
+    /// Until an arena that could not be made is tried again, milliseconds; twice as long after
+    /// each further failure, up to 32 times.
+    pub arena_ms: u64,
     /// Key of the prefix cache's hashes, drawn by the driver.
     pub prefix_secret: [u8; 32],
 }
@@ -107,6 +114,8 @@ impl Config {
             cancel_ms: 5_000,
             unsettled_ms: 2_000,
             peer_ms: 10_000,
+            answer_ms: 10_000,
+            arena_ms: 250,
             prefix_secret,
         }
     }
@@ -197,6 +206,8 @@ impl<J: Decisions> Decode<J> {
                 self.handle_arena_opened(arena, slots, address);
             }
             Event::ArenaFailed { arena } => self.handle_arena_failed(arena),
+            Event::ArenaLingers { arena } => self.handle_arena_lingers(arena),
+            Event::ArenaReleased { arena } => self.handle_arena_released(arena),
             Event::Copied {
                 handoff,
                 rank,
@@ -244,6 +255,10 @@ impl<J: Decisions> Decode<J> {
             Timer::Cancel(handoff) => self.cancel_deadline(handoff),
             Timer::Unsettled(arena) => self.drop_arena(arena),
             Timer::Peer(epoch) => self.peer_deadline(epoch),
+            Timer::Greeting(conn) => self.greeting_deadline(conn),
+            // P has not come back for it: others need not wait behind it.
+            Timer::Turn(attempt) => self.intents.retain(|other| *other != attempt),
+            Timer::Arena(epoch) => self.try_arenas_again(epoch),
         }
     }
 
@@ -346,6 +361,13 @@ impl<J: Decisions> Decode<J> {
             .values()
             .filter(|peer| peer.synced && !peer.refused)
             .count() as u32
+    }
+
+    /// Prefill lives that are connected and for which a landing arena could not be made: until it is
+    /// tried again with success, their offers are answered Busy.
+    pub fn without_arena(&self) -> u32 {
+        let peers = self.peers.values();
+        peers.filter(|peer| peer.retry.is_some()).count() as u32
     }
 
     /// Pages by state (H-10).

@@ -1,7 +1,7 @@
 //! Admission: an offer becomes a ticket, or not (handoff.md, happy path 4).
 
 use super::state::{ArenaState, Expected, Handoff, Phase, Writer, ledger_lane, life, owner};
-use super::{Decode, Effect, Mode};
+use super::{Decode, Effect, Mode, Timer};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
@@ -97,7 +97,7 @@ impl<J: Decisions> Decode<J> {
             self.remember_intent(attempt);
             return self.busy(conn, offer);
         };
-        self.intents.retain(|other| *other != attempt);
+        self.forget_turn(attempt);
         self.ticket(conn, peer, offer, attempt, count, sites, taken);
     }
 
@@ -209,9 +209,21 @@ impl<J: Decisions> Decode<J> {
             .sum()
     }
 
+    /// Its turn is kept for as long as P asks again for it: one that is stopped holds nobody up.
     fn remember_intent(&mut self, attempt: AttemptId) {
-        if !self.intents.contains(&attempt) && self.intents.len() < self.config.max_intents {
+        if !self.intents.contains(&attempt) {
+            if self.intents.len() >= self.config.max_intents {
+                return;
+            }
             self.intents.push_back(attempt);
+        }
+        self.arm(Timer::Turn(attempt), self.config.answer_ms);
+    }
+
+    pub(super) fn forget_turn(&mut self, attempt: AttemptId) {
+        if self.intents.contains(&attempt) {
+            self.intents.retain(|other| *other != attempt);
+            self.out.push(Effect::Disarm(Timer::Turn(attempt)));
         }
     }
 

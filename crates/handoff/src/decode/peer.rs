@@ -61,8 +61,10 @@ impl<J: Decisions> Decode<J> {
             return self.out.push(Effect::Close(conn, why));
         }
         let epoch = hello.epoch;
-        let known = self.peers.get(&epoch).map(|peer| (peer.ranks, peer.drops));
-        let worn = known.is_some_and(|(_, drops)| drops >= self.config.max_drops);
+        let max_drops = self.config.max_drops;
+        let known = self.peers.get(&epoch);
+        let known = known.map(|peer| (peer.ranks, peer.is_worn(max_drops)));
+        let worn = known.is_some_and(|(_, worn)| worn);
         if known.is_none() && self.peers.len() >= self.config.max_peers {
             self.forget_a_gone_peer();
         }
@@ -82,7 +84,7 @@ impl<J: Decisions> Decode<J> {
         }
         let old = self.peers.get(&epoch).and_then(|peer| peer.conn);
         if let Some(old) = old.filter(|old| self.decisions.replaces(*old, conn)) {
-            self.prefills.remove(&old);
+            self.forget_conn(old);
             self.out.push(Effect::Close(old, Hangup::Replaced));
         }
         self.prefills.insert(conn, epoch);
@@ -91,6 +93,8 @@ impl<J: Decisions> Decode<J> {
         (peer.conn, peer.synced, peer.ranks, peer.refused) =
             (Some(conn), false, hello.ranks, false);
         self.out.push(Effect::Disarm(Timer::Peer(epoch)));
+        self.arm(Timer::Greeting(conn), self.config.answer_ms);
+        self.stop_trying(epoch);
         let hello = DecodeToPrefill::Hello(self.hello.clone());
         self.send(conn, hello);
         self.open_arenas(epoch);
@@ -102,6 +106,7 @@ impl<J: Decisions> Decode<J> {
         if let Some(known) = self.peers.get_mut(&peer) {
             known.synced = true;
         }
+        self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         let tickets: BTreeSet<HandoffId> = tickets.iter().copied().collect();
         let offers: BTreeSet<OfferId> = offers.iter().copied().collect();
         for handoff in &tickets {
@@ -163,8 +168,26 @@ impl<J: Decisions> Decode<J> {
 
     pub(super) fn handle_disconnected(&mut self, conn: Conn) {
         self.gateway_gone(conn);
-        if let Some(epoch) = self.prefills.remove(&conn) {
+        if let Some(epoch) = self.forget_conn(conn) {
             self.unlink(epoch);
+        }
+    }
+
+    /// The connection is over; gives the life that had said Hello on it.
+    fn forget_conn(&mut self, conn: Conn) -> Option<Epoch> {
+        let epoch = self.prefills.remove(&conn)?;
+        if self.peers.get(&epoch).is_some_and(|peer| !peer.synced) {
+            self.out.push(Effect::Disarm(Timer::Greeting(conn)));
+        }
+        Some(epoch)
+    }
+
+    /// P has said Hello and then nothing: without its Sync nothing is settled.
+    pub(super) fn greeting_deadline(&mut self, conn: Conn) {
+        let epoch = self.prefills.get(&conn);
+        let peer = epoch.and_then(|epoch| self.peers.get(epoch));
+        if peer.is_some_and(|peer| peer.conn == Some(conn) && !peer.synced) {
+            self.hang_up(conn, Hangup::Deadline);
         }
     }
 
@@ -174,6 +197,7 @@ impl<J: Decisions> Decode<J> {
             return;
         };
         (peer.conn, peer.synced) = (None, false);
+        self.stop_trying(epoch);
         self.arm(Timer::Peer(epoch), self.config.peer_ms);
         let of_peer = self.handoffs.iter().filter(|(_, h)| h.peer == epoch);
         for id in of_peer.map(|(id, _)| *id).collect::<Vec<_>>() {
@@ -193,7 +217,7 @@ impl<J: Decisions> Decode<J> {
 
     fn hang_up(&mut self, conn: Conn, why: Hangup) {
         self.out.push(Effect::Close(conn, why));
-        if let Some(epoch) = self.prefills.remove(&conn) {
+        if let Some(epoch) = self.forget_conn(conn) {
             self.unlink(epoch);
         }
     }
@@ -234,10 +258,10 @@ impl<J: Decisions> Decode<J> {
         self.forget_peer_if_gone(epoch);
     }
 
-    /// A life that lost arenas is remembered, so that it is still refused if it comes back, for as
-    /// long as there is room.
+    /// A life with faults, or with memory that it has not given back, is remembered, so that it is
+    /// still refused if it comes back, for as long as there is room.
     pub(super) fn forget_peer_if_gone(&mut self, epoch: Epoch) {
-        let clean = self.peers.get(&epoch).is_some_and(|peer| peer.drops == 0);
+        let clean = self.peers.get(&epoch).is_some_and(Peer::is_clean);
         if clean && self.is_gone(epoch) {
             self.peers.remove(&epoch);
         }
@@ -248,10 +272,11 @@ impl<J: Decisions> Decode<J> {
         self.peers.get(&epoch).is_some_and(gone) && self.handoffs.values().all(|h| h.peer != epoch)
     }
 
-    /// Room for a new life: of those that are gone, the one with the fewest drops is forgotten.
+    /// Room for a new life: of those that are gone, the one with the least on its account is forgotten.
     fn forget_a_gone_peer(&mut self) {
         let gone = self.peers.iter().filter(|(epoch, _)| self.is_gone(**epoch));
-        let fewest = gone.min_by_key(|(epoch, peer)| (peer.drops, **epoch));
+        let drops = |peer: &Peer| peer.incidents.len() + peer.faults as usize;
+        let fewest = gone.min_by_key(|(epoch, peer)| (drops(peer), **epoch));
         if let Some(epoch) = fewest.map(|(epoch, _)| *epoch) {
             self.peers.remove(&epoch);
         }

@@ -25,10 +25,70 @@ pub(super) struct Peer {
     pub ranks: u16,
     /// One arena at a time for each rank.
     pub arenas: BTreeMap<u16, Arena>,
-    pub drops: u32,
+    /// Arenas dropped together, whatever the ranks, whose memory was not given back yet, and whether
+    /// somebody is known to map it. Only that it is given back makes an incident forgotten.
+    pub incidents: Vec<BTreeMap<ArenaId, Mapped>>,
+    /// Integrity faults of this life, which are never forgotten.
+    pub faults: u32,
+    /// Failures to make an arena since one was there for every rank; and whether a timer to try again
+    /// is armed.
+    pub retry: Option<u32>,
+    pub retry_armed: bool,
     /// Refused until it says Hello again.
     pub refused: bool,
 }
+
+impl Peer {
+    /// Arenas of this life are not made any more: too many of its faults, or too much memory that
+    /// it has not given back.
+    pub fn is_worn(&self, max_drops: u32) -> bool {
+        self.faults >= max_drops || self.incidents.len() >= max_drops as usize
+    }
+
+    /// An arena is dropped. One while others are being fenced belongs to the same incident.
+    pub fn dropped(&mut self, arena: ArenaId) {
+        let fencing = |other: &Arena| other.id != arena && other.state == ArenaState::Fencing;
+        let same = self.arenas.values().any(fencing);
+        let mapped = Mapped(false);
+        match self.incidents.last_mut().filter(|_| same) {
+            Some(incident) => drop(incident.insert(arena, mapped)),
+            None => self.incidents.push(BTreeMap::from([(arena, mapped)])),
+        }
+    }
+
+    pub fn lingers(&mut self, arena: ArenaId) {
+        let mut of_arena = self.incidents.iter_mut();
+        if let Some(mapped) = of_arena.find_map(|incident| incident.get_mut(&arena)) {
+            *mapped = Mapped(true);
+        }
+    }
+
+    /// It is fenced. If nobody maps it, its memory is given back with that.
+    pub fn fenced(&mut self, arena: ArenaId) {
+        let mut of_arena = self.incidents.iter();
+        let mapped = of_arena.find_map(|incident| incident.get(&arena).copied());
+        if mapped == Some(Mapped(false)) {
+            self.released(arena);
+        }
+    }
+
+    /// Its memory is given back; false if it was none of this life's.
+    pub fn released(&mut self, arena: ArenaId) -> bool {
+        let mut of_arena = self.incidents.iter_mut();
+        let known = of_arena.any(|incident| incident.remove(&arena).is_some());
+        self.incidents.retain(|incident| !incident.is_empty());
+        known
+    }
+
+    /// Nothing about it needs to be remembered when it is gone.
+    pub fn is_clean(&self) -> bool {
+        self.faults == 0 && self.incidents.is_empty()
+    }
+}
+
+/// Whether somebody maps an arena that was dropped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(super) struct Mapped(pub bool);
 
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Arena {

@@ -1,12 +1,12 @@
 //! Tries at a request: announced, computed, judged, retried, put back and gone on with.
 
 use super::request::Request;
-use super::{Effect, Gateway, Item, Outcome, PrefillJudged};
+use super::{Effect, Gateway, Item, Outcome, PrefillJudged, Timer};
 use crate::Decisions;
 use crate::id::{LastAttempt, RequestKey};
 use crate::{
     AfterPrefill, AttemptId, Conn, Ending, Failure, Fault, Finish, GatewayToDecode,
-    GatewayToPrefill, Limit, Refusal, Reserve, Resumed, Spec, Stage,
+    GatewayToPrefill, Hangup, Limit, Refusal, Reserve, Resumed, Spec, Stage,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -23,6 +23,8 @@ pub(super) struct Attempt {
     pub judged: Option<PrefillJudged>,
     /// What P failed with; D's ending wins over it.
     pub failing: Option<Ending>,
+    /// D owes an answer to Expect or to Cancel, and has a deadline for it.
+    pub asked: bool,
     /// The choice of the request that each of its own is.
     pub lanes: Vec<u16>,
     /// Those of them that were put back.
@@ -103,6 +105,7 @@ impl<J: Decisions> Gateway<J> {
                 stage: AttemptStage::Announced,
                 judged: None,
                 failing: None,
+                asked: true,
                 lanes: choices,
                 put_back: Vec::new(),
                 begun: false,
@@ -115,6 +118,25 @@ impl<J: Decisions> Gateway<J> {
             deadline_ms,
         };
         self.out.push(Effect::ToDecode(decode, expect));
+        self.arm_answer(id);
+    }
+
+    fn arm_answer(&mut self, attempt: AttemptId) {
+        self.out.push(Effect::Arm {
+            timer: Timer::Answer(attempt),
+            after_ms: self.config.answer_ms,
+        });
+    }
+
+    /// D has not answered in time. It may be stopped, and what it is hung up on tells nothing of what
+    /// it may still do: the attempt is over here, its number is never used again (H-8).
+    pub(super) fn answer_deadline(&mut self, id: AttemptId) {
+        let known = self.attached.get(&id).and_then(|n| self.requests.get(n));
+        let attempt = known.and_then(|request| request.attempt(id));
+        if let Some(attempt) = attempt.filter(|attempt| attempt.asked) {
+            let decode = attempt.decode;
+            self.hang_up(decode, Hangup::Deadline);
+        }
     }
 
     /// The request itself, or what is left of one of its choices: the prompt is longer by what was
@@ -175,8 +197,10 @@ impl<J: Decisions> Gateway<J> {
         if attempt.stage != AttemptStage::Announced || attempt.failing.is_some() {
             return;
         }
+        attempt.asked = false;
         attempt.stage = AttemptStage::Prefilling;
         let (to, spec) = (attempt.prefill, attempt.spec.clone());
+        self.out.push(Effect::Disarm(Timer::Answer(id)));
         let attempt = GatewayToPrefill::Attempt {
             attempt: id,
             spec,
@@ -316,9 +340,11 @@ impl<J: Decisions> Gateway<J> {
         };
         if attempt.judged.is_none() && attempt.failing.is_none() {
             attempt.failing = Some(ending);
+            attempt.asked = true;
             let cancel = GatewayToDecode::Cancel { attempt: id };
             let decode = attempt.decode;
             self.out.push(Effect::ToDecode(decode, cancel));
+            self.arm_answer(id);
         }
     }
 
@@ -329,11 +355,11 @@ impl<J: Decisions> Gateway<J> {
         let Some(request) = self.requests.get_mut(&n) else {
             return;
         };
-        let Some(attempt) = request.take_attempt(id) else {
+        let finished = request.finished.clone();
+        let Some(attempt) = self.take_attempt(n, id) else {
             return;
         };
-        let over = attempt.going().all(|c| request.finished.contains(&c));
-        self.attached.remove(&id);
+        let over = attempt.going().all(|choice| finished.contains(&choice));
         self.withdraw(&attempt);
         // Cancelled by us because P failed: then P's failure is what happened.
         let ending = match (&attempt.failing, ending) {
@@ -398,13 +424,9 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn decode_lost(&mut self, conn: Conn) {
         for (n, id) in self.attempts_on(|attempt| attempt.decode == conn) {
-            let Some(request) = self.requests.get_mut(&n) else {
+            let Some(attempt) = self.take_attempt(n, id) else {
                 continue;
             };
-            let Some(attempt) = request.take_attempt(id) else {
-                continue;
-            };
-            self.attached.remove(&id);
             self.withdraw(&attempt);
             let failure = Failure::PeerFailed(Stage::Decode);
             self.retry_or_finish(n, attempt, Ending::Failed(failure));

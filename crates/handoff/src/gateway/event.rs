@@ -1,7 +1,7 @@
 //! What goes into the gateway's request machine and what comes out of it.
 
 use crate::{
-    Conn, DecodeToGateway, Failure, Finish, GatewayToDecode, GatewayToPrefill, Hangup,
+    AttemptId, Conn, DecodeToGateway, Failure, Finish, GatewayToDecode, GatewayToPrefill, Hangup,
     PrefillToGateway, Refusal, Rejection, RequestId, Spec,
 };
 use serde::{Deserialize, Serialize};
@@ -41,6 +41,10 @@ pub enum Event {
 pub enum Timer {
     /// The whole request.
     Request(RequestId),
+    /// A worker that was dialled and has not said Hello.
+    Greeting(Conn),
+    /// Decode's answer to Expect, or to Cancel.
+    Answer(AttemptId),
 }
 
 /// What the driver has to do, in order.

@@ -28,6 +28,10 @@ pub struct Config {
     /// How often choices of a request may be put back (H-20); from then on decode takes all pages
     /// that they can need at once, and they are not put back again.
     pub max_put_backs: u32,
+    /// Time for a worker's Hello, and for decode's answer to Expect and to Cancel, milliseconds. A
+    /// worker answers between two steps. One that does not is hung up on, and no request goes to it
+    /// before it has said Hello again.
+    pub answer_ms: u64,
 }
 
 impl Default for Config {
@@ -36,6 +40,7 @@ impl Default for Config {
             max_requests: 1024,
             max_retries: 1,
             max_put_backs: 3,
+            answer_ms: 20_000,
         }
     }
 }
@@ -114,6 +119,8 @@ impl<J: Decisions> Gateway<J> {
             Event::ClientGone(request) => self.client_gone(request),
             Event::StopChoice(request, choice) => self.stop_choice(request, choice),
             Event::Fired(Timer::Request(request)) => self.request_deadline(request),
+            Event::Fired(Timer::Greeting(conn)) => self.greeting_deadline(conn),
+            Event::Fired(Timer::Answer(attempt)) => self.answer_deadline(attempt),
             Event::Drain => self.draining = true,
         }
         std::mem::take(&mut self.out)

@@ -52,11 +52,6 @@ impl Request {
         self.attempts.iter_mut().find(|attempt| attempt.id == id)
     }
 
-    pub fn take_attempt(&mut self, id: AttemptId) -> Option<Attempt> {
-        let at = self.attempts.iter().position(|attempt| attempt.id == id)?;
-        Some(self.attempts.remove(at))
-    }
-
     fn is_answered(&self) -> bool {
         self.finished.len() == usize::from(self.spec.choices)
     }
@@ -169,18 +164,26 @@ impl<J: Decisions> Gateway<J> {
 
     /// The answer stream at D ends, which is a cancel; P is told that it is not wanted.
     pub(super) fn detach(&mut self, n: RequestKey, id: AttemptId) {
-        let Some(request) = self.requests.get_mut(&n) else {
+        let Some(attempt) = self.take_attempt(n, id) else {
             return;
         };
-        let Some(attempt) = request.take_attempt(id) else {
-            return;
-        };
-        self.attached.remove(&id);
         self.out.push(Effect::ToDecode(
             attempt.decode,
             GatewayToDecode::Cancel { attempt: id },
         ));
         self.withdraw(&attempt);
+    }
+
+    /// The attempt is not this request's any more; nobody waits for what is said about it.
+    pub(super) fn take_attempt(&mut self, n: RequestKey, id: AttemptId) -> Option<Attempt> {
+        let attempts = &mut self.requests.get_mut(&n)?.attempts;
+        let at = attempts.iter().position(|attempt| attempt.id == id)?;
+        let attempt = attempts.remove(at);
+        self.attached.remove(&id);
+        if attempt.asked {
+            self.out.push(Effect::Disarm(Timer::Answer(id)));
+        }
+        Some(attempt)
     }
 
     pub(super) fn withdraw(&mut self, attempt: &Attempt) {

@@ -1,6 +1,6 @@
 //! The workers that the gateway has dialled, and which pair a request goes to.
 
-use super::{Effect, Gateway};
+use super::{Effect, Gateway, Timer};
 use crate::Decisions;
 use crate::{
     Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hangup, Hello, Limit,
@@ -25,12 +25,14 @@ impl Worker {
 impl<J: Decisions> Gateway<J> {
     pub(super) fn prefill_dialled(&mut self, conn: Conn) {
         self.prefills.insert(conn, Worker::default());
+        self.arm_greeting(conn);
         let hello = GatewayToPrefill::Hello(self.hello.clone());
         self.out.push(Effect::ToPrefill(conn, hello));
     }
 
     pub(super) fn decode_dialled(&mut self, conn: Conn) {
         self.decodes.insert(conn, Worker::default());
+        self.arm_greeting(conn);
         let hello = GatewayToDecode::Hello(self.hello.clone());
         self.out.push(Effect::ToDecode(conn, hello));
     }
@@ -42,7 +44,10 @@ impl<J: Decisions> Gateway<J> {
         match (worker.hello.is_some(), message) {
             (false, PrefillToGateway::Hello(hello)) => {
                 match compatible(&self.hello, &hello, Role::Prefill) {
-                    Ok(()) => worker.hello = Some(hello),
+                    Ok(()) => {
+                        worker.hello = Some(hello);
+                        self.out.push(Effect::Disarm(Timer::Greeting(conn)));
+                    }
                     Err(why) => self.hang_up(conn, why),
                 }
             }
@@ -60,7 +65,10 @@ impl<J: Decisions> Gateway<J> {
         match (worker.hello.is_some(), message) {
             (false, DecodeToGateway::Hello(hello)) => {
                 match compatible(&self.hello, &hello, Role::Decode) {
-                    Ok(()) => worker.hello = Some(hello),
+                    Ok(()) => {
+                        worker.hello = Some(hello);
+                        self.out.push(Effect::Disarm(Timer::Greeting(conn)));
+                    }
                     Err(why) => self.hang_up(conn, why),
                 }
             }
@@ -106,12 +114,31 @@ impl<J: Decisions> Gateway<J> {
         }
     }
 
-    fn hang_up(&mut self, conn: Conn, why: Hangup) {
+    fn arm_greeting(&mut self, conn: Conn) {
+        self.out.push(Effect::Arm {
+            timer: Timer::Greeting(conn),
+            after_ms: self.config.answer_ms,
+        });
+    }
+
+    /// A worker was dialled and says nothing: no pair has it, and another dial may find it well.
+    pub(super) fn greeting_deadline(&mut self, conn: Conn) {
+        let worker = self.prefills.get(&conn).or(self.decodes.get(&conn));
+        if worker.is_some_and(|worker| worker.hello.is_none()) {
+            self.hang_up(conn, Hangup::Deadline);
+        }
+    }
+
+    pub(super) fn hang_up(&mut self, conn: Conn, why: Hangup) {
         self.out.push(Effect::Close(conn, why));
         self.handle_disconnected(conn);
     }
 
     pub(super) fn handle_disconnected(&mut self, conn: Conn) {
+        let worker = self.prefills.get(&conn).or(self.decodes.get(&conn));
+        if worker.is_some_and(|worker| worker.hello.is_none()) {
+            self.out.push(Effect::Disarm(Timer::Greeting(conn)));
+        }
         if self.prefills.remove(&conn).is_some() {
             self.prefill_lost(conn);
         } else if self.decodes.remove(&conn).is_some() {

@@ -1,7 +1,7 @@
 //! Certificates (H-7) and their answers; how a job is stopped, released and forgotten.
 
 use super::state::Job;
-use super::{Effect, Prefill};
+use super::{Effect, Prefill, Timer};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::{
@@ -247,7 +247,8 @@ impl<J: Decisions> Prefill<J> {
     pub(super) fn forget_if_done(&mut self, id: JobKey) {
         let answered = |job: &Job| job.ticket.as_ref().is_some_and(|ticket| !ticket.is_held());
         let done = |job: &Job| job.is_over() && job.chunk.is_none() && answered(job);
-        if self.jobs.get(&id).is_some_and(done) {
+        if let Some(job) = self.jobs.get(&id).filter(|job| done(job)) {
+            self.has_answered(job.decode);
             self.remove_job(id);
         }
     }
@@ -255,11 +256,13 @@ impl<J: Decisions> Prefill<J> {
     /// Forgets a job, its pages given back; its attempt, if that has not ended.
     pub(super) fn remove_job(&mut self, id: JobKey) -> Option<AttemptId> {
         self.release_pages(id);
-        let attempt = self.jobs.remove(&id)?.attempt;
-        self.out.push(Effect::Dropped {
-            offer: self.name(id),
-        });
-        attempt
+        let job = self.jobs.remove(&id)?;
+        let offer = self.name(id);
+        if job.owed > 0 {
+            self.out.push(Effect::Disarm(Timer::Answer(offer)));
+        }
+        self.out.push(Effect::Dropped { offer });
+        job.attempt
     }
 }
 

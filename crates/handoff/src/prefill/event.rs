@@ -74,6 +74,11 @@ pub enum Timer {
     Retry(AttemptId),
     /// A decode life without a connection.
     Peer(Epoch),
+    /// A connection on which D has not answered Hello and Sync yet.
+    Greeting(Conn),
+    /// D's next answer about this job: to its offer, to a batch that was stated, or to the
+    /// certificates of all ranks.
+    Answer(OfferId),
 }
 
 /// What the driver has to do, in order.

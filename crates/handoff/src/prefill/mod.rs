@@ -2,7 +2,7 @@
 //!
 //! Files, in the order of a job's life: `queue` (what gateways send), `offer` (pages, offer, and the
 //! answers to it), `chunk` (forward passes), `send` (batches), `close` (certificates and their
-//! answers), and across them `peer` (connections, Sync).
+//! answers), and across them `peer` (connections, Sync) and `waits` (what D owes, and until when).
 
 mod chunk;
 mod close;
@@ -12,6 +12,7 @@ mod peer;
 mod queue;
 mod send;
 mod state;
+mod waits;
 
 pub use event::{Effect, Event, SendPage, Timer};
 
@@ -34,7 +35,9 @@ pub struct Config {
     pub context: u32,
     /// Attempts waiting, at most.
     pub max_queue: usize,
-    /// Jobs that hold pages, at most.
+    /// Jobs towards one decode life that are not forgotten, at most: those that hold pages and those
+    /// that only wait for an answer. So a D that does not answer holds its own places and nobody
+    /// else's.
     pub max_jobs: usize,
     /// Pages of one batch, at most.
     pub max_batch_pages: usize,
@@ -46,6 +49,9 @@ pub struct Config {
     pub max_peers: usize,
     /// Time for a lost decode life to come back, milliseconds.
     pub peer_ms: u64,
+    /// Time for D's next answer: to Hello and Sync, to an offer, a statement, a certificate;
+    /// milliseconds. D answers between two steps, and Unsettled after its own deadline and fence.
+    pub answer_ms: u64,
     /// Key of the prefix cache's hashes, drawn by the driver.
     pub prefix_secret: [u8; 32],
 }
@@ -62,6 +68,7 @@ impl Config {
             max_tokens_per_domain: u64::MAX,
             max_peers: 64,
             peer_ms: 10_000,
+            answer_ms: 10_000,
             prefix_secret,
         }
     }
@@ -150,12 +157,15 @@ impl<J: Decisions> Prefill<J> {
             Event::Fired(Timer::Attempt(attempt)) => self.attempt_deadline(attempt),
             Event::Fired(Timer::Retry(attempt)) => self.retry(attempt),
             Event::Fired(Timer::Peer(epoch)) => self.peer_deadline(epoch),
+            Event::Fired(Timer::Greeting(conn)) => self.greeting_deadline(conn),
+            Event::Fired(Timer::Answer(offer)) => self.answer_deadline(offer),
             Event::Drain => self.draining = true,
         }
         // First what was freed becomes free, for nobody else looks until the next event.
         self.scrub();
         self.offer_more();
         self.scrub();
+        self.watch_answers();
         std::mem::take(&mut self.out)
     }
 

@@ -11,26 +11,47 @@ use crate::{
     PrefillToDecode, Stage, digest,
 };
 use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, PageId, Seal, StatedTag};
+use std::collections::BTreeMap;
 
 impl<J: Decisions> Prefill<J> {
     /// Offers waiting attempts, oldest first, for as long as there are pages.
     pub(super) fn offer_more(&mut self) {
+        let mut places = self.places();
         let mut at = 0;
-        while at < self.queue.len() && self.jobs.len() < self.config.max_jobs {
+        while at < self.queue.len() && places.values().any(|left| *left > 0) {
             let attempt = self.queue[at];
             let Some(decode) = self.attempts.get(&attempt).map(|known| known.decode) else {
                 self.queue.remove(at);
                 continue;
             };
-            if self.conn_of(decode).is_none() {
+            let Some(left) = places.get_mut(&decode).filter(|left| **left > 0) else {
                 at += 1;
                 continue;
-            }
+            };
+            *left -= 1;
             if !self.offer(attempt, decode) {
                 return;
             }
             self.queue.remove(at);
         }
+    }
+
+    /// Jobs that may be begun towards every decode life that offers can go to. None of them holds a
+    /// place of another: one that does not answer keeps nobody waiting but its own attempts.
+    fn places(&self) -> BTreeMap<Epoch, usize> {
+        if self.queue.is_empty() {
+            return BTreeMap::new(); // asked after every event: must cost nothing
+        }
+        let synced = self.peers.iter().filter(|(_, peer)| peer.synced);
+        let mut places: BTreeMap<_, _> = synced
+            .map(|(decode, _)| (*decode, self.config.max_jobs))
+            .collect();
+        for job in self.jobs.values() {
+            if let Some(left) = places.get_mut(&job.decode) {
+                *left = left.saturating_sub(1);
+            }
+        }
+        places
     }
 
     /// Reserves every page of the prompt and offers it; false if there are too few pages now.
@@ -109,6 +130,7 @@ impl<J: Decisions> Prefill<J> {
             chunk: None,
             ticket: None,
             release_after_chunk: false,
+            owed: 0,
             spec,
         };
         let offer = PrefillToDecode::Offer {
@@ -281,6 +303,7 @@ impl<J: Decisions> Prefill<J> {
         {
             return;
         }
+        self.has_answered(decode);
         let Some(attempt) = self.remove_job(JobKey(offer.n)) else {
             return;
         };

@@ -15,6 +15,10 @@ use std::collections::{BTreeMap, BTreeSet};
 impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_dialled(&mut self, conn: Conn) {
         self.dialled.insert(conn, None);
+        self.out.push(Effect::Arm {
+            timer: Timer::Greeting(conn),
+            after_ms: self.config.answer_ms,
+        });
         let hello = PrefillToDecode::Hello(self.hello.clone());
         self.out.push(Effect::ToDecode(conn, hello));
     }
@@ -36,7 +40,7 @@ impl<J: Decisions> Prefill<J> {
         }
         match message {
             DecodeToPrefill::Hello(_) => self.hang_up(conn, Hangup::OutOfOrder),
-            DecodeToPrefill::Synced => self.synced(decode),
+            DecodeToPrefill::Synced => self.synced(conn, decode),
             DecodeToPrefill::Ticket {
                 offer,
                 handoff,
@@ -80,7 +84,7 @@ impl<J: Decisions> Prefill<J> {
         }
         let old = self.peers.get(&epoch).and_then(|peer| peer.conn);
         if let Some(old) = old.filter(|old| self.decisions.replaces(*old, conn)) {
-            self.dialled.remove(&old);
+            self.forget_dialled(old);
             self.out.push(Effect::Close(old, Hangup::Replaced));
         }
         self.dialled.insert(conn, Some(epoch));
@@ -93,6 +97,7 @@ impl<J: Decisions> Prefill<J> {
             arenas,
             detaching,
             lost: false,
+            silent: false,
         };
         let peer = self.peers.entry(epoch).or_insert(new);
         (peer.conn, peer.synced, peer.capacity) = (Some(conn), false, capacity);
@@ -115,13 +120,14 @@ impl<J: Decisions> Prefill<J> {
     }
 
     /// D has answered what Sync listed. Now whatever still waits for an answer is said again.
-    fn synced(&mut self, decode: Epoch) {
+    fn synced(&mut self, conn: Conn, decode: Epoch) {
         let Some(peer) = self.peers.get_mut(&decode) else {
             return;
         };
         if std::mem::replace(&mut peer.synced, true) {
             return;
         }
+        self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         let mut again = Vec::new();
         for job in self.jobs.values().filter(|job| job.decode == decode) {
             let Some(ticket) = &job.ticket else { continue };
@@ -153,9 +159,19 @@ impl<J: Decisions> Prefill<J> {
         if self.gateways.contains_key(&conn) {
             return self.gateway_gone(conn);
         }
-        if let Some(Some(epoch)) = self.dialled.remove(&conn) {
+        if let Some(epoch) = self.forget_dialled(conn) {
             self.unlink(epoch);
         }
+    }
+
+    /// The connection is over; gives the life that it led to, if that had said Hello.
+    fn forget_dialled(&mut self, conn: Conn) -> Option<Epoch> {
+        let epoch = self.dialled.get(&conn).copied()?;
+        if !self.is_greeted(conn) {
+            self.out.push(Effect::Disarm(Timer::Greeting(conn)));
+        }
+        self.dialled.remove(&conn);
+        epoch
     }
 
     /// A lost connection changes nothing until the next Sync or a deadline.
@@ -168,9 +184,9 @@ impl<J: Decisions> Prefill<J> {
         self.out.push(Effect::Arm { timer, after_ms });
     }
 
-    fn hang_up(&mut self, conn: Conn, why: Hangup) {
+    pub(super) fn hang_up(&mut self, conn: Conn, why: Hangup) {
         self.out.push(Effect::Close(conn, why));
-        if let Some(Some(epoch)) = self.dialled.remove(&conn) {
+        if let Some(epoch) = self.forget_dialled(conn) {
             self.unlink(epoch);
         }
     }

@@ -36,6 +36,8 @@ pub(super) struct Peer {
     pub detaching: BTreeSet<ArenaId>,
     /// It has not come back in time.
     pub lost: bool,
+    /// It has let an answer's deadline pass, and has answered nothing since.
+    pub silent: bool,
 }
 
 /// This side's end of a landing arena.
@@ -113,6 +115,8 @@ pub(super) struct Job {
     pub ticket: Option<Ticket>,
     /// Pages wait for the chunk in flight to end.
     pub release_after_chunk: bool,
+    /// Answers that D owed about it when that was last looked at; above 0 a deadline is armed.
+    pub owed: usize,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -197,7 +201,20 @@ impl Job {
             chunk: self.chunk,
             ticket: self.ticket.clone(),
             release_after_chunk: self.release_after_chunk,
+            owed: self.owed,
         }
+    }
+
+    /// Answers that D owes about it: to the offer, to batches that were stated, and, once all ranks
+    /// have closed, to their certificates. Before that D cannot commit, and need not answer any.
+    pub fn owes(&self) -> usize {
+        let Some(ticket) = &self.ticket else {
+            return 1;
+        };
+        let open = ticket.ranks.iter().filter(|rank| !rank.done);
+        let stated: usize = open.clone().map(|rank| rank.stated.len()).sum();
+        let closed = ticket.ranks.iter().all(|rank| rank.closing.is_some());
+        stated + if closed { open.count() } else { 0 }
     }
 }
 

@@ -155,12 +155,24 @@ impl DecodeRig {
 
     /// Offer `n` of `life` for the attempt of the same number.
     pub fn offer(&mut self, life: u128, conn: u64, n: u64, spec: &Spec) -> Vec<Effect> {
+        self.offer_for(life, conn, n, n, spec)
+    }
+
+    /// Offer `n` of `life` for attempt `of`.
+    pub fn offer_for(
+        &mut self,
+        life: u128,
+        conn: u64,
+        n: u64,
+        of: u64,
+        spec: &Spec,
+    ) -> Vec<Effect> {
         let offer = offer_id(life, n);
         self.hear_prefill(
             conn,
             PrefillToDecode::Offer {
                 offer,
-                attempt: attempt(n),
+                attempt: attempt(of),
                 count: spec.tokens.len() as u32,
                 digest: digest(&spec.tokens),
             },

@@ -353,14 +353,19 @@ fn a_lost_prefill_ends_the_attempts_that_it_had_and_no_other() {
     g.prefill(Conn(11), hello(97, Role::Prefill));
     let other = expected(&g.request(&prompt())).expect("told"); // to the other P
     let said = g.tell(Event::Disconnected(P));
-    let cancels = |attempt| Effect::ToDecode(D, GatewayToDecode::Cancel { attempt });
-    assert_eq!(said, [cancels(first)]);
+    // Whose answer has a deadline.
+    let cancels = |attempt| {
+        let (timer, after_ms) = (Timer::Answer(attempt), 20_000);
+        let cancel = GatewayToDecode::Cancel { attempt };
+        [Effect::ToDecode(D, cancel), Effect::Arm { timer, after_ms }]
+    };
+    assert_eq!(said, cancels(first));
     let said = g.decode_ended(first, Ending::Cancelled);
     assert!(outcomes(&said).is_empty(), "it is tried again: {said:?}");
     let again = expected(&said).expect("D is told of another attempt");
     assert!(again != first && again != other);
     let said = g.tell(Event::Disconnected(Conn(11)));
-    assert_eq!(said, [cancels(again), cancels(other)]);
+    assert_eq!(said, [cancels(again), cancels(other)].concat());
 }
 
 #[test]

@@ -62,7 +62,11 @@ fn a_worker_that_says_nonsense_of_itself_is_hung_up_on() {
         let mut hello = hello(DECODE, Role::Decode);
         hello.capacity = hello.capacity.and_then(damage);
         let said = g.decode(D, hello);
-        let [Effect::Close(D, Hangup::Incompatible { what, .. })] = &said[..] else {
+        let [
+            Effect::Close(D, Hangup::Incompatible { what, .. }),
+            Effect::Disarm(_),
+        ] = &said[..]
+        else {
             panic!("{said:?}");
         };
         assert_eq!(what, "capacity");
@@ -107,7 +111,7 @@ fn bounds_and_draining() {
     let config = handoff::gateway::Config {
         max_requests: 1,
         max_retries: 0,
-        max_put_backs: 0,
+        ..handoff::gateway::Config::default()
     };
     g.machine = handoff::gateway::Gateway::new(config, hello(GATEWAY, Role::Gateway));
     g.prefill(P, hello(PREFILL, Role::Prefill));

@@ -61,13 +61,15 @@ fn h8_a_restarted_p_is_another_life() {
 /// Regression: with its last arena gone P was told Busy for ever; and after a while without a
 /// connection it was forgotten, so that it could come back.
 #[test]
-fn after_k_drops_a_life_is_refused_for_good() {
+fn a_life_that_gives_no_memory_back_is_refused_after_k_drops() {
     let mut d = DecodeRig::new(32, |config| config.max_drops = 2);
     let mut arenas = d.connect(PREFILL, 10, 1);
     for n in 1..=2 {
         let ticket = d.granted(PREFILL, 10, n, &spec(1, 14, 2));
         d.unsettled(10, &ticket, vec![0]);
-        let said = d.fenced(arenas[0]);
+        let arena = arenas[0];
+        d.tell(Event::ArenaLingers { arena });
+        let said = d.fenced(arena);
         arenas = d.open_arenas(&said);
         let closed = said.contains(&Effect::Close(Conn(10), Hangup::Refused));
         assert_eq!(closed, n == 2, "{said:?}");
@@ -108,7 +110,7 @@ fn lives_are_bounded_and_those_that_are_gone_make_room() {
 }
 
 #[test]
-fn an_arena_that_cannot_be_made_is_busy_until_the_next_hello() {
+fn without_an_arena_offers_are_busy_and_a_new_hello_does_not_wait_for_the_next_try() {
     let mut d = DecodeRig::new(32, |_| ());
     let said = d.hello(PREFILL, 10, 1);
     let Some(Effect::OpenArena { arena, .. }) = said.last() else {
@@ -133,6 +135,7 @@ fn a_life_that_was_refused_is_remembered_while_there_is_room() {
     let arenas = d.connect(PREFILL, 10, 1);
     let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
     d.unsettled(10, &ticket, vec![0]);
+    d.tell(Event::ArenaLingers { arena: arenas[0] });
     d.fenced(arenas[0]);
     let refused = |conn| [Effect::Close(Conn(conn), Hangup::Refused)];
     // Another life takes the place that is free, and has a handoff; nothing is forgotten for it.

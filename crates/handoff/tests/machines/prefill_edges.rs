@@ -316,7 +316,11 @@ fn whom_it_could_offer_to_and_whether_it_works_can_be_asked() {
 fn a_worker_says_what_its_pool_measures_whatever_it_was_told_to_say() {
     let mut p = PrefillRig::new(5, 3, false, |_| ());
     let said = p.tell(Event::Dialled(D));
-    let [Effect::ToDecode(_, handoff::PrefillToDecode::Hello(said))] = &said[..] else {
+    let [
+        Effect::Arm { .. },
+        Effect::ToDecode(_, handoff::PrefillToDecode::Hello(said)),
+    ] = &said[..]
+    else {
         panic!("{said:?}");
     };
     let Hello {

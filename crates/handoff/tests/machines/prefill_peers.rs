@@ -293,11 +293,16 @@ fn hello_is_compared_here_too() {
     let mut other = hello(DECODE, Role::Decode);
     other.layout = [9; 32];
     let said = p.dial(D, other);
-    let [Effect::Close(D, Hangup::Incompatible { what, .. })] = &said[..] else {
+    let [
+        Effect::Close(D, Hangup::Incompatible { what, .. }),
+        Effect::Disarm(Timer::Greeting(D)),
+    ] = &said[..]
+    else {
         panic!("{said:?}");
     };
     assert_eq!(what, "page layout");
     p.tell(Event::Dialled(AGAIN));
     let said = p.tell(Event::FromDecode(AGAIN, DecodeToPrefill::Synced));
-    assert_eq!(said, [Effect::Close(AGAIN, Hangup::OutOfOrder)]);
+    let closed = Effect::Close(AGAIN, Hangup::OutOfOrder);
+    assert_eq!(said, [closed, Effect::Disarm(Timer::Greeting(AGAIN))]);
 }

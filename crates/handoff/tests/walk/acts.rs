@@ -20,6 +20,7 @@ pub enum Act {
     Opened(usize, ArenaId),
     Copied(usize, usize),
     Fenced(usize, ArenaId),
+    Released(usize, ArenaId),
     Start(usize, usize),
     StepBegin(usize),
     StepEnd(usize),
@@ -95,6 +96,8 @@ impl World {
                 .filter(joined)
                 .map(|arena| Act::Fenced(d, *arena)),
         );
+        let lingering = side.lingering.iter();
+        acts.extend(lingering.map(|arena| Act::Released(d, *arena)));
         acts.extend((0..side.starts.len()).map(|at| Act::Start(d, at)));
         match side.step {
             Some(_) => acts.push(Act::StepEnd(d)),
@@ -150,7 +153,15 @@ impl World {
             Act::Detached(p, arena) => self.detached(p, arena),
             Act::Opened(d, arena) => self.opened(d, arena),
             Act::Copied(d, at) => self.copied(d, at),
+            Act::Released(d, arena) => {
+                self.decodes[d].lingering.retain(|other| *other != arena);
+                self.tell_decode(d, decode::Event::ArenaReleased { arena });
+            }
             Act::Fenced(d, arena) => {
+                if dice.chance(30) {
+                    self.tell_decode(d, decode::Event::ArenaLingers { arena });
+                    self.decodes[d].lingering.push(arena);
+                }
                 let side = &mut self.decodes[d];
                 side.fences.retain(|other| *other != arena);
                 let (writer, _) = side.arenas.remove(&arena).expect("a fence of an arena");

@@ -87,6 +87,8 @@ pub struct DecodeSide {
     pub opening: Vec<(ArenaId, WriterLife)>,
     pub copies: Vec<CopyInFlight>,
     pub fences: Vec<ArenaId>,
+    /// Dropped and still mapped.
+    pub lingering: Vec<ArenaId>,
     /// Which handoff filled a page, and what is in every rank's slice of it.
     pub pages: BTreeMap<PageId, (HandoffId, BTreeMap<u16, Content>)>,
     pub starts: Vec<(HandoffId, Spec)>,
@@ -257,6 +259,7 @@ impl World {
             opening: Vec::new(),
             copies: Vec::new(),
             fences: Vec::new(),
+            lingering: Vec::new(),
             pages: BTreeMap::new(),
             starts: Vec::new(),
             voices: BTreeMap::new(),

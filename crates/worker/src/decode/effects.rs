@@ -6,7 +6,7 @@ use super::engine::{Engine, Granted, Told};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
 use dialect::{TokenOut, decode_first};
-use fabric::Shape;
+use fabric::{Evidence, Shape};
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
 use handoff::{
     ArenaId, AttemptId, Closing, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
@@ -17,6 +17,9 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use trace::AuditRecord;
+
+/// Between two looks at the memory of dropped arenas; the kernel is asked about each.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
@@ -40,7 +43,13 @@ impl<J: Decisions> Engine<J> {
             Effect::OpenArena { arena, writer } => {
                 pending.push_back(Told::Event(self.open_arena(arena, writer)));
             }
-            Effect::Fence { arena } => pending.push_back(self.fence(arena)?),
+            Effect::Fence { arena } => {
+                let fenced = self.fence(arena)?;
+                if self.lingering.contains(&arena) {
+                    pending.push_back(Told::Event(Event::ArenaLingers { arena }));
+                }
+                pending.push_back(fenced);
+            }
             Effect::Copy {
                 handoff,
                 rank,
@@ -217,7 +226,6 @@ impl<J: Decisions> Engine<J> {
             slot_words: layout.page_words(),
         };
         let opened = self.receiver.open_arena(fabric_id(arena), writer, shape);
-        self.arena_failed = opened.is_err();
         match opened {
             Ok(landing) => {
                 let address = landing.as_bytes().to_vec();
@@ -228,7 +236,9 @@ impl<J: Decisions> Engine<J> {
                 }
             }
             Err(error) => {
-                tracing::error!(%arena, %error, "no landing arena for a prefill worker");
+                // The machine tries again. What helps in the long run is in the text.
+                tracing::error!(%arena, %error, "no landing arena for a prefill worker now");
+                self.desk.counters.arenas_failed += 1;
                 Event::ArenaFailed { arena }
             }
         }
@@ -239,6 +249,9 @@ impl<J: Decisions> Engine<J> {
         self.desk.counters.fences += 1;
         match self.receiver.fence(fabric_id(arena)) {
             Ok(fenced) => {
+                if fenced.evidence == Evidence::WriterMaps {
+                    self.lingering.insert(arena);
+                }
                 tracing::warn!(%arena, evidence = ?fenced.evidence, "landing arena dropped");
                 self.desk.audit(&AuditRecord {
                     event: "arena_dropped",
@@ -254,6 +267,24 @@ impl<J: Decisions> Engine<J> {
             // Without a proof nothing may be released, and the machine waits for one.
             Err(error) => Err(WorkerError::FailStop(format!("no fence: {error}"))),
         }
+    }
+
+    /// Tells the machine of dropped arenas whose memory is given back: their writer has gone on, or
+    /// has ended with all that mapped them.
+    pub(super) fn look_at_dropped(&mut self) -> Result<(), WorkerError> {
+        let now = Instant::now();
+        if self.lingering.is_empty() || now < self.next_look {
+            return Ok(());
+        }
+        self.next_look = now + LOOK_EVERY;
+        for arena in std::mem::take(&mut self.lingering) {
+            if self.receiver.is_given_back(fabric_id(arena)) {
+                self.tell(Event::ArenaReleased { arena })?;
+            } else {
+                self.lingering.insert(arena);
+            }
+        }
+        Ok(())
     }
 
     /// The pages leave KV memory for as long as the copier writes them: whoever would attend to

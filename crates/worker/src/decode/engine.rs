@@ -15,7 +15,7 @@ use handoff::{ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, Ending, Hand
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use pages::{Epoch, StatedTag, WriterGone};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 use text::Tokenizer;
 
@@ -39,8 +39,9 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) deadlines: Deadlines,
     pub(super) stages: Stages,
     pub(super) ages: Ages,
-    /// Whether the last arena that was asked for could not be made.
-    pub(super) arena_failed: bool,
+    /// Dropped arenas that somebody still maps, and when that is looked at next.
+    pub(super) lingering: BTreeSet<ArenaId>,
+    pub(super) next_look: Instant,
     /// What the ticket of every handoff that is not over has granted.
     pub(super) granted: BTreeMap<HandoffId, Granted>,
     epoch: u128,
@@ -98,7 +99,8 @@ impl<J: Decisions> Engine<J> {
             deadlines,
             stages: Stages::default(),
             ages: Ages::default(),
-            arena_failed: false,
+            lingering: BTreeSet::new(),
+            next_look: Instant::now(),
             granted: BTreeMap::new(),
             epoch,
         })
@@ -182,6 +184,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
     }
 
     fn step(&mut self) -> Result<(), WorkerError> {
+        self.look_at_dropped()?;
         self.decode_step()
     }
 
@@ -212,7 +215,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
             draining: self.desk.draining(),
             peers: self.machine.peers(),
             pages: pages_of(counts),
-            no_arena: self.arena_failed && self.receiver.arenas().is_empty(),
+            no_arena: self.machine.without_arena() > 0 && self.receiver.arenas().is_empty(),
             quarantine,
             counters: Counters {
                 attaches_refused: self.receiver.refusals().total(),

@@ -133,6 +133,7 @@ pub fn run_between(
     let machine = Config {
         max_batch_pages: BATCH_PAGES,
         peer_ms: milliseconds(config.deadlines.peer),
+        answer_ms: milliseconds(config.deadlines.answer),
         cancel_ms: milliseconds(config.deadlines.cancel),
         unsettled_ms: milliseconds(config.deadlines.unsettled),
         max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),

@@ -54,6 +54,10 @@ pub(crate) enum Input<Own> {
 pub struct Deadlines {
     /// For a lost peer to come back.
     pub peer: Duration,
+    /// For the next answer of a peer that is connected: at prefill decode's to Hello, Sync, an offer,
+    /// a statement or a certificate; at decode prefill's Sync, and its next offer for an attempt whose
+    /// turn is kept. A peer answers between two steps.
+    pub answer: Duration,
     /// Decode: for prefill's answer to a Cancel; then its arena is dropped and it is refused until
     /// it says Hello again.
     pub cancel: Duration,
@@ -85,6 +89,7 @@ impl Default for Deadlines {
         let seconds = Duration::from_secs;
         Self {
             peer: seconds(10),
+            answer: seconds(10),
             cancel: seconds(5),
             unsettled: seconds(2),
             queue: None,

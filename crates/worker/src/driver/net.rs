@@ -24,6 +24,9 @@ const REDIAL: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 
 /// Pause after a peer was refused.
 const REFUSED: Duration = Duration::from_millis(10);
+/// Time for the first word of a peer that has connected. Until it has said Hello no machine knows of
+/// it, and it holds one of the places.
+const GREETING: Duration = Duration::from_secs(10);
 /// Time for what is queued when the worker ends.
 const FLUSH: Duration = Duration::from_millis(100);
 
@@ -125,7 +128,7 @@ impl<Own: Send + 'static> Net<Own> {
                 };
                 let inbox = inbox.clone();
                 tokio::spawn(async move {
-                    read(inbox, connection).await;
+                    read(inbox, connection, Some(GREETING)).await;
                     drop(permit);
                 });
             }
@@ -142,7 +145,8 @@ impl<Own: Send + 'static> Net<Own> {
                 match control::dial(&addr, &identity, &[role], &limits()).await {
                     Ok(connection) => {
                         pause = REDIAL.0;
-                        if !read(inbox.clone(), connection).await {
+                        // Its Hello is the machine's to wait for.
+                        if !read(inbox.clone(), connection, None).await {
                             return;
                         }
                     }
@@ -207,8 +211,9 @@ impl<Own> Drop for Net<Own> {
     }
 }
 
-/// Reads frames until the connection ends; false if the engine has.
-async fn read<Own>(inbox: Inbox<Own>, connection: Connection) -> bool {
+/// Reads frames until the connection ends, or the first does not come in its time; false if the
+/// engine has ended.
+async fn read<Own>(inbox: Inbox<Own>, connection: Connection, greeting: Option<Duration>) -> bool {
     let Connection {
         peer,
         sender,
@@ -218,8 +223,19 @@ async fn read<Own>(inbox: Inbox<Own>, connection: Connection) -> bool {
     let room = Arc::new(Semaphore::new(UNPROCESSED_BYTES_MAX));
     let aborting = sender.clone();
     let mut alive = inbox.put(Input::Up(conn, peer.role, sender));
+    let mut greeting = greeting;
     while alive {
-        match receiver.recv().await {
+        let received = match greeting.take() {
+            None => receiver.recv().await,
+            Some(within) => match tokio::time::timeout(within, receiver.recv()).await {
+                Ok(received) => received,
+                Err(_) => {
+                    tracing::warn!(conn = conn.0, role = %peer.role, ?within, "no first word: closed");
+                    break;
+                }
+            },
+        };
+        match received {
             Ok(Some(frame)) => {
                 let bytes = frame.len().max(64) as u32;
                 let permit = room

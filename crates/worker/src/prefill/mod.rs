@@ -107,6 +107,7 @@ pub fn run_between(
     let foundation = Foundation::lay(&config.engine, handoff::Role::Prefill, decisions, |_| 0)?;
     let machine = Config {
         peer_ms: milliseconds(config.deadlines.peer),
+        answer_ms: milliseconds(config.deadlines.answer),
         max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),
         ..Config::for_context(foundation.context, random()?)
     };
