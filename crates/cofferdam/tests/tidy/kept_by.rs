@@ -96,7 +96,7 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
     (8, "pages/src/ledger.rs", "fn take", "a tag is minted once"),
     (
         9,
-        "handoff/src/gateway/request.rs",
+        "handoff/src/gateway/attempt.rs",
         "PrefillJudged",
         "no item for a client without it",
     ),
@@ -168,7 +168,7 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
     ),
     (
         15,
-        "handoff/src/gateway/request.rs",
+        "handoff/src/gateway/attempt.rs",
         "fn answer_deadline",
         "hangs up on a decode that does not answer",
     ),
@@ -186,7 +186,7 @@ pub const KEPT_BY: &[(u32, &str, &str, &str)] = &[
     ),
     (
         16,
-        "handoff/src/gateway/request.rs",
+        "handoff/src/gateway/attempt.rs",
         "fn retry_or_finish",
         "one retry, none after a token",
     ),

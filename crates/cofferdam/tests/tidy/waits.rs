@@ -18,7 +18,12 @@ const MACHINES: [(&str, &[&str]); 3] = [
     ("decode", &["decode/mod.rs", "decode/state.rs"]),
     (
         "gateway",
-        &["gateway/mod.rs", "gateway/request.rs", "gateway/workers.rs"],
+        &[
+            "gateway/mod.rs",
+            "gateway/request.rs",
+            "gateway/attempt.rs",
+            "gateway/workers.rs",
+        ],
     ),
 ];
 /// Enums in those files that are no state of a machine.

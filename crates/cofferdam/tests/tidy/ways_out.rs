@@ -104,7 +104,8 @@ waits! {
         "Attempt.asked": "decode", "Expecting or Ended, or `Answer`", "as for `Announced`";
         "Attempt.judged": "decode", "tokens and Ended, or `Request`; the driver's heartbeat", "an error event ends the stream";
         "Attempt.failing": "decode", "Ended, or `Answer`", "as for `Announced`";
-        "Request.begun": "-", "-", "no retry any more";
+        "Request.begun": "-", "-", "-";
+        "Attempt.begun": "-", "-", "no retry of this attempt any more";
         "Gateway.draining": "-", "the driver's time to drain", "the gateway ends";
     }
 }
