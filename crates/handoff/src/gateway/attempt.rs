@@ -263,7 +263,10 @@ impl<J: Decisions> Gateway<J> {
         if judged.is_some() && stopped {
             return; // it was on its way when the choice was stopped
         }
-        let choice = choice.filter(|choice| !request.finished.contains(choice));
+        let most = request.spec.max_new as usize;
+        let choice = choice.filter(|choice| {
+            !request.finished.contains(choice) && request.said[usize::from(*choice)].len() < most
+        });
         match choice.filter(|_| self.decisions.may_deliver(judged)) {
             Some(choice) => {
                 request.begun = true;
@@ -413,6 +416,7 @@ impl<J: Decisions> Gateway<J> {
         for choice in attempt.going().collect::<Vec<_>>() {
             self.begin_attempt(n, vec![choice], Some(attempt.id));
         }
+        self.finish_if_answered(n); // where nothing was left of it
     }
 
     pub(super) fn prefill_lost(&mut self, conn: Conn) {
