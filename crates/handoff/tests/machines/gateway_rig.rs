@@ -32,6 +32,7 @@ impl GatewayRig {
     }
 
     pub fn tell(&mut self, event: Event) -> Vec<Effect> {
+        self.watch.before(&self.machine, &event);
         let said = self.machine.handle(event);
         self.watch.after(&self.machine, &said);
         said

@@ -7,6 +7,7 @@ use handoff::{Conn, DecodeToGateway, DecodeToPrefill, PrefillToDecode, decode, g
 
 impl World {
     pub fn tell_gateway(&mut self, event: gateway::Event) {
+        self.gateway_watch.before(&self.gateway, &event);
         let effects = self.gateway.handle(event);
         self.gateway_watch.after(&self.gateway, &effects);
         self.tell_story(&effects);
