@@ -54,6 +54,10 @@ pub fn large(setup: &Setup) -> Setup {
         failed_computes: often(of.failed_computes).max(2),
         drains: of.drains,
         lingers: often(of.lingers).max(2),
+        hangs: often(of.hangs),
+        gateway_spawns: of.gateway_spawns,
+        failed_arenas: often(of.failed_arenas),
+        together: None,
     };
     Setup {
         prompts: prompts.collect(),

@@ -33,6 +33,14 @@ situations! {
     RESUMED = "went on after it was put back";
     /// A sequence had no page for its next token and waited.
     SHORT = "short of a page";
+    /// A step read pages that were handed over and committed, of this very handoff.
+    READ = "step read what was committed";
+    /// A step read a page of the cache that another request had brought.
+    READ_CACHED = "step read another request's cached page";
+    /// The same of two pages, one behind the other.
+    READ_CHAIN = "step read a chain of cached pages";
+    /// D had a prompt's beginning in its cache, of another domain, and granted pages for it.
+    OTHER_DOMAIN = "cached for another domain only";
     /// D had no room for an offer.
     BUSY = "busy";
     /// D told P to close a handoff.
@@ -117,6 +125,32 @@ situations! {
     STOPPED = "choice stopped";
     /// The gateway lost a worker's connection.
     GATEWAY_LOST = "gateway lost a worker";
+    /// A step took its sequences in another order than decode keeps them in.
+    OUT_OF_ORDER = "lanes in another order";
+    /// A batch was reported failed of which one page had landed and another had not.
+    HALF_A_BATCH = "half a batch landed";
+    /// A write landed in a batch that was copied, or checked, while that was between two pages.
+    TORN = "write between two pages of a copy";
+    /// A process stopped.
+    HUNG = "process stopped";
+    /// It went on.
+    WENT_ON = "process went on";
+    /// A new life of the gateway began.
+    GATEWAY_BEGAN = "new life of the gateway";
+    /// It asked a decode that still had an attempt of the life before.
+    OLD_ATTEMPT = "attempt of an earlier gateway";
+    /// An arena could not be made.
+    ARENA_FAILED = "arena not made";
+    /// Prefill could not attach to an arena.
+    ATTACH_FAILED = "arena not attached";
+    /// An offer came while the arena for it was being made.
+    BEFORE_ITS_ARENA = "offer before its arena";
+    /// Prefill had as many jobs as it takes, and an attempt waited.
+    JOBS_FULL = "jobs full";
+    /// Decode knew as many lives of prefill as it takes, and another came.
+    PEERS_FULL = "peers full";
+    /// A life of prefill was refused for good, after so many dropped arenas.
+    WORN_OUT = "life refused for good";
     /// A request was past the limits and reached a worker all the same.
     PAST_THE_EDGE = "past the edge";
 }

@@ -49,6 +49,20 @@ impl PrefixIndex {
         *hasher.finalize().as_bytes()
     }
 
+    /// For checkers only: the cache has this page no more.
+    pub fn forget_for_checker<J: Decisions>(
+        &mut self,
+        pool: &mut Pool<J>,
+        page: pages::PageId,
+    ) -> Result<(), Misuse> {
+        let of = self.entries.iter().find(|(_, it)| it.share.page() == page);
+        let key = of.map(|(key, _)| *key);
+        match key.and_then(|key| self.entries.remove(&key)) {
+            Some(entry) => pool.evict(entry.share).map_err(|(_, misuse)| misuse),
+            None => Ok(()),
+        }
+    }
+
     /// Pins the cached pages of the longest known prefix of `tokens`, at most `most` pages.
     pub fn pin<J: Decisions>(
         &mut self,

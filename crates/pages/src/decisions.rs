@@ -63,6 +63,16 @@ pub trait Decisions: Copy + Ord + Hash + Debug + Send + Sync + 'static {
         of == reader
     }
 
+    /// Whether the check before a step looks again at an entry of a table: all of them that are new,
+    /// or that may have changed since they were looked at last. [`Pool::verify_in_full`] looks at all
+    /// and does not ask.
+    ///
+    /// [`Pool::verify_in_full`]: crate::Pool::verify_in_full
+    fn looks_again(self, new: bool) -> bool {
+        let _ = new;
+        true
+    }
+
     /// The verdict over one entry of a block table before a step uses it: what the check found.
     fn entry_verdict(self, found: Result<(), &'static str>) -> Result<(), &'static str> {
         found

@@ -114,18 +114,18 @@ impl<J: Decisions> Pool<J> {
     /// new and exchanged entries, newly filled ones, those that the step writes, and those whose
     /// page the pool has touched in between. Judges exactly as [`Pool::verify_in_full`] does.
     pub fn verify<'p>(&'p self, steps: Vec<Step<'p>>) -> Result<Verified<'p>, VerifyFault> {
-        self.verify_from(steps, |table| self.outdated(table).unwrap_or(EVERYTHING))
+        self.verify_from(steps, Some(Self::outdated))
     }
 
     /// The same, trusting no earlier check: for tests and a low-rate audit.
     pub fn verify_in_full<'p>(&'p self, steps: Vec<Step<'p>>) -> Result<Verified<'p>, VerifyFault> {
-        self.verify_from(steps, |_| EVERYTHING)
+        self.verify_from(steps, None)
     }
 
     fn verify_from<'p>(
         &'p self,
         steps: Vec<Step<'p>>,
-        outdated: impl Fn(&BlockTable) -> Outdated,
+        outdated: Option<fn(&Self, &BlockTable) -> Option<Outdated>>,
     ) -> Result<Verified<'p>, VerifyFault> {
         let unheard = self.bin.unheard();
         let mut sequences = Vec::with_capacity(steps.len());
@@ -137,13 +137,12 @@ impl<J: Decisions> Pool<J> {
                 table,
                 new,
                 unheard: &unheard,
+                in_full: outdated.is_none(),
             };
             let range = check.bounds()?;
-            let outdated = if unheard.is_empty() {
-                outdated(table)
-            } else {
-                EVERYTHING
-            };
+            let known = outdated.filter(|_| unheard.is_empty());
+            let outdated = known.and_then(|outdated| outdated(self, table));
+            let outdated = outdated.unwrap_or(EVERYTHING);
             looked_at += check.entries(&range, outdated)?;
             table.checked = Checked {
                 entries: table.entries.len(),
@@ -220,6 +219,8 @@ struct Check<'a, J> {
     new: u32,
     /// Grants that were dropped, of which the pool has not heard yet: their pages are lost.
     unheard: &'a BTreeSet<(PageId, Tag)>,
+    /// Whether no earlier check is trusted.
+    in_full: bool,
 }
 
 impl<J: Decisions> Check<'_, J> {
@@ -266,6 +267,9 @@ impl<J: Decisions> Check<'_, J> {
         let looked_at = changes + before.len() + self.table.entries.len() - from;
         let decisions = self.pool.ledger.decisions;
         for ordinal in before.into_iter().chain(from..self.table.entries.len()) {
+            if !self.in_full && !decisions.looks_again(ordinal >= from) {
+                continue;
+            }
             let found = self.entry(ordinal);
             decisions
                 .entry_verdict(found)

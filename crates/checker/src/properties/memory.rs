@@ -176,17 +176,12 @@ pub fn of_committed_pages<J: Decisions>(
     lanes.retain(|lane| lane.handoff == handoff);
     fork.handle(decode::Event::StepBegin(lanes));
     let held = fork.holders();
-    let tables: Vec<(usize, Vec<PageId>)> = match fork.verify_in_full() {
-        Ok(verified) => {
-            let sequences = verified.sequences().iter();
-            sequences
-                .map(|s| (s.start(), s.pages().collect()))
-                .collect()
-        }
+    let tables = match super::of_verify(&mut fork, notes) {
+        Ok(tables) => tables,
         Err(fault) => return notes.violates("H-2", format!("committed, and yet: {fault}")),
     };
     let ranks = usize::from(world.setup.ranks).min(MAX_RANKS);
-    for (start, pages) in tables {
+    for (choice, (start, pages)) in (0..choices).zip(tables) {
         notes.check("H-2", start == count, || {
             format!("committed {start} tokens of the {count} that the gateway named")
         });
@@ -199,12 +194,22 @@ pub fn of_committed_pages<J: Decisions>(
             let holder = held.iter().find(|holder| Some(&holder.page) == page);
             let tag = holder.and_then(|holder| holder.tag).map(|tag| tag.stated());
             let cell = memory.cell(position % SIZE, ranks);
-            // The copies of a partly filled page are made by effects that come after this one.
-            let copied = choices > 1 && position / SIZE >= count / SIZE;
-            let covered = copied || cell.is_some_and(|(_, under)| under.is_some() && under == tag);
+            let covered = cell.is_some_and(|(_, under)| under.is_some() && under == tag);
             notes.check("H-2", covered, || {
                 format!("committed, and position {position} was never written under its grant")
             });
+            let expected = world.expected(prompt, choice, position);
+            notes.check(
+                "H-1",
+                cell.is_some_and(|(cell, _)| cell == expected),
+                || {
+                    let got = cell
+                        .map_or("other things in each rank's slice".into(), |(cell, _)| {
+                            cell.to_string()
+                        });
+                    format!("committed, and position {position} holds {got} instead of {expected}")
+                },
+            );
         }
     }
 }

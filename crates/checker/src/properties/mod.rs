@@ -6,9 +6,11 @@
 
 mod memory;
 mod said;
+mod tables;
 
 pub use memory::*;
 pub use said::*;
+pub use tables::*;
 
 use crate::model::Notes;
 use crate::scenario::Mode;
@@ -75,11 +77,9 @@ pub fn of_state<J: Decisions>(world: &World<J>, state: &State<J>, notes: &mut No
     }
     for (at, client) in state.clients.iter().enumerate() {
         if client.asked && client.outcome.is_none() {
-            let timer = gateway::Timer::Request(handoff::RequestId {
-                epoch: crate::world::GATEWAY,
-                n: at as u64 + 1,
-            });
-            notes.check("H-15", state.gateway_timers.contains(&timer), || {
+            let timer = client.request.map(gateway::Timer::Request);
+            let armed = timer.is_some_and(|timer| state.gateway_timers.contains(&timer));
+            notes.check("H-15", armed, || {
                 format!("request {} waits without a deadline", letter(at))
             });
         }

@@ -278,7 +278,7 @@ pub fn of_closed<J: Decisions>(
     let open = life
         .unreported
         .values()
-        .any(|of| *of == (Some(handoff), rank));
+        .any(|(of, by, _)| (*of, *by) == (Some(handoff), rank));
     notes.check("H-7", !open, || {
         format!(
             "handoff {} is closed while a submission of it is in flight",

@@ -3,7 +3,8 @@
 //! A larger bound has the same worlds with more requests, more faults at once, or both; what a
 //! world must see it must see at every bound.
 
-use super::{Faults, Mode, Prompt, Setup, growth};
+use super::setups::*;
+use super::{Mode, Setup, growth};
 use crate::bound::Bound;
 use crate::situations::*;
 
@@ -38,7 +39,7 @@ impl Scenario {
             Mode::Landing => self.sees_landing,
             Mode::Direct => &[],
         };
-        self.sees.iter().chain(more).copied()
+        ALWAYS.iter().chain(self.sees).chain(more).copied()
     }
 
     /// The one of that name.
@@ -46,6 +47,9 @@ impl Scenario {
         ALL.iter().find(|scenario| scenario.name == name)
     }
 }
+
+/// What every world must see: a handoff that is committed and never read would prove little.
+const ALWAYS: &[&str] = &[COMMITTED, READ];
 
 const BOTH: &[Mode] = &[Mode::Landing, Mode::Direct];
 /// A write that lands once more after its completion would be in D's own pages, and nothing could
@@ -58,7 +62,7 @@ pub const ALL: &[Scenario] = &[
         name: "calm",
         about: "nothing goes wrong; two requests compete for a decode pool that holds one of them",
         modes: BOTH,
-        sees: &[ANSWERED, COMMITTED, STEP, BUSY, TAKEN],
+        sees: &[ANSWERED, STEP, BUSY, TAKEN],
         sees_landing: &[],
         setup: |_| two(),
     },
@@ -178,7 +182,7 @@ pub const ALL: &[Scenario] = &[
         name: "ranks",
         about: "two writers of every page; one of them fails",
         modes: BOTH,
-        sees: &[UNSETTLED, LATE, FENCED, COMMITTED, ANSWERED],
+        sees: &[UNSETTLED, LATE, FENCED, ANSWERED],
         sees_landing: &[],
         setup: ranks,
     },
@@ -210,7 +214,14 @@ pub const ALL: &[Scenario] = &[
         name: "prefix",
         about: "prompts that begin alike, of two domains; cached pages are evicted for others",
         modes: BOTH,
-        sees: &[PREFIX_HIT, PREFIX_HIT_AT_P, EVICTED, ANSWERED],
+        sees: &[
+            PREFIX_HIT,
+            PREFIX_HIT_AT_P,
+            READ_CHAIN,
+            OTHER_DOMAIN,
+            EVICTED,
+            ANSWERED,
+        ],
         sees_landing: &[],
         setup: prefix,
     },
@@ -290,7 +301,7 @@ pub const ALL: &[Scenario] = &[
         name: "crowd",
         about: "three pages, three requests; one leaves, and (deep) a write fails",
         modes: BOTH,
-        sees: &[ANSWERED, COMMITTED],
+        sees: &[ANSWERED],
         sees_landing: &[],
         setup: crowd,
     },
@@ -334,356 +345,142 @@ pub const ALL: &[Scenario] = &[
         sees_landing: &[],
         setup: growth::cached_growth,
     },
+    Scenario {
+        name: "batches",
+        about: "two pages a batch; a write of it fails, or is lost, or a bit of it flips, or the connection breaks",
+        modes: BOTH,
+        sees: &[
+            HALF_A_BATCH,
+            UNSETTLED,
+            FENCED,
+            MISSING,
+            CORRUPTED,
+            INTEGRITY,
+            STATED_AGAIN,
+            JOINED,
+            ANSWERED,
+        ],
+        sees_landing: &[],
+        setup: batches,
+    },
+    Scenario {
+        name: "torn",
+        about: "two pages a batch, and a write lands again between the two while they are copied",
+        modes: LANDING,
+        sees: &[TORN, ECHO, ANSWERED],
+        sees_landing: &[],
+        setup: torn,
+    },
+    Scenario {
+        name: "lanes",
+        about: "fewer sequences a step than run, in an order that is not decode's",
+        modes: BOTH,
+        sees: &[OUT_OF_ORDER, DUPLICATED, ANSWERED],
+        sees_landing: &[],
+        setup: lanes,
+    },
+    Scenario {
+        name: "ranks-faults",
+        about: "two writers; a connection breaks, a deadline passes, a process ends, a bit flips",
+        modes: BOTH,
+        sees: &[REDIALLED, DEADLINE, KILLED, INTEGRITY, FENCED, ANSWERED],
+        sees_landing: &[],
+        setup: ranks_faults,
+    },
+    Scenario {
+        name: "ranks-cache",
+        about: "two writers, prompts that begin alike, and a connection that breaks",
+        modes: BOTH,
+        sees: &[REDIALLED, PREFIX_HIT, READ_CACHED, ANSWERED],
+        sees_landing: &[],
+        setup: ranks_cache,
+    },
+    Scenario {
+        name: "cache-faults",
+        about: "a cache, and the same: a break, a process that ends, a bit that flips, a client that leaves",
+        modes: BOTH,
+        sees: &[REDIALLED, KILLED, INTEGRITY, LEFT, PREFIX_HIT, READ_CACHED],
+        sees_landing: &[],
+        setup: cache_faults,
+    },
+    Scenario {
+        name: "jobs",
+        about: "prefill takes one job at a time",
+        modes: BOTH,
+        sees: &[JOBS_FULL, LEFT, ANSWERED],
+        sees_landing: &[],
+        setup: jobs,
+    },
+    Scenario {
+        name: "worn",
+        about: "a life of prefill is refused for good after one dropped arena",
+        modes: BOTH,
+        sees: &[WORN_OUT, FENCED, ANSWERED],
+        sees_landing: &[],
+        setup: worn,
+    },
+    Scenario {
+        name: "peers",
+        about: "decode knows one life of prefill at a time, and a second comes",
+        modes: BOTH,
+        sees: &[PEERS_FULL, SPAWNED, ANSWERED],
+        sees_landing: &[],
+        setup: peers,
+    },
+    Scenario {
+        name: "gateway-lives",
+        about: "the gateway ends and begins again while workers still have attempts of its old life",
+        modes: BOTH,
+        sees: &[GATEWAY_BEGAN, OLD_ATTEMPT, ANSWERED],
+        sees_landing: &[],
+        setup: gateway_lives,
+    },
+    Scenario {
+        name: "hang",
+        about: "a process stops and goes on, and a deadline of somebody else passes",
+        modes: BOTH,
+        sees: &[HUNG, WENT_ON, DEADLINE, FENCED, ANSWERED],
+        sees_landing: &[],
+        setup: hang,
+    },
+    Scenario {
+        name: "arenas",
+        about: "arenas take their time, and so does attaching to one; either fails",
+        modes: BOTH,
+        sees: &[
+            ARENA_FAILED,
+            ATTACH_FAILED,
+            BEFORE_ITS_ARENA,
+            FENCED,
+            ANSWERED,
+        ],
+        sees_landing: &[],
+        setup: arenas,
+    },
 ];
 
-fn deep(bound: Bound) -> bool {
-    bound == Bound::Deep
-}
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::scenario::Prompt;
 
-/// Two requests of two tenants; decode's pool holds one of them at a time.
-fn two() -> Setup {
-    Setup::default()
-}
-
-/// Two short ones.
-fn short() -> Setup {
-    Setup {
-        prompts: vec![Prompt::new(&[1, 1, 1], 1), Prompt::new(&[2], 1).of(9)],
-        prefill_pages: 2,
-        decode_pages: 2,
-        ..Setup::default()
+    /// Whose answer ends with its first token is read by no step.
+    #[test]
+    fn every_prompt_that_may_be_answered_is_read_by_a_step() {
+        for scenario in ALL {
+            for bound in Bound::ALL {
+                let setup = (scenario.setup)(bound);
+                let pages = |prompt: &Prompt| {
+                    let tokens = prompt.tokens.len() as u32 + prompt.max_new;
+                    tokens.div_ceil(u32::from(crate::world::PAGE_SIZE))
+                };
+                let fits = |prompt: &&Prompt| pages(prompt) <= setup.decode_pages;
+                for prompt in setup.prompts.iter().filter(fits) {
+                    let name = scenario.name;
+                    let rejected = prompt.tokens.len() > 4 && setup.prefill_pages < 3;
+                    assert!(prompt.max_new > 1 || rejected, "{name}: {prompt:?}");
+                }
+            }
+        }
     }
-}
-
-/// One request of two pages.
-fn one() -> Setup {
-    Setup {
-        prompts: vec![Prompt::new(&[1, 1, 1], 1)],
-        prefill_pages: 2,
-        decode_pages: 2,
-        ..Setup::default()
-    }
-}
-
-/// One request of one page.
-fn tiny() -> Setup {
-    Setup {
-        prompts: vec![Prompt::new(&[1], 1)],
-        prefill_pages: 1,
-        decode_pages: 1,
-        ..Setup::default()
-    }
-}
-
-fn by(bound: Bound, smoke: Setup, quick: Setup, deep: Setup) -> Setup {
-    match bound {
-        Bound::Smoke => smoke,
-        Bound::Quick => quick,
-        Bound::Deep => deep,
-    }
-}
-
-fn with(setup: Setup, faults: Faults) -> Setup {
-    Setup { faults, ..setup }
-}
-
-fn leave(bound: Bound) -> Setup {
-    let faults = Faults {
-        leaves: if deep(bound) { 2 } else { 1 },
-        ..Faults::default()
-    };
-    with(by(bound, short(), two(), two()), faults)
-}
-
-fn late_write(bound: Bound) -> Setup {
-    let faults = Faults {
-        failed_writes: if deep(bound) { 2 } else { 1 },
-        ..Faults::default()
-    };
-    with(by(bound, short(), short(), two()), faults)
-}
-
-fn lingers(bound: Bound) -> Setup {
-    let faults = Faults {
-        failed_writes: 1,
-        lingers: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        max_drops: 1,
-        ..by(bound, tiny(), one(), short())
-    };
-    with(setup, faults)
-}
-
-fn echo(bound: Bound) -> Setup {
-    let faults = Faults {
-        echoes: if deep(bound) { 2 } else { 1 },
-        ..Faults::default()
-    };
-    with(by(bound, short(), two(), two()), faults)
-}
-
-fn break_(bound: Bound) -> Setup {
-    let faults = Faults {
-        breaks: if deep(bound) { 2 } else { 1 },
-        ..Faults::default()
-    };
-    with(by(bound, short(), two(), two()), faults)
-}
-
-fn deadline(bound: Bound) -> Setup {
-    let faults = Faults {
-        deadlines: if deep(bound) { 2 } else { 1 },
-        ..Faults::default()
-    };
-    with(by(bound, one(), short(), two()), faults)
-}
-
-fn break_deadline(bound: Bound) -> Setup {
-    let faults = Faults {
-        breaks: 1,
-        deadlines: 1,
-        ..Faults::default()
-    };
-    with(by(bound, tiny(), one(), short()), faults)
-}
-
-fn break_write(bound: Bound) -> Setup {
-    let faults = Faults {
-        breaks: 1,
-        failed_writes: 1,
-        ..Faults::default()
-    };
-    with(by(bound, tiny(), one(), two()), faults)
-}
-
-fn corrupt(bound: Bound) -> Setup {
-    let faults = Faults {
-        corruptions: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    with(by(bound, one(), two(), two()), faults)
-}
-
-fn missing(bound: Bound) -> Setup {
-    let faults = Faults {
-        losses: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    with(by(bound, one(), two(), two()), faults)
-}
-
-fn truncated(bound: Bound) -> Setup {
-    let faults = Faults {
-        truncations: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    with(by(bound, one(), two(), two()), faults)
-}
-
-fn ranks(bound: Bound) -> Setup {
-    let faults = Faults {
-        failed_writes: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = by(bound, tiny(), tiny(), one());
-    with(Setup { ranks: 2, ..setup }, faults)
-}
-
-fn lives_of_prefill(bound: Bound) -> Setup {
-    let faults = Faults {
-        prefill_kills: 1,
-        prefill_spawns: 1,
-        ..Faults::default()
-    };
-    with(by(bound, tiny(), one(), short()), faults)
-}
-
-fn lives_of_decode(bound: Bound) -> Setup {
-    let faults = Faults {
-        decode_kills: 1,
-        decode_spawns: 1,
-        ..Faults::default()
-    };
-    with(by(bound, tiny(), one(), short()), faults)
-}
-
-fn two_decodes(bound: Bound) -> Setup {
-    let faults = Faults {
-        failed_writes: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = by(bound, one(), short(), two());
-    with(
-        Setup {
-            decodes: 2,
-            ..setup
-        },
-        faults,
-    )
-}
-
-fn prefix(bound: Bound) -> Setup {
-    let faults = Faults {
-        leaves: u8::from(bound != Bound::Smoke),
-        failed_writes: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        prompts: vec![
-            Prompt::new(&[1, 1, 1], 1).cached(),
-            Prompt::new(&[1, 1, 2], 1).cached(),
-            Prompt::new(&[1, 1, 1], 1).of(9).cached(),
-        ],
-        prefill_pages: 2,
-        decode_pages: 2,
-        ..Setup::default()
-    };
-    with(setup, faults)
-}
-
-fn choices(bound: Bound) -> Setup {
-    let faults = Faults {
-        stops: 1,
-        leaves: u8::from(bound != Bound::Smoke),
-        breaks: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        prompts: vec![Prompt::new(&[1, 1, 1], 2).choices(2)],
-        decode_pages: 6,
-        ..Setup::default()
-    };
-    with(setup, faults)
-}
-
-/// 681,280 to 1,048,576 tokens, in small: two pages and three.
-fn incident(bound: Bound) -> Setup {
-    let faults = Faults {
-        leaves: u8::from(bound != Bound::Smoke),
-        failed_writes: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        prompts: vec![
-            Prompt::new(&[1, 1, 1], 2),
-            Prompt::new(&[2, 2, 2, 2, 2], 1).of(9),
-            Prompt::new(&[3, 3], 1).of(9),
-        ],
-        prefill_pages: 2,
-        decode_pages: 3,
-        ..Setup::default()
-    };
-    with(setup, faults)
-}
-
-fn overstated(bound: Bound) -> Setup {
-    Setup {
-        overstated: Some(8),
-        ..incident(bound)
-    }
-}
-
-fn stale(bound: Bound) -> Setup {
-    let faults = Faults {
-        breaks: 1,
-        stale: 1,
-        prefill_kills: u8::from(deep(bound)),
-        prefill_spawns: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    with(by(bound, tiny(), one(), tiny()), faults)
-}
-
-fn failed_pass(bound: Bound) -> Setup {
-    let faults = Faults {
-        failed_computes: 1,
-        leaves: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    with(by(bound, short(), two(), two()), faults)
-}
-
-fn drain(bound: Bound) -> Setup {
-    let faults = Faults {
-        drains: 1,
-        failed_writes: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = by(bound, short(), short(), two());
-    let at_once = false;
-    with(Setup { at_once, ..setup }, faults)
-}
-
-fn gateway(bound: Bound) -> Setup {
-    let faults = Faults {
-        gateway_breaks: 1,
-        leaves: u8::from(bound != Bound::Smoke),
-        deadlines: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        slow_gateway: true,
-        at_once: false,
-        ..tiny()
-    };
-    with(setup, faults)
-}
-
-fn caps(bound: Bound) -> Setup {
-    let faults = Faults {
-        leaves: u8::from(bound != Bound::Smoke),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        prompts: vec![
-            Prompt::new(&[1, 1, 1], 1),
-            Prompt::new(&[2, 2], 1),
-            Prompt::new(&[3, 3, 3, 3], 2),
-        ],
-        prefill_pages: 6,
-        decode_pages: 8,
-        pages_per_peer: 2,
-        tokens_per_domain: 8,
-        ..Setup::default()
-    };
-    with(setup, faults)
-}
-
-fn scrub(bound: Bound) -> Setup {
-    Setup {
-        scrub: true,
-        ..leave(bound)
-    }
-}
-
-/// A fault of every kind at once is for simulation: here it would be some hundred million states.
-fn crowd(bound: Bound) -> Setup {
-    let faults = Faults {
-        leaves: 1,
-        failed_writes: u8::from(deep(bound)),
-        ..Faults::default()
-    };
-    let setup = Setup {
-        prompts: match bound {
-            Bound::Smoke => short().prompts,
-            _ => vec![
-                Prompt::new(&[1, 1, 1], 1),
-                Prompt::new(&[2], 1).of(9),
-                Prompt::new(&[3, 3], 1),
-            ],
-        },
-        at_once: bound != Bound::Smoke,
-        prefill_pages: if bound == Bound::Smoke { 2 } else { 3 },
-        decode_pages: if bound == Bound::Smoke { 2 } else { 3 },
-        ..Setup::default()
-    };
-    with(setup, faults)
 }

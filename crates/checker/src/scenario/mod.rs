@@ -2,6 +2,7 @@
 
 mod growth;
 mod list;
+mod setups;
 
 pub use list::{ALL, Scenario};
 
@@ -47,6 +48,48 @@ pub struct Faults {
     pub drains: u8,
     /// A dropped arena is still mapped by its writer; its memory is given back at any later time.
     pub lingers: u8,
+    /// A worker's process stops, and goes on at any later time.
+    pub hangs: u8,
+    /// The gateway's process ends, and a new one begins.
+    pub gateway_spawns: u8,
+    /// An arena cannot be made, or prefill cannot attach to it.
+    pub failed_arenas: u8,
+    /// Faults of all kinds together, at most; none: as many as there are of each.
+    pub together: Option<u8>,
+}
+
+impl Faults {
+    /// So many of these may happen in one run.
+    pub fn together(self, most: u8) -> Self {
+        Self {
+            together: Some(most),
+            ..self
+        }
+    }
+
+    /// One has happened. Where it was the last, kinds that leave no bytes or messages behind that are
+    /// not what they were are not counted any more, so that worlds do not differ in what can never
+    /// happen; the others say whether an integrity fault has a reason.
+    pub fn one_less(&mut self) {
+        let Some(left) = &mut self.together else {
+            return;
+        };
+        *left = left.saturating_sub(1);
+        if *left > 0 {
+            return;
+        }
+        *self = Self {
+            together: Some(0),
+            failed_writes: self.failed_writes,
+            echoes: self.echoes,
+            corruptions: self.corruptions,
+            losses: self.losses,
+            truncations: self.truncations,
+            stale: self.stale,
+            prefill_kills: self.prefill_kills,
+            ..Self::default()
+        };
+    }
 }
 
 /// One client and what it asks.
@@ -142,6 +185,14 @@ pub struct Setup {
     pub chunk: u32,
     /// Largest sum of prompt and output that workers were started for.
     pub context: u32,
+    /// Sequences of one step, at most; 0: all that run.
+    pub lanes: usize,
+    /// Jobs that hold pages at one prefill, at most; 0: as many as it takes by itself.
+    pub jobs: usize,
+    /// Prefill lives that a decode knows at once, at most; 0: as many as it takes by itself.
+    pub peers: usize,
+    /// Whether it takes time to make an arena, and to attach to it. Otherwise it is done at once.
+    pub slow_arenas: bool,
     /// Dropped arenas after which D refuses a life for good.
     pub max_drops: u32,
     /// Pages granted to one prefill life and not committed, at most; 0: no cap.
@@ -168,7 +219,7 @@ impl Default for Setup {
     /// One P, one D, two requests that do not both fit into D at once.
     fn default() -> Self {
         Self {
-            prompts: vec![Prompt::new(&[1, 1, 1], 2), Prompt::new(&[2, 2], 1).of(9)],
+            prompts: vec![Prompt::new(&[1, 1, 1], 2), Prompt::new(&[2, 2], 2).of(9)],
             at_once: true,
             prefills: 1,
             decodes: 1,
@@ -181,6 +232,10 @@ impl Default for Setup {
             flying: 2,
             chunk: 2,
             context: 8,
+            lanes: 0,
+            jobs: 0,
+            peers: 0,
+            slow_arenas: false,
             max_drops: 8,
             pages_per_peer: 0,
             tokens_per_domain: 0,

@@ -38,8 +38,18 @@ pub enum Act {
     First(usize, usize),
     /// A step of all sequences begins.
     StepBegin(usize),
+    /// A step of as many sequences as one takes begins, with the one whose turn it is.
+    StepOf(usize, usize),
     /// It ends.
     StepEnd(usize),
+    /// An arena has been made.
+    Opened(usize, ArenaId),
+    /// P has attached to an arena, if it is still there.
+    Attached(usize, ArenaId),
+    /// A prefill process that had stopped goes on.
+    PrefillGoesOn(usize),
+    /// A decode process that had stopped goes on.
+    DecodeGoesOn(usize),
     /// P asks a busy D again.
     Retry(usize, prefill::Timer),
     /// D gives up a prefill life that has ended: there nothing but a deadline can end the wait.
@@ -119,6 +129,16 @@ pub enum Fault {
     DrainPrefill(usize),
     /// D drains.
     DrainDecode(usize),
+    /// A prefill process stops, and will go on.
+    HangPrefill(usize),
+    /// A decode process stops, and will go on.
+    HangDecode(usize),
+    /// The gateway's process ends, and a new one begins.
+    SpawnGateway,
+    /// An arena cannot be made.
+    ArenaFailed(usize, ArenaId),
+    /// P cannot attach to an arena.
+    AttachFailed(usize, ArenaId),
 }
 
 impl<J: Decisions> State<J> {
@@ -133,7 +153,7 @@ impl<J: Decisions> State<J> {
             self.acts_of_prefill(p, out);
         }
         for d in 0..self.decodes.len() {
-            self.acts_of_decode(d, out);
+            self.acts_of_decode(setup, d, out);
         }
         let begin = out.len();
         self.faults(setup, out);
@@ -165,31 +185,43 @@ impl<J: Decisions> State<J> {
     }
 
     fn acts_of_links(&self, out: &mut Vec<Act>) {
+        // A process that has stopped hears nothing; what is said to it waits.
         macro_rules! links {
-            ($links:expr) => {
+            ($links:expr, $caller_stopped:expr, $callee_stopped:expr) => {
                 for link in $links {
-                    if link.callee_up && !link.forth.is_empty() {
+                    let caller = link.caller_up && !$caller_stopped(link.caller);
+                    let callee = link.callee_up && !$callee_stopped(link.callee);
+                    if callee && !link.forth.is_empty() {
                         out.push(Act::Deliver(link.conn, End::Callee));
                     }
-                    if link.caller_up && !link.back.is_empty() {
+                    if caller && !link.back.is_empty() {
                         out.push(Act::Deliver(link.conn, End::Caller));
                     }
-                    if link.caller_up != link.callee_up {
+                    if link.caller_up != link.callee_up && (caller || callee) {
                         out.push(Act::Notice(link.conn));
                     }
                 }
             };
         }
-        links!(&self.handing);
-        links!(&self.asking);
-        links!(&self.telling);
-        let free = |pair: &Pair| self.redials > 0 || self.undialled.contains(pair);
+        let prefill = |p: usize| self.prefills[p].stopped;
+        let decode = |d: usize| self.decodes[d].stopped;
+        let nobody = |_: usize| false;
+        links!(&self.handing, prefill, decode);
+        links!(&self.asking, nobody, prefill);
+        links!(&self.telling, nobody, decode);
+        let free = |pair: &Pair| {
+            let stopped = matches!(pair, Pair::Handing(p, _) if self.prefills[*p].stopped);
+            !stopped && (self.redials > 0 || self.undialled.contains(pair))
+        };
         out.extend(self.to_dial().into_iter().filter(free).map(Act::Dial));
     }
 
     fn acts_of_prefill(&self, p: usize, out: &mut Vec<Act>) {
         let life = &self.prefills[p];
         let Some(machine) = &life.machine else { return };
+        if life.stopped {
+            return out.push(Act::PrefillGoesOn(p));
+        }
         match life.chunk {
             Some(_) => out.push(Act::ChunkEnd(p)),
             None => {
@@ -203,7 +235,11 @@ impl<J: Decisions> State<J> {
                 out.push(Act::Written(p, *submission));
             }
         }
-        out.extend(life.detaching.iter().map(|arena| Act::Detached(p, *arena)));
+        let attaching = life.attaching.iter();
+        out.extend(attaching.map(|arena| Act::Attached(p, *arena)));
+        let whole = |arena: &&ArenaId| !life.attaching.contains(arena);
+        let detaching = life.detaching.iter().filter(whole);
+        out.extend(detaching.map(|arena| Act::Detached(p, *arena)));
         let retries = life.timers.iter().filter(|_| self.retries > 0);
         let retries = retries.filter(|timer| matches!(timer, prefill::Timer::Retry(_)));
         out.extend(retries.map(|timer| Act::Retry(p, *timer)));
@@ -226,9 +262,14 @@ impl<J: Decisions> State<J> {
         life.is_some_and(|life| life.machine.is_some() && !newer(life))
     }
 
-    fn acts_of_decode(&self, d: usize, out: &mut Vec<Act>) {
+    fn acts_of_decode(&self, setup: &Setup, d: usize, out: &mut Vec<Act>) {
         let life = &self.decodes[d];
         let Some(machine) = &life.machine else { return };
+        if life.stopped {
+            return out.push(Act::DecodeGoesOn(d));
+        }
+        let opening = life.opening.iter();
+        out.extend(opening.map(|(arena, _)| Act::Opened(d, *arena)));
         out.extend((0..life.copies.len()).map(|at| Act::Copied(d, at)));
         let fences = life.fences_that_can_end();
         out.extend(fences.map(|arena| Act::Fenced(d, arena)));
@@ -237,10 +278,13 @@ impl<J: Decisions> State<J> {
         out.extend((0..life.starts.len()).map(|at| Act::First(d, at)));
         match life.step {
             Some(_) => out.push(Act::StepEnd(d)),
-            None if !machine.view().runnable.is_empty() => {
-                out.push(Act::StepBegin(d));
-            }
-            None => {}
+            None => match machine.view().runnable.len() {
+                0 => {}
+                all if setup.lanes > 0 && all > setup.lanes => {
+                    out.extend((0..all).map(|turn| Act::StepOf(d, turn)));
+                }
+                _ => out.push(Act::StepBegin(d)),
+            },
         }
         let ended = |epoch: Epoch| {
             let life = self.prefills.iter().find(|life| life.epoch == epoch);
@@ -295,7 +339,14 @@ impl fmt::Display for Act {
             }
             Self::First(d, _) => write!(f, "D{d} looks at the first tokens"),
             Self::StepBegin(d) => write!(f, "D{d} begins a step"),
+            Self::StepOf(d, turn) => {
+                write!(f, "D{d} begins a step of some, from number {turn} on")
+            }
             Self::StepEnd(d) => write!(f, "D{d}'s step ends"),
+            Self::Opened(d, arena) => write!(f, "D{d} has made arena {}", arena.n),
+            Self::Attached(p, arena) => write!(f, "P{p} has attached to arena {}", arena.n),
+            Self::PrefillGoesOn(p) => write!(f, "the process of P{p} goes on"),
+            Self::DecodeGoesOn(d) => write!(f, "the process of D{d} goes on"),
             Self::Retry(p, _) => write!(f, "P{p} asks again after Busy"),
             Self::GiveUpPrefill(d, _) => write!(f, "D{d} gives up a prefill life that has ended"),
             Self::GiveUpDecode(p, _) => write!(f, "P{p} gives up a decode life that is gone"),
@@ -362,6 +413,13 @@ impl fmt::Display for Fault {
             }
             Self::DrainPrefill(p) => write!(f, "P{p} drains"),
             Self::DrainDecode(d) => write!(f, "D{d} drains"),
+            Self::HangPrefill(p) => write!(f, "the process of P{p} stops"),
+            Self::HangDecode(d) => write!(f, "the process of D{d} stops"),
+            Self::SpawnGateway => write!(f, "the gateway's process ends and a new one begins"),
+            Self::ArenaFailed(d, arena) => write!(f, "D{d} cannot make arena {}", arena.n),
+            Self::AttachFailed(p, arena) => {
+                write!(f, "P{p} cannot attach to arena {}", arena.n)
+            }
         }
     }
 }

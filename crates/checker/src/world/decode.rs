@@ -11,10 +11,10 @@ use crate::model::Notes;
 use crate::{properties, situations};
 use handoff::decode::{CopyPage, Decode, Effect, Event};
 use handoff::{
-    Answers, Conn, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure, HandoffId,
-    PrefillToDecode, Spec,
+    Answers, ArenaId, Conn, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
+    HandoffId, Hangup, PrefillToDecode, Spec,
 };
-use pages::{Epoch, PageId, State as PageState};
+use pages::{Epoch, PageId, State as PageState, WriterLife};
 use std::collections::BTreeMap;
 
 impl<J: Decisions> DecodeLife<J> {
@@ -23,7 +23,9 @@ impl<J: Decisions> DecodeLife<J> {
             worker,
             epoch,
             machine: Some(machine),
+            stopped: false,
             memory: Default::default(),
+            opening: Vec::new(),
             arenas: Default::default(),
             copies: Vec::new(),
             fences: Vec::new(),
@@ -72,6 +74,10 @@ impl<J: Decisions> World<J> {
             }
             _ => None,
         };
+        let begins = matches!(event, Event::FromPrefill(_, PrefillToDecode::Hello(_)));
+        if offered.is_some() && !life.opening.is_empty() {
+            notes.saw(situations::BEFORE_ITS_ARENA);
+        }
         let syncs = matches!(event, Event::FromPrefill(_, PrefillToDecode::Sync { .. }));
         let before = machine.view().counts;
         let effects = machine.hear(Heard::Event(event));
@@ -81,6 +87,13 @@ impl<J: Decisions> World<J> {
         };
         if syncs && effects.iter().any(ticket) {
             notes.saw(situations::TICKET_AGAIN);
+        }
+        let refused = |effect: &Effect| matches!(effect, Effect::Close(_, Hangup::Refused));
+        if effects.iter().any(refused) {
+            notes.saw(match begins && self.setup.peers > 0 {
+                true => situations::PEERS_FULL,
+                false => situations::WORN_OUT,
+            });
         }
         properties::of_answer_to_offer(life, offered, &effects, notes);
         let committed = effects.iter().any(|effect| {
@@ -126,6 +139,9 @@ impl<J: Decisions> World<J> {
             Effect::ToPrefill(conn, message) => {
                 notes.tell(|| format!("  D{d} to prefill: {}", short(&message)));
                 said_to_prefill(life, &message, notes);
+                if let DecodeToPrefill::Ticket { handoff, first, .. } = &message {
+                    self.granted(life, *handoff, *first, notes);
+                }
                 let link = find(&mut state.handing, conn).filter(|link| link.callee_up);
                 if let Some(link) = link.filter(|link| link.caller_up) {
                     link.back.push_back(message);
@@ -138,14 +154,10 @@ impl<J: Decisions> World<J> {
             }
             Effect::OpenArena { arena, writer } => {
                 properties::of_arena(life, arena, notes);
-                let slots = BTreeMap::new();
-                life.arenas.insert(arena, Arena { writer, slots });
-                let (slots, address) = (self.setup.arena_slots, Vec::new());
-                next.push(Event::ArenaOpened {
-                    arena,
-                    slots,
-                    address,
-                });
+                if self.setup.slow_arenas {
+                    return life.opening.push((arena, writer));
+                }
+                next.push(self.arena_made(life, arena, writer));
             }
             Effect::Fence { arena } => {
                 if life.copies.iter().any(|copy| copy.arena == Some(arena)) {
@@ -168,6 +180,7 @@ impl<J: Decisions> World<J> {
                     batch,
                     arena,
                     pages,
+                    checksums: Vec::new(),
                 };
                 begin_copy(life, d, copy, notes);
             }
@@ -189,6 +202,7 @@ impl<J: Decisions> World<J> {
                     batch,
                     arena,
                     pages,
+                    checksums: Vec::new(),
                 };
                 begin_copy(life, d, copy, notes);
             }
@@ -219,6 +233,53 @@ impl<J: Decisions> World<J> {
                 }
             }
             Effect::FailStop(why) => properties::of_fail_stop("decode", &why, notes),
+        }
+    }
+
+    pub(super) fn arena_made(
+        &self,
+        life: &mut DecodeLife<J>,
+        arena: ArenaId,
+        writer: WriterLife,
+    ) -> Event {
+        let slots = BTreeMap::new();
+        life.arenas.insert(arena, Arena { writer, slots });
+        let (slots, address) = (self.setup.arena_slots, Vec::new());
+        Event::ArenaOpened {
+            arena,
+            slots,
+            address,
+        }
+    }
+
+    /// A ticket asks for pages from `first` on: what is cached, but of another domain, is asked for.
+    fn granted(&self, life: &DecodeLife<J>, handoff: HandoffId, first: u32, notes: &mut Notes) {
+        let asked = life.machine.as_ref().map(|machine| {
+            machine.ask(|machine| (machine.spec_of(handoff).cloned(), machine.holders()))
+        });
+        let Some((Some(spec), held)) =
+            asked.filter(|(spec, _)| spec.as_ref().is_some_and(|spec| spec.cache))
+        else {
+            return;
+        };
+        let end = (first as usize + 1) * usize::from(PAGE_SIZE);
+        let alike = |page: &PageId| {
+            let memory = life.memory.get(page).copied().unwrap_or_default();
+            let whose = memory.slices[0].cells[0].whose();
+            let prompt = whose.map(|whose| &self.setup.prompts[whose]);
+            let begins = spec.tokens.get(..end);
+            prompt.is_some_and(|prompt| begins.is_some() && prompt.tokens.get(..end) == begins)
+        };
+        let other = held.iter().any(|holder| {
+            holder.state == PageState::Cached
+                && holder.seal.ordinal == first
+                && holder
+                    .owner
+                    .is_some_and(|owner| owner.domain != spec.domain)
+                && alike(&holder.page)
+        });
+        if other {
+            notes.saw(situations::OTHER_DOMAIN);
         }
     }
 

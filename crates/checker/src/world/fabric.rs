@@ -43,6 +43,7 @@ impl<J: Decisions> World<J> {
         if flight.state != FlightState::Flying {
             late(state, &flight, notes);
         }
+        torn(state, &flight, notes);
         let through = |life: &Kept<DecodeLife<J>>| life.arenas.contains_key(&flight.arena);
         let Some(life) = state.decodes.iter_mut().find(|life| through(life)) else {
             return; // the endpoint is fenced, or its process is gone: nobody will see it
@@ -92,12 +93,26 @@ impl<J: Decisions> World<J> {
             format!("P{p} hears: submission {} is {how}", submission.n)
         });
         if !ok {
-            if let Some((Some(handoff), rank)) = of {
+            if let Some((Some(handoff), rank, _)) = of {
                 life.failed.insert((handoff, rank));
             }
+            let machine = life.machine.as_ref();
+            let pages = machine.map_or(0, |machine| {
+                let sent = |machine: &mut prefill::Prefill<J>| {
+                    machine
+                        .submission_for_checker(submission)
+                        .map(|sent| sent.pages.len())
+                };
+                machine.ask(sent).unwrap_or_default()
+            });
             let flights = state.flights.iter_mut();
+            let mut flying = 0;
             for flight in flights.filter(|flight| flight.submission == submission) {
                 flight.state = FlightState::Late;
+                flying += 1;
+            }
+            if (1..pages).contains(&flying) {
+                notes.saw(situations::HALF_A_BATCH);
             }
             forget_unseen(state);
         } else if self.setup.mode == Mode::Direct {
@@ -110,19 +125,27 @@ impl<J: Decisions> World<J> {
         self.tell_prefill(state, p, prefill::Event::Written { submission, ok }, notes);
     }
 
-    /// A copy ends. That it reads and writes at its very end is the latest that it can be, and so
-    /// the worst for whoever frees the page or lets the slot be written again; reading earlier
-    /// gives another run in which the copy ended earlier. Pages of a batch are compared one by one,
-    /// so a batch that was torn between two pages is two runs as well.
+    /// The next page of a copy is read and written; with the last one the copy ends. That a page is
+    /// read at the very end of its turn is the latest that it can be, and so the worst for whoever
+    /// frees it or lets the slot be written again; reading earlier gives another run in which its
+    /// turn ended earlier. Between two pages of a batch anything may happen.
     pub(super) fn copied(&self, state: &mut State<J>, d: usize, at: usize, notes: &mut Notes) {
         let life = state.decodes[d].change();
+        let copy = life.copies[at].clone();
+        let next = copy.checksums.len();
+        if let Some(page) = copy.pages.get(next) {
+            let checksum = match copy.arena {
+                Some(arena) => copy_out(life, d, &copy, page, arena, notes),
+                None => check_in_place(life, &copy, page, notes),
+            };
+            life.copies[at].checksums.push(checksum);
+        }
+        if next + 1 < copy.pages.len() {
+            return;
+        }
         let copy = life.copies.remove(at);
-        let checksums = match copy.arena {
-            Some(arena) => copy_out(life, d, &copy, arena, notes),
-            None => check_in_place(life, &copy, notes),
-        };
         let (handoff, rank, batch) = (copy.handoff, copy.rank, copy.batch);
-        let checksums = Some(checksums);
+        let checksums = Some(copy.checksums);
         let event = decode::Event::Copied {
             handoff,
             rank,
@@ -130,6 +153,46 @@ impl<J: Decisions> World<J> {
             checksums,
         };
         self.tell_decode(state, d, event, notes);
+    }
+
+    /// An arena that was asked for has been made.
+    pub(super) fn opened(&self, state: &mut State<J>, d: usize, arena: ArenaId, notes: &mut Notes) {
+        let life = state.decodes[d].change();
+        let at = life.opening.iter().position(|(of, _)| *of == arena);
+        let Some((_, writer)) = at.map(|at| life.opening.remove(at)) else {
+            return;
+        };
+        let made = self.arena_made(life, arena, writer);
+        self.tell_decode(state, d, made, notes);
+    }
+
+    /// It cannot be made.
+    pub(super) fn arena_failed(
+        &self,
+        state: &mut State<J>,
+        d: usize,
+        arena: ArenaId,
+        notes: &mut Notes,
+    ) {
+        state.left.failed_arenas -= 1;
+        notes.saw(situations::ARENA_FAILED);
+        let life = state.decodes[d].change();
+        life.opening.retain(|(of, _)| *of != arena);
+        self.tell_decode(state, d, decode::Event::ArenaFailed { arena }, notes);
+    }
+
+    /// P has attached to an arena, or cannot.
+    pub(super) fn attached(
+        &self,
+        state: &mut State<J>,
+        p: usize,
+        arena: ArenaId,
+        ok: bool,
+        notes: &mut Notes,
+    ) {
+        let life = state.prefills[p].change();
+        life.attaching.retain(|of| *of != arena);
+        self.tell_prefill(state, p, prefill::Event::Attached { arena, ok }, notes);
     }
 
     /// D's fence is done: it will never look at that memory again.
@@ -172,66 +235,74 @@ impl<J: Decisions> World<J> {
         life.detaching.retain(|other| *other != arena);
         let writer = life.epoch;
         let of = |flight: &super::Flight| flight.writer == writer && flight.arena == arena;
-        let gone: Vec<_> = state
-            .flights
-            .iter()
-            .filter(|f| of(f))
-            .map(|f| f.submission)
-            .collect();
         state.flights.retain(|flight| !of(flight));
+        // Nor is the end of one reported any more, whatever has landed of it.
         life.unreported
-            .retain(|submission, _| !gone.contains(submission));
+            .retain(|_, (_, _, through)| *through != arena);
         self.tell_prefill(state, p, prefill::Event::Detached { arena }, notes);
     }
 }
 
-/// Pages of a batch move from the arena to the pages that were granted for them.
+/// A page of a batch moves from the arena to the page that was granted for it.
 fn copy_out<J: Decisions>(
     life: &mut DecodeLife<J>,
     d: usize,
     copy: &CopyInFlight,
+    page: &decode::CopyPage,
     arena: ArenaId,
     notes: &mut Notes,
-) -> Vec<u32> {
-    let mut checksums = Vec::new();
-    for page in &copy.pages {
-        let slots = life.arenas.get(&arena).map(|arena| &arena.slots);
-        let cells = slots
-            .and_then(|slots| slots.get(&page.slot))
-            .copied()
-            .unwrap_or_default();
-        let filled = usize::from(page.filled.min(PAGE_SIZE));
-        checksums.push(checksum(&cells[..filled]));
-        let held = held(life, page.page);
-        properties::of_copied(page.page, held.as_ref(), notes);
-        let tag = held.and_then(|holder| holder.tag).map(|tag| tag.stated());
-        notes.tell(|| {
-            let (to, whose) = (page.page.index(), show(&cells[..filled]));
-            let tag = tag.map_or("no tag".into(), |tag| format!("tag {}", tag.0));
-            format!("  {whose} is now in D{d}'s page {to} ({tag})")
-        });
-        let target = life.memory.entry(page.page).or_default();
-        let slice = &mut target.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
-        for (slot, cell) in cells.iter().enumerate().take(filled) {
-            (slice.cells[slot], slice.under[slot]) = (*cell, tag);
-        }
+) -> u32 {
+    let slots = life.arenas.get(&arena).map(|arena| &arena.slots);
+    let cells = slots
+        .and_then(|slots| slots.get(&page.slot))
+        .copied()
+        .unwrap_or_default();
+    let filled = usize::from(page.filled.min(PAGE_SIZE));
+    let held = held(life, page.page);
+    properties::of_copied(page.page, held.as_ref(), notes);
+    let tag = held.and_then(|holder| holder.tag).map(|tag| tag.stated());
+    notes.tell(|| {
+        let (to, whose) = (page.page.index(), show(&cells[..filled]));
+        let tag = tag.map_or("no tag".into(), |tag| format!("tag {}", tag.0));
+        format!("  {whose} is now in D{d}'s page {to} ({tag})")
+    });
+    let target = life.memory.entry(page.page).or_default();
+    let slice = &mut target.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
+    for (slot, cell) in cells.iter().enumerate().take(filled) {
+        (slice.cells[slot], slice.under[slot]) = (*cell, tag);
     }
-    checksums
+    checksum(&cells[..filled])
 }
 
-/// Direct mode: what lies in the granted pages.
+/// Direct mode: what lies in the granted page.
 fn check_in_place<J: Decisions>(
     life: &DecodeLife<J>,
     copy: &CopyInFlight,
+    page: &decode::CopyPage,
     notes: &mut Notes,
-) -> Vec<u32> {
-    let mut checksum_of = |page: &decode::CopyPage| {
-        properties::of_checked(page.page, held(life, page.page).as_ref(), notes);
-        let memory = life.memory.get(&page.page).copied().unwrap_or_default();
-        let slice = &memory.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
-        checksum(&slice.cells[..usize::from(page.filled.min(PAGE_SIZE))])
+) -> u32 {
+    properties::of_checked(page.page, held(life, page.page).as_ref(), notes);
+    let memory = life.memory.get(&page.page).copied().unwrap_or_default();
+    let slice = &memory.slices[usize::from(copy.rank).min(super::MAX_RANKS - 1)];
+    checksum(&slice.cells[..usize::from(page.filled.min(PAGE_SIZE))])
+}
+
+/// A write lands where a copy has read some of its pages and not all.
+fn torn<J: Decisions>(state: &State<J>, flight: &super::Flight, notes: &mut Notes) {
+    let copies = state.decodes.iter().flat_map(|life| &life.copies);
+    let mut between = copies.filter(|copy| copy.is_between());
+    let names = |copy: &CopyInFlight| match copy.arena {
+        Some(arena) => {
+            arena == flight.arena && copy.pages.iter().any(|page| page.slot == flight.slot)
+        }
+        None => copy
+            .pages
+            .iter()
+            .any(|page| page.page.index() == flight.slot as usize),
     };
-    copy.pages.iter().map(&mut checksum_of).collect()
+    if between.any(names) {
+        notes.saw(situations::TORN);
+    }
 }
 
 /// Everything known about a page of D's.

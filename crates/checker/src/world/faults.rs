@@ -8,27 +8,54 @@ use super::state::{FlightState, Lost, Pair, State};
 use crate::model::Notes;
 use crate::scenario::Setup;
 use crate::situations;
-use handoff::{Closing, Conn, Decisions, PrefillToDecode, RequestId, decode, gateway, prefill};
+use handoff::{Closing, Conn, Decisions, PrefillToDecode, decode, gateway, prefill};
 use std::collections::VecDeque;
 
 impl<J: Decisions> State<J> {
     pub(super) fn faults(&self, setup: &Setup, out: &mut Vec<Act>) {
-        let mut push = |fault| out.push(Act::Fault(fault));
         let left = &self.left;
+        if left.together == Some(0) {
+            return;
+        }
+        let mut push = |fault| out.push(Act::Fault(fault));
         self.faults_of_clients(&mut push);
         self.faults_of_writes(&mut push);
         if left.breaks > 0 {
-            self.handing
+            for link in self
+                .handing
                 .iter()
-                .for_each(|link| ends(link.conn, link.caller_up && link.callee_up, &mut push));
+                .filter(|link| link.caller_up && link.callee_up)
+            {
+                let stopped = (
+                    self.prefills[link.caller].stopped,
+                    self.decodes[link.callee].stopped,
+                );
+                ends(link.conn, stopped, &mut push);
+            }
         }
         if left.gateway_breaks > 0 {
-            self.asking
+            for link in self
+                .asking
                 .iter()
-                .for_each(|link| ends(link.conn, link.caller_up && link.callee_up, &mut push));
-            self.telling
+                .filter(|link| link.caller_up && link.callee_up)
+            {
+                ends(
+                    link.conn,
+                    (false, self.prefills[link.callee].stopped),
+                    &mut push,
+                );
+            }
+            for link in self
+                .telling
                 .iter()
-                .for_each(|link| ends(link.conn, link.caller_up && link.callee_up, &mut push));
+                .filter(|link| link.caller_up && link.callee_up)
+            {
+                ends(
+                    link.conn,
+                    (false, self.decodes[link.callee].stopped),
+                    &mut push,
+                );
+            }
         }
         if left.truncations > 0 {
             let cut = self
@@ -39,10 +66,11 @@ impl<J: Decisions> State<J> {
         }
         if left.stale > 0 {
             for (at, _) in self.lost.iter().enumerate() {
-                let up = self
-                    .handing
-                    .iter()
-                    .filter(|link| link.caller_up && link.callee_up);
+                let goes =
+                    |p: usize, d: usize| !self.prefills[p].stopped && !self.decodes[d].stopped;
+                let up = self.handing.iter().filter(|link| {
+                    link.caller_up && link.callee_up && goes(link.caller, link.callee)
+                });
                 up.for_each(|link| push(Fault::Stale(at, link.conn)));
             }
         }
@@ -57,6 +85,9 @@ impl<J: Decisions> State<J> {
         }
         if left.decode_spawns > 0 {
             (0..setup.decodes as u8).for_each(|worker| push(Fault::SpawnDecode(worker)));
+        }
+        if left.gateway_spawns > 0 {
+            push(Fault::SpawnGateway);
         }
         if left.deadlines > 0 {
             let timers = self.gateway_timers.iter();
@@ -97,7 +128,7 @@ impl<J: Decisions> State<J> {
         }
         if self.left.failed_writes > 0 {
             for (p, life) in self.prefills.iter().enumerate() {
-                let unreported = life.unreported.keys();
+                let unreported = life.unreported.keys().filter(|_| !life.stopped);
                 unreported.for_each(|submission| push(Fault::FailWrite(p, *submission)));
             }
         }
@@ -111,6 +142,16 @@ impl<J: Decisions> State<J> {
         let left = &self.left;
         if left.prefill_kills > 0 {
             push(Fault::KillPrefill(p));
+        }
+        if life.stopped {
+            return;
+        }
+        if left.hangs > 0 {
+            push(Fault::HangPrefill(p));
+        }
+        if left.failed_arenas > 0 {
+            let attaching = life.attaching.iter();
+            attaching.for_each(|arena| push(Fault::AttachFailed(p, *arena)));
         }
         if left.drains > 0 {
             push(Fault::DrainPrefill(p));
@@ -134,6 +175,16 @@ impl<J: Decisions> State<J> {
         if left.decode_kills > 0 {
             push(Fault::KillDecode(d));
         }
+        if life.stopped {
+            return;
+        }
+        if left.hangs > 0 {
+            push(Fault::HangDecode(d));
+        }
+        if left.failed_arenas > 0 {
+            let opening = life.opening.iter();
+            opening.for_each(|(arena, _)| push(Fault::ArenaFailed(d, *arena)));
+        }
         if left.drains > 0 {
             push(Fault::DrainDecode(d));
         }
@@ -154,9 +205,12 @@ impl<J: Decisions> State<J> {
     }
 }
 
-fn ends(conn: Conn, up: bool, push: &mut impl FnMut(Fault)) {
-    if up {
+/// An end that has stopped loses nothing by itself.
+fn ends(conn: Conn, (caller, callee): (bool, bool), push: &mut impl FnMut(Fault)) {
+    if !caller {
         push(Fault::Break(conn, End::Caller));
+    }
+    if !callee {
         push(Fault::Break(conn, End::Callee));
     }
 }
@@ -174,18 +228,26 @@ fn last_batch(forth: &VecDeque<PrefillToDecode>) -> Option<usize> {
 
 impl<J: Decisions> World<J> {
     pub(super) fn fault(&self, state: &mut State<J>, fault: &Fault, notes: &mut Notes) {
+        self.carry_out(state, fault, notes);
+        state.left.one_less();
+    }
+
+    fn carry_out(&self, state: &mut State<J>, fault: &Fault, notes: &mut Notes) {
         match *fault {
             Fault::Leave(client) => {
                 state.left.leaves -= 1;
-                let event = gateway::Event::ClientGone(self.request(client));
-                self.tell_gateway(state, event, notes);
+                if let Some(request) = state.clients[client].request {
+                    self.tell_gateway(state, gateway::Event::ClientGone(request), notes);
+                }
             }
             Fault::Stop(client, choice) => {
                 state.left.stops -= 1;
                 notes.saw(situations::STOPPED);
                 state.clients[client].stopped.push(choice);
-                let event = gateway::Event::StopChoice(self.request(client), choice);
-                self.tell_gateway(state, event, notes);
+                if let Some(request) = state.clients[client].request {
+                    let event = gateway::Event::StopChoice(request, choice);
+                    self.tell_gateway(state, event, notes);
+                }
             }
             Fault::FailWrite(p, submission) => {
                 state.left.failed_writes -= 1;
@@ -220,6 +282,23 @@ impl<J: Decisions> World<J> {
                 self.lose(state, conn, end, notes);
             }
             Fault::Stale(at, conn) => self.stale(state, at, conn, notes),
+            Fault::SpawnGateway => self.spawn_gateway(state, notes),
+            Fault::ArenaFailed(d, arena) => self.arena_failed(state, d, arena, notes),
+            Fault::AttachFailed(p, arena) => {
+                state.left.failed_arenas -= 1;
+                notes.saw(situations::ATTACH_FAILED);
+                self.attached(state, p, arena, false, notes);
+            }
+            Fault::HangPrefill(p) => {
+                state.left.hangs -= 1;
+                notes.saw(situations::HUNG);
+                state.prefills[p].change().stopped = true;
+            }
+            Fault::HangDecode(d) => {
+                state.left.hangs -= 1;
+                notes.saw(situations::HUNG);
+                state.decodes[d].change().stopped = true;
+            }
             _ => self.fault_of_a_process(state, fault, notes),
         }
     }
@@ -335,9 +414,11 @@ impl<J: Decisions> World<J> {
         notes.saw(situations::KILLED);
         let life = state.prefills[p].change();
         life.machine = None;
+        life.stopped = false;
         life.chunk = None;
         life.unreported.clear();
         life.failed.clear();
+        life.attaching.clear();
         life.detaching.clear();
         life.timers.clear();
         life.tickets.clear();
@@ -371,7 +452,9 @@ impl<J: Decisions> World<J> {
         notes.saw(situations::KILLED);
         let life = state.decodes[d].change();
         life.machine = None;
+        life.stopped = false;
         life.memory.clear();
+        life.opening.clear();
         life.arenas.clear();
         life.copies.clear();
         life.fences.clear();
@@ -426,11 +509,6 @@ impl<J: Decisions> World<J> {
                 self.tell_prefill(state, p, prefill::Event::FromDecode(conn, message), notes);
             }
         }
-    }
-
-    pub(super) fn request(&self, client: usize) -> RequestId {
-        let (epoch, n) = (super::GATEWAY, client as u64 + 1);
-        RequestId { epoch, n }
     }
 }
 

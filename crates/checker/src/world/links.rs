@@ -291,9 +291,10 @@ impl<J: Decisions> World<J> {
 
 fn first_waiting<J: Decisions>(state: &State<J>) -> Option<(Conn, End)> {
     macro_rules! waiting {
-        ($links:expr) => {
+        ($links:expr, $lives:expr) => {
             for link in $links {
-                if link.callee_up && !link.forth.is_empty() {
+                let hears = link.callee_up && !$lives[link.callee].stopped;
+                if hears && !link.forth.is_empty() {
                     return Some((link.conn, End::Callee));
                 }
                 if link.caller_up && !link.back.is_empty() {
@@ -302,7 +303,7 @@ fn first_waiting<J: Decisions>(state: &State<J>) -> Option<(Conn, End)> {
             }
         };
     }
-    waiting!(&state.asking);
-    waiting!(&state.telling);
+    waiting!(&state.asking, state.prefills);
+    waiting!(&state.telling, state.decodes);
     None
 }

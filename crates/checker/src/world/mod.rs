@@ -28,8 +28,8 @@ pub use state::{
 
 use crate::encode::Canonical;
 use crate::model::{Model, Notes};
-use crate::properties;
 use crate::scenario::{Mode, Prompt, Setup};
+use crate::{properties, situations};
 use handoff::decode::Decode;
 use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
@@ -38,8 +38,7 @@ use pages::{Config, Domain, Epoch, Pool, Sound};
 use shared::Families;
 use std::sync::Arc;
 
-/// The gateway's life. Lives of prefill count from 2^8, those of decode from 2^16.
-pub const GATEWAY: Epoch = Epoch::new(1);
+// Lives of the gateway count from 1, those of prefill from 2^8, those of decode from 2^16.
 
 /// A world that can be explored: a scenario's beginning, and the rules by which it goes on.
 #[derive(Clone, Debug)]
@@ -165,11 +164,14 @@ impl<J: Decisions> World<J> {
         let setup = &self.setup;
         let epoch = Epoch::new((1 << 8) + state.prefills.len() as u128);
         let (pool, _) = Pool::with_decisions(self.pool(setup.prefill_pages), self.decisions);
-        let config = handoff::prefill::Config {
+        let mut config = handoff::prefill::Config {
             max_batch_pages: setup.batch_pages,
             max_flying: setup.flying,
             ..handoff::prefill::Config::for_context(setup.context, [3; 32])
         };
+        if setup.jobs > 0 {
+            config.max_jobs = setup.jobs;
+        }
         let machine = Prefill::with_decisions(
             config,
             self.hello(epoch, Role::Prefill),
@@ -201,6 +203,9 @@ impl<J: Decisions> World<J> {
             },
             ..handoff::decode::Config::for_pool(pages, setup.context, [4; 32])
         };
+        if setup.peers > 0 {
+            config.max_peers = setup.peers;
+        }
         if setup.pages_per_peer > 0 {
             config.max_pages_per_peer = setup.pages_per_peer;
         }
@@ -224,12 +229,17 @@ impl<J: Decisions> World<J> {
             .push(Kept::new(DecodeLife::new(worker, epoch, machine)));
     }
 
+    fn new_gateway(&self, life: u8) -> Shared<Gateway<J>> {
+        let epoch = Epoch::new(u128::from(life) + 1);
+        let (config, hello) = (Default::default(), self.hello(epoch, Role::Gateway));
+        let gateway = Gateway::with_decisions(config, hello, self.decisions);
+        Shared::new(gateway, &self.families.gateway)
+    }
+
     fn empty(&self) -> State<J> {
-        let hello = self.hello(GATEWAY, Role::Gateway);
-        let gateway =
-            Gateway::with_decisions(handoff::gateway::Config::default(), hello, self.decisions);
         State {
-            gateway: Shared::new(gateway, &self.families.gateway),
+            gateway: self.new_gateway(0),
+            gateway_lives: 0,
             gateway_timers: Default::default(),
             prefills: Vec::new(),
             decodes: Vec::new(),
@@ -309,7 +319,21 @@ impl<J: Decisions> Model for World<J> {
             Act::Released(d, arena) => self.released(state, *d, *arena, notes),
             Act::Detached(p, arena) => self.detached(state, *p, *arena, notes),
             Act::First(d, at) => self.first(state, *d, *at, notes),
-            Act::StepBegin(d) => self.step_begin(state, *d, notes),
+            Act::StepBegin(d) => self.step_begin(state, *d, None, notes),
+            Act::StepOf(d, turn) => self.step_begin(state, *d, Some(*turn), notes),
+            Act::Opened(d, arena) => self.opened(state, *d, *arena, notes),
+            Act::Attached(p, arena) => {
+                let ok = state.has_arena(*arena);
+                self.attached(state, *p, *arena, ok, notes);
+            }
+            Act::PrefillGoesOn(p) => {
+                notes.saw(situations::WENT_ON);
+                state.prefills[*p].change().stopped = false;
+            }
+            Act::DecodeGoesOn(d) => {
+                notes.saw(situations::WENT_ON);
+                state.decodes[*d].change().stopped = false;
+            }
             Act::StepEnd(d) => self.step_end(state, *d, notes),
             Act::Retry(p, timer) => self.retry(state, *p, *timer, notes),
             Act::GiveUpPrefill(d, timer) => {

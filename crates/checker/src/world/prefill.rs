@@ -22,10 +22,12 @@ impl<J: Decisions> PrefillLife<J> {
             worker,
             epoch,
             machine: Some(machine),
+            stopped: false,
             memory: Default::default(),
             chunk: None,
             unreported: Default::default(),
             failed: Default::default(),
+            attaching: Vec::new(),
             detaching: Vec::new(),
             timers: Default::default(),
             tickets: Default::default(),
@@ -67,6 +69,10 @@ impl<J: Decisions> World<J> {
         let machine_before = machine.view().counts;
         let effects = machine.hear(event);
         let after = machine.view().counts;
+        let (queued, jobs) = machine.view().load;
+        if self.setup.jobs > 0 && jobs >= self.setup.jobs && queued > 0 {
+            notes.saw(situations::JOBS_FULL);
+        }
         if synced {
             stated_again(&effects, notes);
         }
@@ -120,11 +126,9 @@ impl<J: Decisions> World<J> {
                 let called = state.asking.iter().any(|link| link.conn == conn);
                 self.close(state, conn, if called { End::Callee } else { End::Caller });
             }
+            Effect::Attach { arena, .. } if self.setup.slow_arenas => life.attaching.push(arena),
             Effect::Attach { arena, .. } => {
-                let ok = state
-                    .decodes
-                    .iter()
-                    .any(|life| life.arenas.contains_key(&arena));
+                let ok = state.has_arena(arena);
                 next.push(Event::Attached { arena, ok });
             }
             Effect::Detach { arena } => life.detaching.push(arena),
@@ -218,7 +222,7 @@ impl<J: Decisions> World<J> {
             machine.ask(|machine| machine.submission_for_checker(submission).cloned())
         });
         let handoff = manifest.as_ref().map(|manifest| manifest.handoff);
-        life.unreported.insert(submission, (handoff, rank));
+        life.unreported.insert(submission, (handoff, rank, arena));
         for page in pages {
             notes.tell(|| {
                 let cells = life.memory.get(&page.page).copied().unwrap_or_default();

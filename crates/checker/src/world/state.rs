@@ -9,7 +9,8 @@ use handoff::gateway::{self, Gateway, Outcome};
 use handoff::prefill::{self, Prefill};
 use handoff::{
     ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, DecodeToPrefill, GatewayToDecode,
-    GatewayToPrefill, HandoffId, OfferId, PrefillToDecode, PrefillToGateway, SubmissionId,
+    GatewayToPrefill, HandoffId, OfferId, PrefillToDecode, PrefillToGateway, RequestId,
+    SubmissionId,
 };
 use pages::{Epoch, PageId, Sound, StatedTag, WriterLife};
 use serde::{Deserialize, Serialize};
@@ -26,6 +27,8 @@ pub struct Counter(pub u64);
 pub struct State<J: Decisions = Sound> {
     /// The gateway's machine.
     pub gateway: Shared<Gateway<J>>,
+    /// How many lives of it there have been before.
+    pub gateway_lives: u8,
     /// Its armed timers.
     pub gateway_timers: Kept<BTreeSet<gateway::Timer>>,
     /// Every life of every prefill worker, oldest first.
@@ -66,14 +69,18 @@ pub struct PrefillLife<J: Decisions = Sound> {
     pub epoch: Epoch,
     /// None once the process has ended.
     pub machine: Option<Shared<Prefill<J>>>,
+    /// The process has stopped, and will go on.
+    pub stopped: bool,
     /// What its pages hold.
     pub memory: BTreeMap<PageId, Cells>,
     /// The forward pass in flight.
     pub chunk: Option<Chunk>,
-    /// Submissions whose end was not reported, and for which handoff and rank they are.
-    pub unreported: BTreeMap<SubmissionId, (Option<HandoffId>, u16)>,
+    /// Submissions whose end was not reported: for which handoff and rank they are, and the endpoint.
+    pub unreported: BTreeMap<SubmissionId, (Option<HandoffId>, u16, ArenaId)>,
     /// Handoffs and ranks of which a submission ended in another way than success.
     pub failed: BTreeSet<(HandoffId, u16)>,
+    /// Arenas that it is attaching to.
+    pub attaching: Vec<ArenaId>,
     /// Endpoints to be destroyed.
     pub detaching: Vec<ArenaId>,
     /// Armed timers.
@@ -111,8 +118,12 @@ pub struct DecodeLife<J: Decisions = Sound> {
     pub epoch: Epoch,
     /// None once the process has ended.
     pub machine: Option<Shared<Decode<J>>>,
+    /// The process has stopped, and will go on.
+    pub stopped: bool,
     /// What its pages hold.
     pub memory: BTreeMap<PageId, Page>,
+    /// Landing arenas that are being made.
+    pub opening: Vec<(ArenaId, WriterLife)>,
     /// Its landing arenas.
     pub arenas: BTreeMap<ArenaId, Arena>,
     /// Copies in flight.
@@ -173,6 +184,15 @@ pub struct CopyInFlight {
     pub arena: Option<ArenaId>,
     /// Its pages.
     pub pages: Vec<decode::CopyPage>,
+    /// Checksums of those that are copied, or checked, already.
+    pub checksums: Vec<u32>,
+}
+
+impl CopyInFlight {
+    /// Whether some of its pages are copied and some are not.
+    pub fn is_between(&self) -> bool {
+        !self.checksums.is_empty()
+    }
 }
 
 /// What one sequence of a step in flight has read.
@@ -240,6 +260,8 @@ pub enum FlightState {
 pub struct Client {
     /// It has asked.
     pub asked: bool,
+    /// What its request is called, in the gateway's present life.
+    pub request: Option<RequestId>,
     /// The attempts at its request so far, newest last.
     pub attempts: Vec<AttemptId>,
     /// How many of them went on with a choice that was put back.
@@ -298,6 +320,12 @@ pub enum Lost {
 }
 
 impl<J: Decisions> State<J> {
+    /// Whether an arena is there to be attached to.
+    pub(super) fn has_arena(&self, arena: ArenaId) -> bool {
+        let mut lives = self.decodes.iter();
+        lives.any(|life| life.arenas.contains_key(&arena))
+    }
+
     /// What it consists of, always in the same order.
     pub(super) fn parts(&self) -> Vec<Part> {
         let mut parts = vec![

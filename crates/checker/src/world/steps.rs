@@ -3,12 +3,12 @@
 
 use super::World;
 use super::content::{Cells, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
-use super::state::{Reading, State};
+use super::state::{DecodeLife, Reading, State};
 use crate::model::Notes;
 use crate::{properties, situations};
 use handoff::decode::{Event, Lane, Output};
 use handoff::{Decisions, Finish, OfferId, prefill};
-use pages::PageId;
+use pages::{PageId, State as PageState};
 
 const SIZE: usize = PAGE_SIZE as usize;
 
@@ -31,18 +31,13 @@ impl<J: Decisions> World<J> {
         let (Some(machine), Some(chunk)) = (&life.machine, &mut life.chunk) else {
             return;
         };
-        let pages = machine.ask(|machine| match machine.verify_in_full() {
-            Ok(verified) if verified.sequences().len() == 1 => {
-                Ok(verified.sequences()[0].pages().collect())
+        let tables = machine.ask(|machine| properties::of_verify(machine, notes));
+        match tables.as_deref() {
+            Ok([(_, pages)]) => chunk.pages = pages.clone(),
+            Ok(many) => {
+                let many = many.len();
+                return notes.violates("H-1", format!("a chunk of {many} sequences"));
             }
-            Ok(verified) => Err(format!(
-                "a chunk of {} sequences",
-                verified.sequences().len()
-            )),
-            Err(fault) => Err(fault.to_string()),
-        });
-        match pages {
-            Ok(pages) => chunk.pages = pages,
             Err(why) => return notes.violates("H-1", format!("P{p} may not compute: {why}")),
         }
         notes.tell(|| {
@@ -107,24 +102,30 @@ impl<J: Decisions> World<J> {
         self.tell_decode(state, d, Event::First(outputs), notes);
     }
 
-    pub(super) fn step_begin(&self, state: &mut State<J>, d: usize, notes: &mut Notes) {
+    /// A step of all sequences that can run; or, from the one whose `turn` it is and round from the
+    /// last to the first, of as many as a step takes.
+    pub(super) fn step_begin(
+        &self,
+        state: &mut State<J>,
+        d: usize,
+        turn: Option<usize>,
+        notes: &mut Notes,
+    ) {
         let Some(machine) = &state.decodes[d].machine else {
             return;
         };
-        let lanes = machine.view().runnable.clone();
+        let mut lanes = machine.view().runnable.clone();
+        if let Some(turn) = turn.filter(|turn| *turn < lanes.len()) {
+            lanes.rotate_left(turn);
+            lanes.truncate(self.setup.lanes);
+        }
+        if !lanes.is_sorted() {
+            notes.saw(situations::OUT_OF_ORDER);
+        }
         self.tell_decode(state, d, Event::StepBegin(lanes.clone()), notes);
         let life = state.decodes[d].change();
         let Some(machine) = &life.machine else { return };
-        let tables = machine.ask(|machine| match machine.verify_in_full() {
-            Ok(verified) => {
-                let sequences = verified.sequences().iter();
-                Ok(sequences
-                    .map(|s| (s.start(), s.pages().collect()))
-                    .collect())
-            }
-            Err(fault) => Err(fault.to_string()),
-        });
-        let tables: Vec<(usize, Vec<PageId>)> = match tables {
+        let tables = match machine.ask(|machine| properties::of_verify(machine, notes)) {
             Ok(tables) => tables,
             Err(why) => return notes.violates("H-1", format!("D{d} may not step: {why}")),
         };
@@ -139,6 +140,7 @@ impl<J: Decisions> World<J> {
                 position: start as u32,
             };
             properties::of_reading(self, life, &reading, notes);
+            read(life, &reading, notes);
             step.push(reading);
         }
         life.step = Some(step);
@@ -181,6 +183,29 @@ impl<J: Decisions> World<J> {
             token: Self::token(prompt, choice, n),
             payload: vec![prompt as u8, choice as u8, n as u8],
             finish: last.then_some(Finish::Length),
+        }
+    }
+}
+
+/// What is interesting about what a step reads.
+fn read<J: Decisions>(life: &DecodeLife<J>, reading: &Reading, notes: &mut Notes) {
+    let committed = life.running.contains_key(&reading.lane.handoff);
+    if committed && reading.position > 0 {
+        notes.saw(situations::READ);
+    }
+    let held = |page: &PageId| super::fabric::held(life, *page);
+    let pages = reading.pages.iter().filter_map(|(page, _)| held(page));
+    let cached = pages.filter(|holder| holder.state == PageState::Cached);
+    let others = cached.filter(|holder| {
+        let owner = holder.owner.map(|owner| owner.id.value());
+        owner != Some(reading.lane.handoff.n)
+    });
+    match others.count() {
+        0 => {}
+        1 => notes.saw(situations::READ_CACHED),
+        _ => {
+            notes.saw(situations::READ_CACHED);
+            notes.saw(situations::READ_CHAIN);
         }
     }
 }

@@ -2,6 +2,7 @@
 
 mod pinned;
 mod simulation;
+mod verify;
 mod worlds;
 
 // Worlds are made and dropped by the million; the laboratory's binary has the same.

@@ -412,6 +412,22 @@ impl<J: Decisions> Decode<J> {
         self.mint.fenced(writer)
     }
 
+    /// Takes a page away from everybody who holds it, by the ledger's own operations: whoever still
+    /// names it in a table must be refused.
+    pub fn take_away_for_checker(&mut self, page: pages::PageId) -> Result<(), Misuse> {
+        let mut held = Vec::new();
+        for h in self.handoffs.values_mut() {
+            held.extend(h.prompt.extract_if(.., |of| of.id() == page));
+            for sequence in &mut h.sequences {
+                let own = sequence.own.extract_if(.., |own| own.page() == page);
+                held.extend(own.map(crate::prefix::Page::Own));
+            }
+        }
+        held.into_iter()
+            .try_for_each(|page| page.give_back(&mut self.pool))?;
+        self.prefix.forget_for_checker(&mut self.pool, page)
+    }
+
     pub fn fork_for_checker(&mut self) -> Self {
         let pool = self.pool.fork_for_checker();
         Self {

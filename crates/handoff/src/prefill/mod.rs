@@ -276,6 +276,18 @@ impl<J: Decisions> Prefill<J> {
         Some(&sent.manifest)
     }
 
+    /// Takes a page away from everybody who holds it, by the ledger's own operations: whoever still
+    /// names it in a table must be refused.
+    pub fn take_away_for_checker(&mut self, page: pages::PageId) -> Result<(), Misuse> {
+        let mut held = Vec::new();
+        for job in self.jobs.values_mut() {
+            held.extend(job.pages.extract_if(.., |of| of.id() == page));
+        }
+        held.into_iter()
+            .try_for_each(|page| page.give_back(&mut self.pool))?;
+        self.prefix.forget_for_checker(&mut self.pool, page)
+    }
+
     pub fn fork_for_checker(&mut self) -> Self {
         let pool = self.pool.fork_for_checker();
         Self {

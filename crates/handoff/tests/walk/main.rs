@@ -5,6 +5,7 @@
 //! comes to rest (H-11). A walk that fails is shrunk to the steps that matter.
 
 mod acts;
+mod checks;
 mod dice;
 mod effects;
 mod faults;

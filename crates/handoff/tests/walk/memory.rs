@@ -155,12 +155,7 @@ impl World {
         }
         self.tell_decode(d, decode::Event::StepBegin(lanes.clone()));
         let side = &mut self.decodes[d];
-        let verified = side.machine.verify_in_full().expect("a sound table");
-        let tables = verified
-            .sequences()
-            .iter()
-            .map(|s| s.pages().collect::<Vec<_>>());
-        let tables: Vec<_> = tables.collect();
+        let tables = crate::checks::of_step(&mut side.machine, dice).expect("a sound table");
         let mut step = Vec::new();
         for (lane, pages) in lanes.into_iter().zip(tables) {
             let (_, spec) = &side.voices[&lane];

@@ -51,6 +51,7 @@ decisions! {
         fn may_evict(reads: u32, shares: u32) -> bool;
         fn same_grant(named: Tag, present: Option<Tag>) -> bool;
         fn may_share(of: Domain, reader: Domain) -> bool;
+        fn looks_again(new: bool) -> bool;
         fn entry_verdict(found: Result<(), &'static str>) -> Result<(), &'static str>;
     }
     handoff::Decisions {
