@@ -174,14 +174,14 @@ pub fn of_committed_pages<J: Decisions>(
     // One that is short of a page by then, or put back, takes part in no step.
     let mut lanes = fork.runnable();
     lanes.retain(|lane| lane.handoff == handoff);
-    fork.handle(decode::Event::StepBegin(lanes));
+    fork.handle(decode::Event::StepBegin(lanes.clone()));
     let held = fork.holders();
     let tables = match super::of_verify(&mut fork, notes) {
         Ok(tables) => tables,
         Err(fault) => return notes.violates("H-2", format!("committed, and yet: {fault}")),
     };
     let ranks = usize::from(world.setup.ranks).min(MAX_RANKS);
-    for (choice, (start, pages)) in (0..choices).zip(tables) {
+    for (lane, (start, pages)) in lanes.iter().zip(tables) {
         notes.check("H-2", start == count, || {
             format!("committed {start} tokens of the {count} that the gateway named")
         });
@@ -198,7 +198,8 @@ pub fn of_committed_pages<J: Decisions>(
             notes.check("H-2", covered, || {
                 format!("committed, and position {position} was never written under its grant")
             });
-            let expected = world.expected(prompt, choice, position);
+            let choice = run.choice + lane.choice;
+            let expected = world.expected(run.prompt, choice, position);
             notes.check(
                 "H-1",
                 cell.is_some_and(|(cell, _)| cell == expected),
