@@ -316,7 +316,7 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "growth-faults",
         about: "the same, and clients leave, passes fail",
-        modes: BOTH,
+        modes: LANDING,
         sees: &[SHORT, PUT_BACK, RESUMED, LEFT, ANSWERED],
         sees_landing: &[],
         setup: growth::growth_and_faults,
@@ -413,7 +413,7 @@ pub const ALL: &[Scenario] = &[
     },
     Scenario {
         name: "worn",
-        about: "a life of prefill is refused for good after one dropped arena",
+        about: "a life of prefill is refused for good after one integrity fault",
         modes: BOTH,
         sees: &[WORN_OUT, FENCED, ANSWERED],
         sees_landing: &[],

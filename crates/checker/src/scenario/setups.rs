@@ -490,7 +490,7 @@ pub(super) fn jobs(bound: Bound) -> Setup {
 
 pub(super) fn worn(bound: Bound) -> Setup {
     let faults = Faults {
-        failed_writes: 1,
+        corruptions: 1,
         breaks: u8::from(deep(bound)),
         ..Faults::default()
     };
