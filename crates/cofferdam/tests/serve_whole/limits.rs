@@ -150,12 +150,12 @@ fn the_smallest_limit_may_be_decodes() {
         ),
         (
             Ask {
-                choices: 3,
+                choices: 4,
                 ..Ask::decode(40, 20)
             },
-            // 3 pages of the prompt, and of the 60 tokens two more for each choice.
+            // 3 pages of the prompt and a first one of each choice; one alone would fit.
             Rejection::TooManyPages {
-                needed: 9,
+                needed: 7,
                 pool: 6,
                 by: d,
             },

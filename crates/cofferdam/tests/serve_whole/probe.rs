@@ -63,7 +63,7 @@ fn our_own_server_gives_no_finding_and_a_model_that_copies_nothing_no_verdict() 
     assert!(why.contains("does the model copy at all?"), "{why}");
     assert!(!why.contains("did not end"), "{why}");
     assert!(
-        err.contains("limit 511, pool 640, context 512 (tokens)"),
+        err.contains("limit 511, pool 1024, context 512 (tokens)"),
         "{err}"
     );
     assert!(
