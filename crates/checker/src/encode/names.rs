@@ -23,8 +23,10 @@ pub(crate) enum Class {
     DecodeTag,
     PrefillOp,
     DecodeOp,
-    /// When a cached page was last used.
-    Use,
+    /// When a cached page of P's was last used, by P's own clock.
+    PrefillUse,
+    /// And one of D's, by D's.
+    DecodeUse,
     PrefillPage,
     DecodePage,
     /// No identifier: what memory holds.
@@ -168,7 +170,7 @@ fn rule(name: &'static str, scope: Scope) -> Rule {
         "Tag" => scope.of(Class::PrefillTag, Class::DecodeTag, name),
         "OpId" => scope.of(Class::PrefillOp, Class::DecodeOp, name),
         "OwnerId" => scope.of(Class::Offer, Class::Handoff, name),
-        "UseStamp" => Class::Use,
+        "UseStamp" => scope.of(Class::PrefillUse, Class::DecodeUse, name),
         _ => return plain(name, scope),
     };
     Rule::Id(class)
