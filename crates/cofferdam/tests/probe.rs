@@ -98,7 +98,11 @@ fn hangs_after_one(asked: Sender<()>) -> String {
 
 #[test]
 fn whoever_ends_it_gets_a_report_of_what_was_found_so_far() {
-    for signal in [Signal::TERM, Signal::INT, Signal::HUP] {
+    for (signal, why) in [
+        (Signal::TERM, "it was ended (SIGTERM)"),
+        (Signal::INT, "it was interrupted (SIGINT)"),
+        (Signal::HUP, "its terminal went away (SIGHUP)"),
+    ] {
         let (sender, asked) = channel();
         let n = AtomicUsize::new(0);
         let url = serve(move |path, body| match path {
@@ -125,7 +129,7 @@ fn whoever_ends_it_gets_a_report_of_what_was_found_so_far() {
         assert_eq!(code, 1, "{out}");
         assert!(out.starts_with("FOUND"), "{out}");
         assert!(
-            out.contains("load did not end: it was ")
+            out.contains(&format!("load did not end: {why}"))
                 && out.contains("abort did not end: it was not run"),
             "{out}"
         );
