@@ -39,7 +39,12 @@ class ClaimServer:
         self._socket = self._context.socket(zmq.ROUTER)
         self._socket.setsockopt(zmq.LINGER, 0)
         self._socket.setsockopt(zmq.MAXMSGSIZE, CLAIM_BYTES_MAX)
-        self._socket.bind(f"tcp://{host}:{port}")
+        try:
+            self._socket.bind(f"tcp://{host}:{port}")
+        except zmq.ZMQError as fault:
+            self._socket.close(0)
+            self._context.term()
+            raise OSError(fault.errno, os.strerror(fault.errno)) from fault
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._serve, name="cofferdam-claims", daemon=True)
         self._thread.start()
@@ -75,7 +80,23 @@ class _Claim:
     def __init__(self, key: str, reference: Reference, address: str, until: float) -> None:
         self.key, self.reference, self.address, self.until = key, reference, address, until
         self.nonce = os.urandom(16)
+        self.since = time.monotonic()
         self.next_at = 0.0
+        # How often it was asked, and answered that the statement is not there yet.
+        self.asked = self.not_yet = 0
+
+    def unanswered(self) -> tuple[str, str]:
+        """Reason and detail when its time is over: who kept whom waiting."""
+        waited = time.monotonic() - self.since
+        if self.not_yet:
+            return "not_stated", (
+                f"the producer's guard at {self.address} answered {self.not_yet} times in "
+                f"{waited:.1f} s that its blocks are not computed yet"
+            )
+        return "silent", (
+            f"the producer's guard at {self.address} answered none of {self.asked} questions in "
+            f"{waited:.1f} s: it is gone, out of reach, or gets no processor time"
+        )
 
 
 class ClaimClient:
@@ -84,7 +105,9 @@ class ClaimClient:
     def __init__(self, secret: Secret) -> None:
         self._secret = secret
         self._in: queue.SimpleQueue[_Claim] = queue.SimpleQueue()
-        self._answers: dict[str, tuple[str, Statement | None]] = {}
+        self._answers: dict[str, tuple[str, Statement | None, str]] = {}
+        # Claims that have no answer yet, so that whoever waits in vain can say for whom.
+        self._open: dict[str, _Claim] = {}
         self._lock = threading.Lock()
         self._stop = threading.Event()
         self._context = zmq.Context()
@@ -98,13 +121,30 @@ class ClaimClient:
         """Asks for the statement of ``reference`` until ``wait_s`` from now; ``key`` names it."""
         host, _, port = reference.address.rpartition(":")
         address = f"tcp://{host}:{int(port) + rank}"
-        self._in.put(_Claim(key, reference, address, time.monotonic() + wait_s))
+        claim = _Claim(key, reference, address, time.monotonic() + wait_s)
+        with self._lock:
+            self._open[key] = claim
+        self._in.put(claim)
         self._call()
 
-    def take(self, key: str) -> tuple[str, Statement | None] | None:
-        """(kind, statement) once it is known, None before; "timeout" if nobody answered."""
+    def take(self, key: str) -> tuple[str, Statement | None, str] | None:
+        """(kind, statement, detail) once it is known, None before."""
         with self._lock:
             return self._answers.pop(key, None)
+
+    def waiting_for(self, key: str) -> tuple[str, str] | None:
+        """Reason and detail of a claim that has no answer; None if it has one, or was never made."""
+        with self._lock:
+            claim = self._open.get(key)
+        return claim.unanswered() if claim is not None else None
+
+    def forget(self, key: str) -> None:
+        """Nobody waits for this any more: it is not asked again."""
+        with self._lock:
+            self._answers.pop(key, None)
+            claim = self._open.pop(key, None)
+        if claim is not None:
+            claim.until = 0.0
 
     def close(self) -> None:
         if self._stop.is_set():
@@ -121,10 +161,15 @@ class ClaimClient:
         except zmq.Again:
             pass  # a thousand calls are waiting already: the thread will look
 
-    def _settle(self, claim: _Claim, kind: str, statement: Statement | None = None) -> None:
+    def _settle(
+        self, claim: _Claim, kind: str, statement: Statement | None = None, detail: str = ""
+    ) -> None:
         with self._lock:
+            if self._open.get(claim.key) is not claim:
+                return  # nobody waits for it any more
+            del self._open[claim.key]
             if len(self._answers) < CLAIMS_MAX:
-                self._answers[claim.key] = (kind, statement)
+                self._answers[claim.key] = (kind, statement, detail)
 
     def _ask(self) -> None:
         wake = self._context.socket(zmq.PAIR)
@@ -145,7 +190,8 @@ class ClaimClient:
             for nonce, claim in list(open_claims.items()):
                 if now >= claim.until:
                     del open_claims[nonce]
-                    self._settle(claim, "timeout")
+                    reason, detail = claim.unanswered()
+                    self._settle(claim, reason, detail=detail)
                 elif now >= claim.next_at:
                     claim.next_at = now + RETRY_S
                     self._send(claim, peers, poller)
@@ -159,7 +205,8 @@ class ClaimClient:
             except queue.Empty:
                 return
             if len(open_claims) >= CLAIMS_MAX:
-                self._settle(claim, "timeout")
+                text = f"{CLAIMS_MAX} claims are open on this instance, it takes no more"
+                self._settle(claim, "timeout", detail=text)
             else:
                 open_claims[claim.nonce] = claim
 
@@ -172,7 +219,10 @@ class ClaimClient:
             answer = read_claim(self._secret, claim.nonce, message)
         except GuardFault:
             answer = ("malformed", None)
-        if answer is None or answer[0] == "not_yet":
+        if answer is None:
+            return
+        if answer[0] == "not_yet":
+            claim.not_yet += 1
             return
         del open_claims[claim.nonce]
         self._settle(claim, *answer)
@@ -190,6 +240,7 @@ class ClaimClient:
             socket.connect(claim.address)
             poller.register(socket, zmq.POLLIN)
             peers[claim.address] = socket
+        claim.asked += 1
         message = claim_message(self._secret, claim.nonce, claim.reference)
         try:
             socket.send(message, zmq.NOBLOCK)

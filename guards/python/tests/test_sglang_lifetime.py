@@ -182,6 +182,40 @@ class Lifetime(unittest.TestCase):
         with self.assertRaisesRegex(RuntimeError, "6 pages of 10 .* this worker stops"):
             self.decode.resolve_deferred_releases(lambda q: None, queue)
 
+    def test_what_does_not_come_in_time_is_refused_as_slow_and_no_later(self):
+        receiver = self.receiver(1, [2, 3])
+        room = torch.zeros((1, 1), dtype=torch.int64)
+        self.guard.scheduler = types.SimpleNamespace(
+            disagg_metadata_buffers=types.SimpleNamespace(bootstrap_room=room)
+        )
+        receiver.init_time, receiver.abort_notified = 1.0, True
+        arrived = lambda receiver: KVPoll.Success
+        self.assertEqual(self.decode.receiver_poll(arrived, receiver), KVPoll.Transferring)
+        self.assertEqual(receiver.failures, [])
+        receiver.cofferdam.arrived_at -= self.guard.config.wait_s
+        with self.assertLogs("cofferdam_guard.sglang") as logged:
+            self.assertEqual(self.decode.receiver_poll(arrived, receiver), KVPoll.Failed)
+        self.assertRegex(receiver.failures[0], "refused: late: .*nothing wrong was seen")
+        self.assertIn('"cause":"slow"', logged.output[0])
+        self.assertEqual(self.guard.verdicts[1][1], 503)
+        self.assertIsNotNone(receiver.cofferdam.hold, "its pages stay held")
+
+    def test_a_write_that_ended_without_saying_so_is_answered_503(self):
+        told = []
+        utils = self.modules["sglang.srt.disaggregation.utils"]
+        utils.prepare_abort = lambda req, message, status_code: told.append((message, status_code))
+        parent = types.ModuleType("sglang.srt.disaggregation")
+        parent.utils = utils
+        sys.modules[parent.__name__] = self.modules[parent.__name__] = parent
+        req = types.SimpleNamespace(rid="r", finished_output=False, return_logprob=False)
+        handoff = self.state.Handoff(7, types.SimpleNamespace(pages=3), req, None, unsettled=True)
+        streamer = types.SimpleNamespace(stream_output=lambda *a: None)
+        scheduler = types.SimpleNamespace(output_streamer=streamer)
+        for _ in range(2):
+            self.source._answer_unsettled(self.guard, scheduler, [handoff])
+        self.assertEqual([int(status) for _, status in told], [503], "once")
+        self.assertIn("cofferdam-guard: refused: unsettled", told[0][0])
+
     def batch(self, *reservations):
         reqs = [
             types.SimpleNamespace(

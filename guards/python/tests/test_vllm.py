@@ -5,11 +5,13 @@ import json
 import time
 import unittest
 from types import SimpleNamespace
+from unittest import mock
 
 import numpy as np
 
 from cofferdam_guard.evidence import Evidence
 from cofferdam_guard.settings import load
+from cofferdam_guard.tensors import Unread
 from cofferdam_guard.vllm.blocks import BlockGuard
 from cofferdam_guard.vllm.handover import FIELD
 from cofferdam_guard.vllm.scheduler import SchedulerGuard
@@ -18,6 +20,15 @@ from cofferdam_guard.vllm.worker import WorkerGuard
 BLOCKS, SIZE = 16, 4
 SECRET = {"COFFERDAM_GUARD_SECRET": "a secret of the fleet"}
 PROMPT = [3, 1, 4, 1, 5, 9, 2, 6, 5]
+CAUSE = {
+    "refused_content_total": "content",
+    "refused_lineage_total": "identity",
+    "refused_reuse_total": "identity",
+    "refused_unguarded_total": "setup",
+    "refused_statement_total": "slow",
+    "refused_lease_total": "slow",
+    "refused_life_total": "gone",
+}
 
 
 class Pool:
@@ -75,15 +86,16 @@ class Engine:
         if serve:
             self.worker.serve("127.0.0.1", port)
 
-    def step(self, scheduled=None, blocks=()):
+    def step(self, scheduled=None, blocks=(), forward=True):
         handover = self.scheduler.take_handover(scheduled or {}, lambda _: list(blocks))
         self.worker.bind(handover)
-        self.worker.after_forward()
+        if forward:
+            self.worker.after_forward()
 
     def take(self, tokens):
         return [b.block_id for b in self.pool.get_new_blocks(-(-tokens // SIZE))]
 
-    def prefill(self, name, prompt=PROMPT, salt=None):
+    def prefill(self, name, prompt=PROMPT, salt=None, forward=True):
         """Computes a prompt; gives what goes to the client."""
         asked = request(name, prompt, salt, {"do_remote_decode": True})
         blocks = self.take(len(prompt))
@@ -91,7 +103,7 @@ class Engine:
             for at, block in enumerate(blocks):
                 layer[block] = hash((tuple(prompt), salt, at)) % 1000 + np.arange(6)
         self.scheduler.prefill_begins(asked)
-        self.step({name: len(prompt)}, blocks)
+        self.step({name: len(prompt)}, blocks, forward)
         params = {
             "do_remote_prefill": True,
             "remote_block_ids": (blocks,),
@@ -133,6 +145,23 @@ class Engine:
         self.worker.close()
 
 
+class Later(Unread):
+    """Sums that are on their way from a device when the step ends, and there at the next look."""
+
+    looked = False
+
+    def ready(self):
+        self.looked, before = True, self.looked
+        return before and super().ready()
+
+
+class Never(Unread):
+    """Sums that never arrive."""
+
+    def ready(self):
+        return False
+
+
 class PairTest(unittest.TestCase):
     port = 45700
 
@@ -146,9 +175,10 @@ class PairTest(unittest.TestCase):
     def counts(self, engine=None):
         return (engine or self.d).evidence.take()
 
-    def assert_refused(self, got, counter):
+    def assert_refused(self, got, counter, engine=None):
+        """Refused and counted: by its counter, and by the cause that belongs to it."""
         self.assertEqual(got, "failed")
-        self.assertEqual(self.counts(), {counter: 1})
+        self.assertEqual(self.counts(engine), {counter: 1, f"refusals_{CAUSE[counter]}": 1})
 
     def test_what_was_computed_for_the_request_is_answered(self):
         self.assertEqual(self.d.fetch("d", self.p.prefill("p"), self.p), "answered")
@@ -173,8 +203,7 @@ class PairTest(unittest.TestCase):
         self.assertEqual(self.d.fetch("d1", dict(params), self.p), "answered")
         other = Engine(PairTest.port, wait_s=1)
         self.addCleanup(other.close)
-        self.assertEqual(other.fetch("d2", dict(params), self.p), "failed")
-        self.assertEqual(self.counts(other), {"refused_reuse_total": 1})
+        self.assert_refused(other.fetch("d2", dict(params), self.p), "refused_reuse_total", other)
 
     def test_other_block_ids_or_no_reference_are_refused_before_anything_is_fetched(self):
         params = self.p.prefill("p")
@@ -202,7 +231,8 @@ class PairTest(unittest.TestCase):
         params = self.p.prefill("p2")
         self.assertEqual(self.d.fetch("d", dict(params), self.p, prompt=[1]), "failed")
         self.assertFalse(note(params), "its rightful reader may still come")
-        self.assertEqual(self.counts(), {"refused_lineage_total": 1}, "counted once, not twice")
+        counted = {"refused_lineage_total": 1, "refusals_identity": 1}
+        self.assertEqual(self.counts(), counted, "counted once, not twice")
 
     def test_with_policy_recompute_nothing_refused_at_the_door_is_fetched(self):
         d = Engine(PairTest.port, policy="recompute")
@@ -245,15 +275,87 @@ class PairTest(unittest.TestCase):
         self.p.step()
         self.assert_refused(self.d.fetch("d2", params, self.p), "refused_life_total")
 
-    def test_without_a_statement_in_time_nothing_is_read(self):
-        params = self.p.prefill("p")
+    def refusal(self, got, counter):
+        """What the audit log says of the only refusal."""
+        with self.assertLogs("cofferdam_guard", "ERROR") as logged:
+            self.assert_refused(got(), counter)
+        self.assertEqual(len(logged.output), 1)
+        return json.loads(logged.output[0].partition("cofferdam-guard: ")[2])
+
+    def test_slowness_is_told_from_content_and_says_who_kept_whom_waiting(self):
+        def fetch(name, params, **more):
+            return lambda: self.d.fetch(name, params, self.p, **more)
+
+        # Prefill's guard answers, and its step is not over.
+        params = self.p.prefill("p1", forward=False)
+        said = self.refusal(fetch("d1", params), "refused_statement_total")
+        self.assertEqual((said["reason"], said["cause"]), ("not_stated", "slow"))
+        self.assertRegex(said["detail"], r"blocks arrived \d.* answered \d+ times .* not computed yet")
+        self.p.step()
+        # This instance's device has no checksums of what arrived.
+        params = self.p.prefill("p2")
+        with mock.patch("cofferdam_guard.vllm.worker.Unread", Never):
+            said = self.refusal(fetch("d2", params), "refused_statement_total")
+        self.assertEqual((said["reason"], said["cause"]), ("unread", "slow"))
+        self.assertIn("this instance's device gave no checksums", said["detail"])
+        # Prefill had released the blocks.
+        params = self.p.prefill("p3")
+        self.p.worker.sending_ended({"p3"}, expired={"p3"})
+        said = self.refusal(fetch("d3", params), "refused_lease_total")
+        self.assertEqual((said["reason"], said["cause"]), ("expired", "slow"))
+        # Content stays content, however late.
+        params = self.p.prefill("p4")
+
+        def flip(kv, blocks):
+            kv["layer0"][blocks[1], 2, 3] ^= 1 << 30
+
+        said = self.refusal(fetch("d4", params, spoil=flip), "refused_content_total")
+        self.assertEqual(said["cause"], "content")
+        # Nobody answers at all.
+        params = self.p.prefill("p5")
         self.p.close()
-        self.assert_refused(self.d.fetch("d", params, self.p), "refused_statement_total")
+        said = self.refusal(fetch("d5", params), "refused_statement_total")
+        self.assertEqual((said["reason"], said["cause"]), ("silent", "slow"))
+        self.assertRegex(said["detail"], r"answered none of \d+ questions")
+        told = [(name, cause) for name, cause, _ in self.d.evidence.take_told()]
+        slow = [(f"d{n}", "slow") for n in (1, 2, 3)]
+        self.assertEqual(told, [*slow, ("d4", "content"), ("d5", "slow")])
+
+    def test_a_statement_is_given_in_a_step_without_a_forward_pass_too(self):
+        with mock.patch("cofferdam_guard.vllm.worker.Unread", Later):
+            params = self.p.prefill("p")
+        self.p.worker.sending_ended(set(), set())
+        self.assertEqual(self.d.fetch("d", params, self.p), "answered")
+
+    def test_statements_are_given_in_order_and_a_void_one_ends_no_other(self):
+        with mock.patch("cofferdam_guard.vllm.worker.Unread", Later):
+            first = self.p.prefill("p1")
+        second = self.p.prefill("p2", [2] * 9)
+        void = request("p3", [4] * 9, params={"do_remote_decode": True})
+        self.p.scheduler.prefill_begins(void)
+        self.p.step({"p3": 9}, self.p.take(9))
+        self.p.scheduler.finished(void, None, False)
+        self.p.step()  # later serials are complete or void, the first has just become readable
+        self.assertEqual(self.d.fetch("d1", first, self.p), "answered")
+        self.assertEqual(self.d.fetch("d2", second, self.p, prompt=[2] * 9), "answered")
+
+    def test_behind_a_statement_that_is_not_ready_nothing_looks_expired(self):
+        with mock.patch("cofferdam_guard.vllm.worker.Unread", Never):
+            params = self.p.prefill("p1")
+        self.p.prefill("p2", [2] * 9)
+        void = request("p3", [4] * 9, params={"do_remote_decode": True})
+        self.p.scheduler.prefill_begins(void)
+        self.p.step({"p3": 9}, self.p.take(9))
+        self.p.scheduler.finished(void, None, False)
+        self.p.step()
+        said = self.refusal(lambda: self.d.fetch("d", params, self.p), "refused_statement_total")
+        self.assertEqual(said["reason"], "not_stated")
 
     def test_a_load_that_nobody_announced_is_refused(self):
         report, failed = self.d.worker.receiving_ended({"x"}, set())
         self.assertEqual((report, failed), ({"x"}, {"x"}))
-        self.assertEqual(self.counts(), {"refused_unguarded_total": 1})
+        counted = {"refused_unguarded_total": 1, "refusals_identity": 1}
+        self.assertEqual(self.counts(), counted)
 
     def test_no_reference_is_given_for_more_or_fewer_blocks_than_were_stated(self):
         asked = request("p", params={"do_remote_decode": True})

@@ -36,6 +36,8 @@ class Config:
     allow_unguarded_peer: bool
     # Leave one hook out on purpose, to show that the server then refuses to start.
     break_hook: str
+    # How long decode waits for what it compares after prefill has said that all has arrived.
+    wait_s: float = 30.0
 
 
 def read() -> Config:
@@ -60,6 +62,7 @@ def read() -> Config:
         faults=_flag("COFFERDAM_GUARD_FAULTS", False),
         allow_unguarded_peer=_flag("COFFERDAM_GUARD_ALLOW_UNGUARDED_PEER", False),
         break_hook=os.environ.get("COFFERDAM_GUARD_TEST_BREAK", ""),
+        wait_s=common.wait_s,
     )
 
 

@@ -181,9 +181,15 @@ def _verify(guard: Guard, receiver, reservation: Reservation | None):
     """None when everything arrived as reserved; `_NOT_YET`; or reason and detail."""
     if reservation is None:
         return "unreserved", "pages arrived for a request that never reserved any"
+    now = time.monotonic()
+    if reservation.arrived_at is None:
+        reservation.arrived_at = now
+    waited = now - reservation.arrived_at
     buffers = guard.scheduler.disagg_metadata_buffers
     if int(buffers.bootstrap_room[reservation.metadata_index, 0].item()) == 0:
-        return _NOT_YET
+        if waited < guard.config.wait_s:
+            return _NOT_YET
+        return "late", f"prefill's statement has not come {waited:.1f} s after its pages"
     words = buffers.cached_tokens[reservation.metadata_index, wire.STATEMENT].tolist()
     stated = wire.read_statement(guard.config.key, reservation.room, words)
     count = reservation.indices.shape[0]
@@ -205,7 +211,10 @@ def _verify(guard: Guard, receiver, reservation: Reservation | None):
             f"prefill sent {stated.pages} pages of {stated.tokens} tokens, "
             f"{count} pages for {reservation.tokens} tokens are reserved",
         )
-    return _verify_pages(guard, reservation)
+    found = _verify_pages(guard, reservation)
+    if found is _NOT_YET and waited >= guard.config.wait_s:
+        return "late", f"this device gave no checksums of what arrived in {waited:.1f} s"
+    return found
 
 
 def _verify_pages(guard: Guard, reservation: Reservation):

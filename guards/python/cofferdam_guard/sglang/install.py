@@ -8,17 +8,13 @@ import torch
 
 from .. import core
 from . import config as settings
-from . import hooks, prefill, source, state
+from . import guardable, hooks, prefill, source, state
 from . import pages as page
 from .hooks import Hook, NotInPlace
 from .record import Record
 from .table import table
 
 logger = logging.getLogger("cofferdam_guard.sglang")
-
-
-class Unguardable(Exception):
-    """A set-up in which the guard cannot promise what it says."""
 
 
 _installed: list[Hook] = []
@@ -69,7 +65,7 @@ def init_disaggregation(original, self):
     if guard.role != "unified":
         try:
             require_guardable(self)
-        except (Unguardable, page.Unreachable) as fault:
+        except (guardable.Unguardable, page.Unreachable) as fault:
             raise SystemExit(f"cofferdam-guard: refusing to start SGLang: {fault}") from fault
     original(self)
     if guard.role == "unified":
@@ -126,42 +122,21 @@ def guard_version() -> str:
 
 
 def require_guardable(scheduler) -> None:
-    """Set-ups in which some page would reach an attention pass unguarded are refused."""
+    """Set-ups in which some page would reach an attention pass unguarded are refused: what the settings
+    say once more, as they are in use now, and what only the scheduler knows."""
     from sglang.srt.environ import envs
     from sglang.srt.runtime_context import get_disagg
 
-    args = scheduler.server_args
     backend = get_disagg().disaggregation_transfer_backend
     problems = {
         f"transfer backend {backend}: only mooncake is guarded": backend != "mooncake",
-        "tensor parallelism: not tested with this guard": args.tp_size > 1,
-        "pipeline parallelism": args.pp_size > 1,
-        "data parallelism": args.dp_size > 1,
-        "speculative decoding": bool(args.speculative_algorithm),
-        "hierarchical cache": bool(args.enable_hierarchical_cache),
         "a staging buffer (SGLANG_DISAGG_STAGING_BUFFER)": envs.SGLANG_DISAGG_STAGING_BUFFER.get(),
-        "a radix cache on decode": bool(
-            getattr(args, "disaggregation_decode_enable_radix_cache", False)
-        ),
-        "offloading of decode's KV": bool(
-            getattr(args, "disaggregation_decode_enable_offload_kvcache", False)
-        ),
         "hisparse": bool(getattr(scheduler, "enable_hisparse", False)),
-        "decode allocation after prefill": getattr(
-            args, "disaggregation_decode_allocation_policy", "early"
-        )
-        != "early",
-        "host receive buffers": getattr(args, "disaggregation_decode_host_receive_threshold", 1)
-        < 1,
-        "unified memory": bool(getattr(args, "enable_unified_memory", False)),
         "a draft model": scheduler.draft_worker is not None,
     }
-    found = [name for name, present in problems.items() if present]
-    if found:
-        raise Unguardable(
-            f"not guarded together with: {'; '.join(found)}. Switch it off, or run without "
-            "the guard (SGLANG_PLUGINS)"
-        )
+    found = guardable.by_settings(scheduler.server_args)
+    found += [name for name, present in problems.items() if present and name not in found]
+    guardable.refuse(found)
 
 
 def register_memory(manager) -> None:

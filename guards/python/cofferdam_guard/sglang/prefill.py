@@ -11,6 +11,7 @@ import time
 
 import torch
 
+from .. import causes
 from . import door, faults, wire
 from . import pages as page
 from .state import Guard, Handoff, here, is_fake
@@ -87,9 +88,10 @@ def _leave(guard: Guard, queue, req) -> bool:
     if refusal is None:
         return True
     message = guard.refuse(room, req.rid, *refusal)
+    status = causes.status_of(causes.cause_of(refusal[0]))
     for info in infos:
-        door.tell_decode(manager, info, wire.Rejection(room, 500, message))
-    _fail(guard, req, message, 500)
+        door.tell_decode(manager, info, wire.Rejection(room, status, message))
+    _fail(guard, req, message, status)
     return False
 
 

@@ -7,11 +7,14 @@ late: SGLang has set `PROMETHEUS_MULTIPROC_DIR` before a scheduler starts.
 
 import logging
 
-from ..evidence import PREFIX, Evidence, prometheus_counters
+from ..causes import CAUSES, cause_of
+from ..evidence import PREFIX, Evidence, prometheus_counters, refusals_counter
 
 # Which of the package's counters a reason belongs to.
 _COUNTER_OF = {
     "peer": "refused_unguarded_total",
+    "late": "refused_statement_total",
+    "unsettled": "refused_statement_total",
     "malformed": "refused_statement_total",
     "statement": "refused_statement_total",
     "identity": "refused_lineage_total",
@@ -41,6 +44,7 @@ class Record:
         self.role = role
         self._evidence = Evidence("sglang", audit, logging.getLogger("cofferdam_guard.sglang"))
         self._counters, self._gauges = {}, {}
+        self._refusals = None
         if metrics:
             self._register()
 
@@ -51,6 +55,9 @@ class Record:
         self._counters = prometheus_counters(Counter, labels)
         for name, text in _OWN.items():
             self._counters[name] = Counter(PREFIX + name.removesuffix("_total"), text, labels)
+        self._refusals = refusals_counter(Counter, ["engine_type"])
+        for cause in CAUSES:
+            self._refusals.labels(engine_type=self.role, cause=cause)
         for name, (text, more) in _GAUGES.items():
             self._gauges[name] = Gauge(
                 PREFIX + name, text, ("engine_type", *more), multiprocess_mode="mostrecent"
@@ -66,8 +73,11 @@ class Record:
 
     def refusal(self, reason: str, **fields) -> None:
         """A refusal: counted, written down, and loud."""
+        cause = cause_of(reason)
         self.count(_COUNTER_OF.get(reason, "refused_content_total"), reason=reason)
-        self.audit("refused", warn=True, reason=reason, **fields)
+        if self._refusals is not None:
+            self._refusals.labels(engine_type=self.role, cause=cause).inc()
+        self.audit("refused", warn=True, reason=reason, cause=cause, **fields)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Sets a gauge."""

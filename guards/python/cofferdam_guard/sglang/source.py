@@ -11,6 +11,7 @@ import threading
 import time
 from http import HTTPStatus
 
+from .. import causes
 from .state import Guard, Handoff, here
 
 
@@ -156,10 +157,11 @@ def _answer_unsettled(guard: Guard, scheduler, held: list[Handoff]) -> None:
         if handoff.answered or req.finished_output:
             continue
         handoff.answered = True
-        message = (
-            "cofferdam-guard: refused: unsettled: a write ended without saying whether it will"
-        )
-        utils.prepare_abort(req, message, status_code=HTTPStatus.INTERNAL_SERVER_ERROR)
+        detail = "a write ended without saying whether it will still happen"
+        cause = causes.cause_of("unsettled")
+        guard.record.refusal("unsettled", room=handoff.room, rid=req.rid, detail=detail)
+        message = causes.message(cause, "unsettled", detail)
+        utils.prepare_abort(req, message, status_code=HTTPStatus(causes.status_of(cause)))
         scheduler.output_streamer.stream_output([req], req.return_logprob)
     limit = guard.config.quarantine_limit * guard.kv.pages
     if count > limit:

@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from .. import core
+from .. import causes, core
 from ..tensors import Unread
 from . import pages as page
 from . import wire
@@ -33,6 +33,8 @@ class Reservation:
     tokens: int
     metadata_index: int
     verified: bool = False
+    # Since when everything has arrived, by prefill's word.
+    arrived_at: float | None = None
     # What was found of each page that has arrived, once it was looked at.
     reasons: Unread | None = None
     # The ledger's hold for prefill's writing; ended by proof only.
@@ -121,9 +123,10 @@ class Guard:
 
     def refuse(self, room: int, rid: str, reason: str, detail: str, **facts) -> str:
         """Counts and records a refusal; returns the message for the client."""
-        message = f"cofferdam-guard: refused: {reason}: {detail}"
+        cause = causes.cause_of(reason)
+        message = causes.message(cause, reason, detail)
         self.record.refusal(reason, room=room, rid=rid, detail=detail, **facts)
-        self.decide(room, message, 500)
+        self.decide(room, message, causes.status_of(cause))
         return message
 
     # -- housekeeping -------------------------------------------------------------------------

@@ -10,10 +10,18 @@ and the same overrides (docs/guard-vllm.md, "Other connectors").
 
 from __future__ import annotations
 
+import os
 import time
 from typing import Any
 
-from vllm import envs
+import vllm
+
+from . import start
+
+# Before anything of vLLM's insides is imported, and long before a model is loaded.
+start.early(vllm)
+
+# ruff: noqa: E402
 from vllm.distributed.kv_transfer.kv_connector.v1.base import (
     KVConnectorRole,
     KVConnectorTransferResults,
@@ -24,10 +32,8 @@ from vllm.logger import init_logger
 
 from .. import __version__
 from ..evidence import Evidence
-from ..settings import load
 from .handover import FIELD
 from .scheduler import SchedulerGuard
-from .start import require_engine, require_layout
 from .stats import GuardedPromMetrics, GuardedStats, with_counts
 from .worker import WorkerGuard
 
@@ -36,8 +42,6 @@ logger = init_logger("vllm.cofferdam_guard")
 
 class _Nixl:
     """What the guard needs to know of the pull connector's insides."""
-
-    LEASE_S = 30  # vLLM's default of kv_lease_duration
 
     def __init__(self, worker: Any) -> None:
         self._worker = worker
@@ -57,18 +61,12 @@ class GuardedNixlConnector(NixlPullConnector):
 
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         transfer = vllm_config.kv_transfer_config
-        extra = transfer.kv_connector_extra_config
-        # vLLM's own policy decides what a failed load means, so it decides here too.
-        policy = {"guard_policy": transfer.kv_load_failure_policy}
-        where = {"guard_host": envs.VLLM_NIXL_SIDE_CHANNEL_HOST}
-        where["guard_port"] = str(envs.VLLM_NIXL_SIDE_CHANNEL_PORT + 1000)
-        settings = load(where | dict(extra) | policy)
-        tested = require_engine(settings.force)
-        require_layout(vllm_config, kv_cache_config)
+        settings, lease = start.settings_of(transfer, os.environ)
+        tested = start.require_engine(vllm, settings.force)
+        start.require_config(vllm_config)
+        start.require_layout(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
-        parallel = vllm_config.parallel_config
-        ports = parallel.data_parallel_index * parallel.tensor_parallel_size
-        host, port = settings.host, settings.port + ports
+        host, port = settings.host, start.first_port(settings, vllm_config.parallel_config)
         self._evidence = Evidence("vllm", settings.audit, logger)
         self._num_blocks = kv_cache_config.num_blocks
         self._scheduler_guard: SchedulerGuard | None = None
@@ -79,11 +77,10 @@ class GuardedNixlConnector(NixlPullConnector):
                 vllm_config, self._num_blocks, settings, self._evidence, address
             )
         else:
-            lease = extra.get("kv_lease_duration", _Nixl.LEASE_S)
             rank = get_tensor_model_parallel_rank()
             size = vllm_config.cache_config.block_size
             self._worker_guard = WorkerGuard(settings, self._evidence, rank, lease, size)
-            if transfer.kv_role != "kv_consumer":
+            if start.serves(transfer):
                 self._worker_guard.serve(host, port)
             self._nixl = _Nixl(self.connector_worker)
             self._renewed = 0.0

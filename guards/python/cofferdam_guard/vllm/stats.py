@@ -13,9 +13,12 @@ from vllm.v1.metrics.utils import create_metric_per_engine
 
 from .. import __version__
 from ..core import Counters
-from ..evidence import PREFIX, Evidence, prometheus_counters
+from ..evidence import PREFIX, REFUSALS, Evidence, prometheus_counters, refusals_counter
+from . import answers
 
-NAMES = [name for name, _ in Counters.names()]
+NAMES = [name for name, _ in Counters.names()] + list(REFUSALS.values())
+# (request, cause, text) of refusals, on their way to the API server.
+TOLD = "cofferdam_guard_told"
 
 
 class GuardedStats(NixlKVConnectorStats):
@@ -23,30 +26,32 @@ class GuardedStats(NixlKVConnectorStats):
 
     def reset(self) -> None:
         super().reset()
-        self.data.update({name: [] for name in NAMES})
+        self.data.update({name: [] for name in (*NAMES, TOLD)})
 
     def is_empty(self) -> bool:
-        return super().is_empty() and not any(self.data[name] for name in NAMES)
+        return super().is_empty() and not any(self.data[name] for name in (*NAMES, TOLD))
 
     def reduce(self) -> dict[str, int | float]:
         reduced = super().reduce()
         sums = {name: sum(self.data[name]) for name in NAMES}
         reduced["Num verified by guard"] = sums["verified_total"]
-        refused = sum(count for name, count in sums.items() if name.startswith("refused_"))
-        reduced["Num refused by guard"] = refused
+        by_cause = {cause: sums[name] for cause, name in REFUSALS.items()}
+        reduced["Num refused by guard"] = sum(by_cause.values())
+        reduced |= {f"Num refused ({cause})": n for cause, n in by_cause.items() if n}
         return reduced
 
 
 def with_counts(stats: NixlKVConnectorStats | None, evidence: Evidence) -> GuardedStats | None:
     """The connector's statistics with what was counted since the last call, None if nothing was."""
-    counts = evidence.take()
-    if stats is None and not counts:
+    counts, told = evidence.take(), evidence.take_told()
+    if stats is None and not counts and not told:
         return None
     guarded = GuardedStats()
     if stats is not None:
         guarded.data.update(stats.data)
     for name, count in counts.items():
         guarded.data[name].append(count)
+    guarded.data[TOLD].extend(list(one) for one in told)
     return guarded
 
 
@@ -58,6 +63,15 @@ class GuardedPromMetrics(NixlPromMetrics):
             name: create_metric_per_engine(counter, self.per_engine_labelvalues)
             for name, counter in counters.items()
         }
+        refusals = refusals_counter(self._counter_cls, labelnames)
+        self._refusals = {
+            cause: {
+                engine: refusals.labels(*values, cause)
+                for engine, values in self.per_engine_labelvalues.items()
+            }
+            for cause in REFUSALS
+        }
+        answers.install()
         # By this a fleet's operator, or `cofferdam gate`, sees which instances are guarded.
         policy = vllm_config.kv_transfer_config.kv_load_failure_policy
         info = self._gauge_cls(
@@ -74,3 +88,7 @@ class GuardedPromMetrics(NixlPromMetrics):
         for name, counter in self._guard.items():
             if count := sum(transfer_stats_data.get(name, ())):
                 counter[engine_idx].inc(count)
+        for cause, name in REFUSALS.items():
+            if count := sum(transfer_stats_data.get(name, ())):
+                self._refusals[cause][engine_idx].inc(count)
+        answers.remember(transfer_stats_data.get(TOLD, ()))

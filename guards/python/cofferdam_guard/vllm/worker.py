@@ -11,9 +11,10 @@ from typing import Any
 from ..channel import ClaimClient, ClaimServer, now_ms
 from ..core import GuardFault, Producer, Reference, Statement, kind_of
 from ..evidence import Evidence
-from ..settings import Settings
+from ..settings import BadSettings, Settings
 from ..tensors import BlockSums, Unread, is_torch, unsigned
 from .handover import Expect, Handover, State
+from .start import no_port
 
 # Statements kept on a producer; how much longer than the lease of the blocks, for answers that
 # are under way.
@@ -23,6 +24,16 @@ REFUSALS = {
     "expired": "refused_lease_total",
     "other_life": "refused_life_total",
 }
+# Whose fault it is, as far as a claim's answer tells.
+WHY = {
+    "expired": "the producer had released the blocks (its lease ended) before they were claimed: this "
+    "side or the transport was too late, or kv_lease_duration is too short",
+    "other_life": "the producer has restarted since it made this reference",
+    "revoked": "the producer gave this request up",
+    "used": "somebody has claimed this reference before",
+    "unreadable": "the producer could not read the claim: another version or another secret",
+    "malformed": "the producer's answer is not a guard's: another version or another secret",
+}
 # With COFFERDAM_GUARD_SELFTEST=1 requests whose id contains this get one byte flipped on arrival.
 SELFTEST = "cofferdam-guard-selftest"
 
@@ -31,6 +42,7 @@ SELFTEST = "cofferdam-guard-selftest"
 class Arrived:
     expect: Expect
     sums: Unread
+    since: float
     until: float
 
 
@@ -50,16 +62,21 @@ class WorkerGuard:
         self._to_state: dict[str, State] = {}
         self._stating: dict[str, tuple[State, Unread]] = {}
         self._serials: dict[str, int] = {}
+        self._void: set[int] = set()
         self._expect: dict[str, tuple[Expect, Reference]] = {}
         self._arrived: dict[str, Arrived] = {}
-        self._claims: dict[str, tuple[str, Statement | None]] = {}
+        self._claims: dict[str, tuple[str, Statement | None, str]] = {}
         self._refused: set[str] = set()
         self._selftest = os.environ.get("COFFERDAM_GUARD_SELFTEST") == "1"
 
     def serve(self, host: str, port: int) -> None:
-        """Begins to answer claims; raises if the port cannot be had."""
+        """Begins to answer claims; raises `BadSettings` if the port cannot be had."""
         port += self.rank
-        self._server = ClaimServer(self.settings.secret, self._producer, host, port, self._lock)
+        try:
+            self._server = ClaimServer(self.settings.secret, self._producer, host, port, self._lock)
+        except OSError as fault:
+            why = fault.strerror or str(fault)
+            raise BadSettings(no_port(self.settings, port, why)) from fault
 
     def register(self, layers: dict[str, Any], blocks: int) -> None:
         """The KV tensors, by layer."""
@@ -87,12 +104,7 @@ class WorkerGuard:
             # on its own.
             wait_s = self._lease_ms / 1000 + self.settings.wait_s
             self._client.submit(name, reference, self.rank, wait_s)
-        if handover.void:
-            void = set(handover.void)
-            self._serials = {n: serial for n, serial in self._serials.items() if serial not in void}
-            with self._lock:
-                for serial in void:
-                    self._producer.revoke(serial)
+        self._void.update(handover.void)
 
     def after_forward(self) -> None:
         """Takes down what this step has completed, before anybody else can have the blocks."""
@@ -102,6 +114,8 @@ class WorkerGuard:
         self._publish()
 
     def sending_ended(self, names: set[str], expired: set[str]) -> None:
+        # In a step without a forward pass too: a consumer may be waiting for what the last one summed.
+        self._publish()
         with self._lock:
             for name in names:
                 serial = self._serials.pop(name, None)
@@ -132,8 +146,8 @@ class WorkerGuard:
             if self._selftest and SELFTEST in name:
                 self._flip_one_byte(known[0].blocks[-1])
             sums = Unread(self.sums.of(known[0].blocks))
-            until = time.monotonic() + self.settings.wait_s
-            self._arrived[name] = Arrived(known[0], sums, until)
+            now = time.monotonic()
+            self._arrived[name] = Arrived(known[0], sums, now, now + self.settings.wait_s)
         for name in list(self._arrived):
             verdict = self._compare(name)
             if verdict is not None:
@@ -154,26 +168,43 @@ class WorkerGuard:
         return self._sums
 
     def _publish(self) -> None:
+        """In the order of the serials: behind a later one an earlier would look as if its lease had
+        ended."""
         for name, (state, sums) in list(self._stating.items()):
-            if not sums.ready():
-                continue
+            if state.serial not in self._void:
+                if not sums.ready():
+                    break
+                self._give(name, state, sums)
             del self._stating[name]
-            size, tokens = self._block_size, state.tokens
-            filled = [min(size, tokens - at * size) for at in range(len(state.blocks))]
-            statement = Statement(
-                self._epoch,
-                state.serial,
-                self.rank,
-                state.lineage,
-                state.tokens,
-                self.sums.block_bytes,
-                state.tags,
-                filled,
-                unsigned(sums.read()),
-            )
-            self._serials[name] = state.serial
-            with self._lock:
-                self._producer.state(statement, now_ms() + self._lease_ms + GRACE_MS)
+        if self._void:
+            left = [state.serial for state, _ in self._stating.values()]
+            left += [state.serial for state in self._to_state.values()]
+            self._revoke({serial for serial in self._void if serial < min(left, default=serial + 1)})
+
+    def _give(self, name: str, state: State, sums: Unread) -> None:
+        size, tokens = self._block_size, state.tokens
+        filled = [min(size, tokens - at * size) for at in range(len(state.blocks))]
+        statement = Statement(
+            self._epoch,
+            state.serial,
+            self.rank,
+            state.lineage,
+            state.tokens,
+            self.sums.block_bytes,
+            state.tags,
+            filled,
+            unsigned(sums.read()),
+        )
+        self._serials[name] = state.serial
+        with self._lock:
+            self._producer.state(statement, now_ms() + self._lease_ms + GRACE_MS)
+
+    def _revoke(self, void: set[int]) -> None:
+        self._void -= void
+        self._serials = {n: serial for n, serial in self._serials.items() if serial not in void}
+        with self._lock:
+            for serial in void:
+                self._producer.revoke(serial)
 
     def _compare(self, name: str) -> bool | None:
         """True and False are verdicts; None: not known yet."""
@@ -184,12 +215,13 @@ class WorkerGuard:
         if answer is None or not arrived.sums.ready():
             if time.monotonic() < arrived.until:
                 return None
-            answer = ("timeout", None)
+            answer = self._late(name, arrived) if answer is None else self._unread(arrived)
         expect, reference = self._expect[name]
-        kind, statement = answer
+        kind, statement, detail = answer
         self._forget(name)
         if statement is None:
-            return self._refuse(name, REFUSALS.get(kind, "refused_statement_total"), kind)
+            counter = REFUSALS.get(kind, "refused_statement_total")
+            return self._refuse(name, counter, kind, detail=detail or WHY.get(kind, ""))
         first = expect.total - len(expect.blocks)
         received = list(enumerate(unsigned(arrived.sums.read()), first))
         try:
@@ -204,11 +236,22 @@ class WorkerGuard:
             )
         except GuardFault as fault:
             why = kind_of(fault)
-            return self._refuse(name, "refused_content_total", why, difference=fault.args[1])
+            return self._refuse(name, "refused_content_total", why, detail=fault.args[1])
         self.evidence.count("verified_total")
         self.evidence.count("verified_blocks_total", len(received))
         self.evidence.record("verified", request=name, blocks=len(received), tokens=expect.tokens)
         return True
+
+    def _late(self, name: str, arrived: Arrived) -> tuple[str, None, str]:
+        """Blocks have arrived, and what they are compared with has not."""
+        waited = f"blocks arrived {time.monotonic() - arrived.since:.1f} s ago; "
+        reason, detail = self._client.waiting_for(name) or ("timeout", "nobody was asked")
+        return reason, None, waited + detail
+
+    def _unread(self, arrived: Arrived) -> tuple[str, None, str]:
+        waited = time.monotonic() - arrived.since
+        text = f"this instance's device gave no checksums of what arrived in {waited:.1f} s"
+        return "unread", None, text
 
     def _refuse(self, name: str, counter: str, reason: str, **more: Any) -> bool:
         policy = self.settings.policy
@@ -219,7 +262,7 @@ class WorkerGuard:
         self._expect.pop(name, None)
         self._arrived.pop(name, None)
         self._claims.pop(name, None)
-        self._client.take(name)
+        self._client.forget(name)
 
     def _flip_one_byte(self, block: int) -> None:
         import torch

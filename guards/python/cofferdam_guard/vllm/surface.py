@@ -1,0 +1,102 @@
+"""What of vLLM the guard stands on. Data only: it is read before anything of the engine is imported
+(`..sources`)."""
+
+from __future__ import annotations
+
+from ..sources import Difference, Function, Sources, root_of
+from ..versions import UnknownEngine, require_version
+
+SUPPORTED = ["0.32.0"]
+
+_NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl."
+_PULL = _NIXL + "connector:NixlPullConnector."
+_BASE = "vllm.distributed.kv_transfer.kv_connector.v1.base:"
+
+
+def _f(target: str, parameters: str) -> Function:
+    return Function(target, tuple(parameters.split()), exact=False)
+
+
+FUNCTIONS = [
+    _f(_PULL + "__init__", "self vllm_config role kv_cache_config"),
+    _f(_PULL + "on_new_request", "self request"),
+    _f(_PULL + "get_num_new_matched_tokens", "self request num_computed_tokens"),
+    _f(_PULL + "update_state_after_alloc", "self request blocks"),
+    _f(_PULL + "build_connector_meta", "self scheduler_output"),
+    _f(_PULL + "update_connector_output", "self connector_output"),
+    _f(_PULL + "request_finished", "self request block_ids"),
+    _f(_PULL + "request_finished_all_groups", "self request block_ids"),
+    _f(_PULL + "register_kv_caches", "self kv_caches"),
+    _f(_PULL + "get_transfer_results", "self finished_req_ids"),
+    _f(_PULL + "wait_for_save", "self"),
+    _f(_PULL + "get_kv_connector_stats", "self"),
+    _f(_PULL + "build_kv_connector_stats", "cls data"),
+    _f(
+        _PULL + "build_prom_metrics",
+        "cls vllm_config metric_types labelnames per_engine_labelvalues",
+    ),
+    _f(_PULL + "shutdown", "self"),
+    _f(_BASE + "KVConnectorBase_V1.bind_connector_metadata", "self connector_metadata"),
+    _f(_BASE + "KVConnectorBase_V1.bind_kv_cache_manager", "self kv_cache_manager"),
+    _f(_NIXL + "pull_scheduler:NixlPullConnectorScheduler.request_finished", "self request block_ids"),
+    _f("vllm.v1.core.block_pool:BlockPool.get_new_blocks", "self num_blocks"),
+    _f("vllm.v1.core.block_pool:BlockPool.free_blocks", "self ordered_blocks"),
+    _f("vllm.v1.core.kv_cache_manager:KVCacheManager.get_block_ids", "self request_id"),
+    _f(
+        "vllm.v1.core.kv_cache_manager:KVCacheBlocks.get_unhashed_block_ids_all_groups",
+        "self",
+    ),
+    _f(
+        "vllm.v1.metrics.utils:create_metric_per_engine",
+        "metric per_engine_labelvalues",
+    ),
+    _f(
+        _NIXL + "stats:NixlPromMetrics.__init__",
+        "self vllm_config metric_types labelnames per_engine_labelvalues",
+    ),
+    _f(
+        "vllm.entrypoints.generate.base.serving:GenerateBaseServing._raise_if_error",
+        "self finish_reason request_id",
+    ),
+]
+
+NAMES = [
+    _BASE + "KVConnectorRole",
+    _BASE + "KVConnectorTransferResults",
+    _BASE + "KVConnectorTransferResults.finished_sending",
+    _BASE + "KVConnectorTransferResults.finished_recving",
+    _BASE + "KVConnectorTransferResults.failed_recving",
+    _NIXL + "stats:NixlKVConnectorStats.is_empty",
+    _NIXL + "stats:NixlKVConnectorStats.reduce",
+    _NIXL + "stats:NixlKVConnectorStats.reset",
+    _NIXL + "base_worker:NixlBaseConnectorWorker._reqs_to_send",
+    _NIXL + "base_worker:NixlBaseConnectorWorker._physical_blocks_per_logical_kv_block",
+    "vllm.distributed.parallel_state:get_tensor_model_parallel_rank",
+    "vllm.exceptions:GenerationError",
+    "vllm.exceptions:RetryableRequestError",
+    "vllm.logger:init_logger",
+]
+
+
+def require(found: str, force: bool, sources: Sources | None = None) -> bool:
+    """Whether this vLLM was tested with; raises `UnknownEngine` if it must not be run with. Looks at
+    files: nothing but the package itself is imported."""
+    if sources is None:
+        root = root_of("vllm")
+        if root is None:
+            raise UnknownEngine("vLLM's files are not there")
+        sources = Sources(root)
+    wrong = sources.differences(FUNCTIONS, NAMES)
+    if wrong:
+        raise UnknownEngine(_does_not_fit(found, wrong))
+    return require_version("vLLM", found, SUPPORTED, force)
+
+
+def _does_not_fit(found: str, wrong: list[Difference]) -> str:
+    lines = "".join(f"\n  {one}" for one in wrong)
+    return (
+        f"vLLM {found} is not what the guard was written for: of what it stands on in vLLM "
+        f"{', '.join(SUPPORTED)}, {len(wrong)} differ here:{lines}\n"
+        "COFFERDAM_GUARD_FORCE does not help: it would protect nothing. Install vLLM "
+        f"{' or '.join(SUPPORTED)}, or use vLLM's own connector without the guard."
+    )
