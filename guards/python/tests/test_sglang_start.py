@@ -228,7 +228,6 @@ class Table(unittest.TestCase):
             self.skipTest("torch is not installed")
         for version in surface.TABLES:
             hooks = table(version, object())
-            self.assertTrue(all(callable(hook.run) or hook.target for hook in hooks))
             self.assertEqual(
                 [hook.target for hook in hooks], [one.target for one in surface.hooked(version)]
             )
