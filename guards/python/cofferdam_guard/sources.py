@@ -15,8 +15,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-# A signature is not longer than this many lines; bases are not followed deeper than this.
-SIGNATURE_LINES_MAX, BASES_MAX = 80, 8
+# A signature is not longer than this; bases are not followed deeper than this.
+SIGNATURE_CHARS_MAX, BASES_MAX = 8000, 8
 
 
 @dataclass(frozen=True)
@@ -57,6 +57,8 @@ class Sources:
         self._root = root
         self._texts: dict[str, str | None] = {}
         self._blocks: dict[tuple[str, str], str | None] = {}
+        self._exact: dict[tuple[str, str], str | None] = {}
+        self._imported: dict[str, dict[str, str]] = {}
 
     def differences(
         self, functions: Iterable[Function], names: Iterable[str] = ()
@@ -98,9 +100,9 @@ class Sources:
         """Whether a module has a name, or a class (or one of its bases) an attribute."""
         module, path = _split(target)
         text = self._text(module)
-        if text is None:
-            return False
         owner, _, name = path.rpartition(".")
+        if text is None or (not owner and name not in text):
+            return False
         word = re.compile(rf"\b{re.escape(name)}\b")
         if not owner:
             return any(word.search(line) for line in _top_level(text))
@@ -136,13 +138,18 @@ class Sources:
     def _exactly(self, module: str, name: str) -> str | None:
         """The text of a class by the grammar: slower, for one with text at the margin inside. Asked only
         when something was not found."""
-        text = self._text(module)
-        try:
-            body = ast.parse(text or "").body
-        except SyntaxError:
-            return None
-        found = [node for node in body if isinstance(node, ast.ClassDef) and node.name == name]
-        return ast.get_source_segment(text or "", found[-1]) if found else None
+        if (module, name) not in self._exact:
+            text, found = self._text(module) or "", None
+            try:
+                for node in ast.parse(text).body:
+                    if isinstance(node, ast.ClassDef) and node.name == name:
+                        found = node
+            except SyntaxError:
+                pass
+            lines = text.splitlines(keepends=True)
+            block = "".join(lines[found.lineno - 1 : found.end_lineno]) if found else None
+            self._exact[module, name] = block
+        return self._exact[module, name]
 
     def _line(self, module: str, name: str, depth: int = 0) -> list[tuple[str, str]]:
         """A class and its bases, as far as they are in this package's files."""
@@ -160,11 +167,14 @@ class Sources:
 
     def _from(self, module: str, name: str) -> str | None:
         """The module from which `module` imports a name."""
-        text = self._text(module) or ""
-        for origin, what in re.findall(r"from\s+([\w.]+)\s+import\s+(\([^)]*\)|[^\n]*)", text):
-            if re.search(rf"\b{re.escape(name)}\b", what):
-                return _absolute(module, origin)
-        return None
+        if module not in self._imported:
+            found: dict[str, str] = {}
+            pattern = r"from\s+([\w.]+)\s+import\s+(\([^)]*\)|[^\n]*)"
+            for origin, what in re.findall(pattern, self._text(module) or ""):
+                for one in re.findall(r"\w+", what):
+                    found.setdefault(one, _absolute(module, origin))
+            self._imported[module] = found
+        return self._imported[module].get(name)
 
     def _imports(self, place: str, target: str) -> bool:
         """Whether `place` is a module that has the function of `target` by import."""
@@ -176,11 +186,11 @@ class Sources:
         owner, _, name = path.rpartition(".")
         if not owner:
             text = self._text(module)
-            return (module, path) if text and _definition(text, name, 0) else None
+            return (module, path) if _definition(text or "", name, 0) is not None else None
         line = self._line(module, owner)
         for block in (self._block, self._exactly):
             for at, kind in line:
-                if _definition(block(at, kind) or "", name, 4):
+                if _definition(block(at, kind) or "", name, 4) is not None:
                     return at, f"{kind}.{name}"
         return None
 
@@ -202,7 +212,7 @@ class Sources:
         found = _definition(text, name, 4 if owner else 0)
         if found is None:
             return None
-        lines = text[found.start() :].splitlines()[:SIGNATURE_LINES_MAX]
+        lines = text[found : found + SIGNATURE_CHARS_MAX].splitlines()
         for count in range(1, len(lines) + 1):
             if not re.search(r":\s*(#.*|\.\.\.)?$", lines[count - 1]):
                 continue
@@ -236,12 +246,15 @@ def _split(target: str) -> tuple[str, str]:
     return module, path
 
 
-def _definition(text: str, name: str, indent: int) -> re.Match[str] | None:
-    """The last definition of a function: that one is in force."""
-    found = None
-    pattern = rf"^ {{{indent}}}(async )?def {re.escape(name)}\("
-    for found in re.finditer(pattern, text, re.M):
-        pass
+def _definition(text: str, name: str, indent: int) -> int | None:
+    """Where the last definition of a function begins: that one is in force."""
+    places = [
+        text.rfind(f"\n{' ' * indent}{kind} {name}(") for kind in ("def", "async def")
+    ]
+    found = max(places) + 1
+    first = ("def", "async def") if not indent else ()
+    if not found and not any(text.startswith(f"{kind} {name}(") for kind in first):
+        return None
     return found
 
 

@@ -97,9 +97,11 @@ class Fits(Case):
         sys.argv.append("--disaggregation-mode=decode")
         text = self.refused(plugin.activate)
         self.assertIn("SGLang 0.5.22 is not what the guard was written for", text)
+        self.assertIn("Of what it stands on in SGLang 0.5.23, 3 differ here", text)
         self.assertIn(
-            "common.conn:CommonKVManager._send_abort_ack: expected (self, decode_ip, decode_port, "
-            "room), found (self, room, target)",
+            "MooncakeKVManager.build_receiver_metadata_message: expected (self, bootstrap_room, "
+            "required_dst_info_num, kv_indices, aux_index, state_indices, decode_prefix_len, is_dummy, "
+            "device_kv_indices), found nothing of that name",
             text,
         )
         self.assertIn("COFFERDAM_GUARD_FORCE does not help", text)
@@ -129,6 +131,7 @@ class Fits(Case):
             ("0.5.23", "0.5.23", "0.5.23"),
             ("0.5.19", "0.5.20", "0.5.19"),
             ("0.5.23", "0.6.0", "0.5.23"),
+            ("0.5.19", "0.7.0", "0.5.19"),
         ):
             with self.subTest(version), tempfile.TemporaryDirectory() as folder:
                 recorded.lay_out(recorded.text(f"sglang-{recording}"), Path(folder))

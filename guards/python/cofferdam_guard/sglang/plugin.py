@@ -93,14 +93,18 @@ def table_version(sources: Sources | None = None) -> str:
         if root is None:
             raise UnknownEngine("the files of SGLang that its package metadata names are not there")
         sources = Sources(root)
-    tables = [found] if found in surface.TABLES else list(surface.TABLES)
-    wrong = {table: _differences(sources, table) for table in tables}
-    nearest = min(tables, key=lambda table: (len(wrong[table]), tables.index(table)))
-    if wrong[nearest]:
-        raise UnknownEngine(_does_not_fit(found, nearest, wrong[nearest]))
+    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
+    old, new = surface.TABLES
+    table = old if numbers < (0, 5, 21) else new
+    wrong = _differences(sources, table)
+    if wrong and found not in surface.TABLES:
+        other = new if table == old else old
+        table, wrong = (other, []) if not _differences(sources, other) else (table, wrong)
+    if wrong:
+        raise UnknownEngine(_does_not_fit(found, table, wrong))
     forced = os.environ.get("COFFERDAM_GUARD_FORCE") == "1"
     require_version("SGLang", found, SUPPORTED, forced)
-    return nearest
+    return table
 
 
 def _does_not_fit(found: str, table: str, wrong: list[Difference]) -> str:
