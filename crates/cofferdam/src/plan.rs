@@ -57,13 +57,13 @@ impl<'a> Plan<'a> {
     /// Workers one after another, each in a stage of its own, so that each compares its pool
     /// with the memory that the one before it has left; the gateway last.
     pub(crate) fn parts(&self) -> Vec<Part> {
-        let decodes = (0..self.settings.decode).map(|i| (format!("decode-{i}"), self.decode(i)));
-        let prefills =
-            (0..self.settings.prefill).map(|i| (format!("prefill-{i}"), self.prefill(i)));
-        let parts = decodes
-            .chain(prefills)
-            .chain([("gateway".to_owned(), self.gateway())]);
-        let part = |(stage, (name, words)): (u32, (String, Words))| {
+        let decodes = 0..self.settings.decode;
+        let decodes = decodes.map(|i| (format!("decode-{i}"), "decode", self.decode(i)));
+        let prefills = 0..self.settings.prefill;
+        let prefills = prefills.map(|i| (format!("prefill-{i}"), "prefill", self.prefill(i)));
+        let gateway = ("gateway".to_owned(), "gateway", self.gateway());
+        let parts = decodes.chain(prefills).chain([gateway]);
+        let part = |(stage, (name, kind, words)): (u32, (String, &'static str, Words))| {
             let trace = self.settings.trace.clone();
             let file = format!("{name}.");
             let command = Box::new(move |life| {
@@ -77,6 +77,7 @@ impl<'a> Plan<'a> {
             });
             Part {
                 name,
+                kind,
                 stage,
                 command,
             }

@@ -16,7 +16,7 @@ const SOUND: &str = r#"echo '{"ready":{"role":"x","epoch":"'$$'","addr":"a"}}'; 
 /// Chooses what this binary plays when it starts itself ([`played`]).
 const PLAY: &str = "SUPERVISION_TEST_PLAY";
 
-fn shell(name: &str, stage: u32, script: &'static str) -> Part {
+fn shell(name: &'static str, stage: u32, script: &'static str) -> Part {
     let command = Box::new(move |_| {
         let mut command = Command::new("/bin/sh");
         command.args(["-c", script]);
@@ -24,6 +24,7 @@ fn shell(name: &str, stage: u32, script: &'static str) -> Part {
     });
     Part {
         name: name.into(),
+        kind: name.split('-').next().unwrap_or(name),
         stage,
         command,
     }
@@ -191,6 +192,7 @@ fn a_command_that_cannot_be_started_is_given_up() {
     let command = Box::new(|_| Command::new("/no/such/command"));
     let parts = [Part {
         name: "decode-0".into(),
+        kind: "decode",
         stage: 0,
         command,
     }];
@@ -269,6 +271,7 @@ fn part_that_never_reads() {
 fn supervisor_to_be_killed() {
     let ours = Part {
         name: "ours".into(),
+        kind: "ours",
         stage: 1,
         command: Box::new(|_| ourselves("part")),
     };

@@ -2,7 +2,8 @@
 //!
 //! Parts start in stages, lowest first, a stage when all before it have been ready once, and
 //! they stop in the opposite order, so that the gateway drains while its workers still run.
-//! A part that dies is started again after a growing pause; one that keeps dying ends all.
+//! A part that dies is started again after a growing pause. One that keeps dying rests while
+//! another of its kind serves, and ends all if there is none.
 
 use super::report::Refused;
 use std::collections::VecDeque;
@@ -21,6 +22,8 @@ pub struct Limits {
     pub deaths_max: usize,
     /// How long a death counts.
     pub deaths_within: Duration,
+    /// Pause of a part in a crash loop while another of its kind serves.
+    pub rest: Duration,
     /// What the last stage (the gateway) gets at shutdown for its running requests.
     pub drain: Duration,
     /// What a part without running requests gets between SIGTERM and SIGKILL.
@@ -35,6 +38,7 @@ impl Default for Limits {
             pause_max: Duration::from_secs(10),
             deaths_max: 5,
             deaths_within: Duration::from_secs(60),
+            rest: Duration::from_secs(60),
             drain: Duration::from_secs(20),
             grace: Duration::from_secs(5),
         }
@@ -117,7 +121,7 @@ pub enum Ending {
         /// Its reason.
         why: Refused,
     },
-    /// A part kept dying.
+    /// A part kept dying, and no other of its kind serves.
     CrashLoop {
         /// Its name.
         part: String,
@@ -147,9 +151,21 @@ enum State {
     Gone,
 }
 
+/// A part, as the machine knows it.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Its name in logs.
+    pub name: String,
+    /// What it is one of: parts of one kind stand in for each other.
+    pub kind: String,
+    /// Its stage.
+    pub stage: u32,
+}
+
 #[derive(Clone, Debug)]
 struct Part {
     name: String,
+    kind: String,
     stage: u32,
     state: State,
     life: u64,
@@ -176,18 +192,19 @@ pub struct Machine {
 }
 
 impl Machine {
-    /// Parts by name and stage.
-    pub fn new(parts: &[(String, u32)], limits: Limits) -> Machine {
-        let part = |(name, stage): &(String, u32)| Part {
-            name: name.clone(),
-            stage: *stage,
+    /// The parts, by index.
+    pub fn new(parts: Vec<Member>, limits: Limits) -> Machine {
+        let part = |Member { name, kind, stage }| Part {
+            name,
+            kind,
+            stage,
             state: State::Waiting { until: None },
             life: 0,
             epoch: None,
             was_ready: false,
             deaths: VecDeque::new(),
         };
-        let parts = parts.iter().map(part).collect();
+        let parts = parts.into_iter().map(part).collect();
         Machine {
             limits,
             parts,
@@ -270,9 +287,7 @@ impl Machine {
         }
         let deaths = part.deaths.len();
         if deaths >= limits.deaths_max {
-            part.state = State::Gone;
-            let part = part.name.clone();
-            return self.begin_end(Ending::CrashLoop { part, deaths, how });
+            return self.crash_loop(index, deaths, how, now, actions);
         }
         let pause = limits.pause_first * 2u32.saturating_pow(deaths as u32 - 1);
         let pause = pause.min(limits.pause_max);
@@ -283,6 +298,37 @@ impl Machine {
         let millis = pause.as_millis();
         actions.push(Action::Notice(format!(
             "{name} ended ({how}); restart in {millis} ms"
+        )));
+    }
+
+    /// The service goes on with those that serve, and says who is missing.
+    fn crash_loop(
+        &mut self,
+        index: usize,
+        deaths: usize,
+        how: String,
+        now: Duration,
+        actions: &mut Vec<Action>,
+    ) {
+        let kind = &self.parts[index].kind;
+        let serves = |part: &&Part| part.kind == *kind && part.state == State::Ready;
+        let other = self.parts.iter().find(serves);
+        let Some(other) = other.map(|other| other.name.clone()) else {
+            self.parts[index].state = State::Gone;
+            let part = self.parts[index].name.clone();
+            return self.begin_end(Ending::CrashLoop { part, deaths, how });
+        };
+        let (within, rest) = (self.limits.deaths_within, self.limits.rest);
+        let part = &mut self.parts[index];
+        part.state = State::Waiting {
+            until: Some(now + rest),
+        };
+        actions.push(Action::Notice(format!(
+            "{} ended {deaths} times within {} s (the last time: {how}); restart in {} s, and \
+             {other} serves alone meanwhile: its own words are above",
+            part.name,
+            within.as_secs(),
+            rest.as_secs(),
         )));
     }
 

@@ -10,11 +10,20 @@ fn at(millis: u64) -> Duration {
 }
 
 fn machine() -> Machine {
-    let parts = [("decode-0", 0), ("prefill-0", 1), ("gateway", 2)];
-    Machine::new(
-        &parts.map(|(name, stage)| (name.to_string(), stage)),
-        Limits::default(),
-    )
+    machine_of([
+        ("decode-0", "decode", 0),
+        ("prefill-0", "prefill", 1),
+        ("gateway", "gateway", 2),
+    ])
+}
+
+fn machine_of<const N: usize>(parts: [(&str, &str, u32); N]) -> Machine {
+    let member = |(name, kind, stage): (&str, &str, u32)| Member {
+        name: name.into(),
+        kind: kind.into(),
+        stage,
+    };
+    Machine::new(parts.map(member).into(), Limits::default())
 }
 
 fn ready(part: usize, life: u64) -> Event {
@@ -303,4 +312,65 @@ fn events_of_a_former_life_change_nothing() {
         assert_eq!(acts(&mut m, event, at(1201)), []);
         assert_eq!(format!("{m:?}"), before);
     }
+}
+
+/// Two decodes of one gateway.
+fn two_decodes() -> Machine {
+    let mut m = machine_of([
+        ("decode-0", "decode", 0),
+        ("decode-1", "decode", 1),
+        ("gateway", "gateway", 2),
+    ]);
+    for part in 0..3 {
+        acts(&mut m, Event::Tick, at(0));
+        acts(&mut m, ready(part, 1), at(0));
+    }
+    m
+}
+
+/// Dies until it has died as often as makes a crash loop; when that was.
+fn loops(m: &mut Machine, part: usize, mut now: Duration) -> (Vec<Action>, Duration) {
+    for life in 1..=4 {
+        acts(m, died(part, life), now);
+        now = m.deadline().unwrap();
+        assert_eq!(acts(m, Event::Tick, now), [spawn(part, life + 1)]);
+    }
+    (m.handle(died(part, 5), now), now)
+}
+
+/// One that keeps dying costs its own place, and no other's: it rests, and is tried again.
+#[test]
+fn a_crash_loop_of_one_of_two_leaves_the_other_serving() {
+    for part in [0, 1] {
+        let mut m = two_decodes();
+        let (said, now) = loops(&mut m, part, at(1000));
+        let [Action::Notice(text)] = &said[..] else {
+            panic!("{said:?}")
+        };
+        let (dead, other) = (format!("decode-{part}"), format!("decode-{}", 1 - part));
+        for word in [
+            dead.as_str(),
+            "5 times within 60 s",
+            "SIGKILL",
+            "restart in 60 s",
+            &other,
+        ] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let rest = Duration::from_secs(60);
+        assert_eq!(m.deadline(), Some(now + rest));
+        assert_eq!(acts(&mut m, Event::Tick, now + rest - at(1)), []);
+        assert_eq!(acts(&mut m, Event::Tick, now + rest), [spawn(part, 6)]);
+        let back = m.handle(ready(part, 6), now + rest + at(1));
+        let again = |action: &Action| matches!(action, Action::Notice(text) if text.contains("ready again"));
+        assert!(back.iter().any(again), "{back:?}");
+    }
+}
+
+#[test]
+fn when_the_last_of_its_kind_loops_too_all_ends() {
+    let mut m = two_decodes();
+    let (_, now) = loops(&mut m, 1, at(1000));
+    let (last, _) = loops(&mut m, 0, now);
+    assert_eq!(last, [Action::Terminate { part: GATEWAY }]);
 }

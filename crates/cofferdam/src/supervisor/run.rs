@@ -1,6 +1,6 @@
 //! Connects the [machine](super::machine) to processes, signals and the clock.
 
-use super::machine::{Action, Ending, Event, Limits, Machine};
+use super::machine::{Action, Ending, Event, Limits, Machine, Member};
 use super::process::{Happened, Life, Message};
 use super::report::{Ready, Report};
 use rustix::process::Signal;
@@ -15,6 +15,8 @@ const MESSAGES_MAX: usize = 256;
 pub struct Part {
     /// Its name in logs.
     pub name: String,
+    /// What it is one of, such as `decode`: parts of one kind stand in for each other.
+    pub kind: &'static str,
     /// Its stage: lower ones start earlier and stop later.
     pub stage: u32,
     /// Makes the command for a life (1 is the first). Its standard streams are set by the
@@ -43,11 +45,12 @@ pub async fn supervise(
     stop: &mut mpsc::Receiver<()>,
     watcher: &mut dyn Supervised,
 ) -> Ending {
-    let names: Vec<_> = parts
-        .iter()
-        .map(|part| (part.name.clone(), part.stage))
-        .collect();
-    let mut machine = Machine::new(&names, limits);
+    let member = |part: &Part| Member {
+        name: part.name.clone(),
+        kind: part.kind.to_owned(),
+        stage: part.stage,
+    };
+    let mut machine = Machine::new(parts.iter().map(member).collect(), limits);
     let (sender, mut messages) = mpsc::channel::<Message>(MESSAGES_MAX);
     let mut running = Running {
         parts,

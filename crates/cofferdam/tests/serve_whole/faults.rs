@@ -88,6 +88,47 @@ fn a_killed_worker_costs_what_it_held_and_nothing_else() {
     replays(dir.path());
 }
 
+/// One of two decodes that dies as often as makes a crash loop rests; the other goes on serving, and
+/// whoever asks is told which is missing.
+#[test]
+fn a_decode_that_keeps_dying_leaves_the_other_serving() {
+    let model = small::model(4096);
+    let (running, api) = serve(&model, &["--decode=2"]);
+    let expected: Vec<Value> = (0..2).map(|owner| answer(&api, owner)).collect();
+    let parts = running.parts();
+    let decodes = parts.iter().filter(|(_, kind)| kind == "decode");
+    let stays: Vec<u32> = decodes.map(|(pid, _)| *pid).take(1).collect();
+    let mut from = 0;
+    for death in 1..=5 {
+        let pid = wait_for("the other decode", || {
+            let parts = running.parts();
+            let mut decodes = parts.iter().filter(|(_, kind)| kind == "decode");
+            let other = decodes.find(|(pid, _)| !stays.contains(pid));
+            other.map(|(pid, _)| *pid)
+        });
+        send(pid, Signal::KILL);
+        let said = match death {
+            5 => "5 times within 60 s",
+            _ => "restart in",
+        };
+        running.line_from(from, said, |line| {
+            (line.contains("ended") && line.contains(said)).then_some(())
+        });
+        from = running.lines().len();
+    }
+    let ready = wait_for("the gateway misses it", || {
+        let ready = api.get("/readyz").good();
+        (!ready["away"].is_null()).then_some(ready)
+    });
+    assert_eq!(ready["status"], "ready");
+    assert_eq!(ready["away"].as_array().map(Vec::len), Some(1), "{ready}");
+    for (owner, expected) in expected.iter().enumerate() {
+        assert_eq!(answer(&api, owner), *expected);
+    }
+    let ended = running.stop();
+    assert!(ended.status.success() && ended.left.is_empty(), "{ended:?}");
+}
+
 /// Kills prefill when it has answered one of six. Each client hears the right answer or an honest
 /// error.
 fn killed_prefill(running: &Running, api: &Api) -> (usize, usize) {

@@ -22,7 +22,7 @@ pub fn live() -> Response<Reply> {
     body::json(StatusCode::OK, &json!({"status": "alive"}))
 }
 
-/// `GET /readyz`: whether a request sent now would be taken.
+/// `GET /readyz`: whether a request sent now would be taken, and which workers could not take it.
 ///
 /// # Errors
 /// It would not, and why.
@@ -31,7 +31,15 @@ pub fn ready(shared: &Shared) -> Result<Response<Reply>, Fault> {
     if let Some(private) = &shared.config.private {
         private.admit(None, &shared.engine.facts())?;
     }
-    Ok(body::json(StatusCode::OK, &json!({"status": "ready"})))
+    let facts = shared.engine.facts();
+    let away = facts.workers.iter();
+    let away = away.filter(|worker| worker.readiness != Readiness::Ready);
+    let away: Vec<&str> = away.map(|worker| worker.name.as_str()).collect();
+    let mut ready = json!({"status": "ready"});
+    if !away.is_empty() {
+        ready["away"] = json!(away);
+    }
+    Ok(body::json(StatusCode::OK, &ready))
 }
 
 /// Refuses what is not to be taken at the moment.
