@@ -110,8 +110,48 @@ pub(crate) fn weights(common: &Common) -> Result<PathBuf, Failure> {
     if model.is_file() {
         return Ok(model.to_owned());
     }
+    let why = match model.is_dir() {
+        true => in_directory(model),
+        false => "there is no such file".to_owned(),
+    };
     Err(Failure::usage(anyhow!(
-        "--model {}: there is no such file",
+        "--model {}: {why}",
         model.display()
     )))
+}
+
+/// Names that are suggested at most.
+const SUGGESTED_MAX: usize = 3;
+/// Entries of a directory that are looked at for a suggestion.
+const ENTRIES_MAX: usize = 1000;
+
+/// A directory where a file is wanted: which of its files may be meant.
+fn in_directory(directory: &Path) -> String {
+    let entries = std::fs::read_dir(directory).into_iter().flatten();
+    let paths = entries
+        .take(ENTRIES_MAX)
+        .flatten()
+        .map(|entry| entry.path());
+    let of = |kind: &str, paths: &[PathBuf]| {
+        let is = |path: &&PathBuf| path.extension().is_some_and(|it| it == kind);
+        let mut found: Vec<String> = paths
+            .iter()
+            .filter(is)
+            .map(|path| path.display().to_string())
+            .collect();
+        found.sort();
+        found
+    };
+    let paths: Vec<PathBuf> = paths.collect();
+    let (ours, theirs) = (of("gguf", &paths), of("safetensors", &paths));
+    match (ours.len(), theirs.len()) {
+        (0, 0) => "is a directory with no .gguf file in it; one .gguf file is wanted".into(),
+        (0, _) => "is a directory of .safetensors files, which this engine does not read; one \
+                   .gguf file is wanted (llama.cpp's convert_hf_to_gguf.py makes one)"
+            .into(),
+        (n, _) => {
+            let some = ours[..n.min(SUGGESTED_MAX)].join(", ");
+            format!("is a directory; one .gguf file is wanted, such as {some}")
+        }
+    }
 }

@@ -70,21 +70,22 @@ fn with_file(program: Command, name: &str, file: &Path) -> anyhow::Result<Comman
         size <= CONFIG_BYTES_MAX,
         "is {size} bytes; at most {CONFIG_BYTES_MAX} are read"
     );
-    let table: Table = std::fs::read_to_string(file)
-        .context("cannot be read")?
-        .parse()?;
+    let text = std::fs::read_to_string(file).context("cannot be read")?;
+    let table: Table = text.parse()?;
     let flags = program.find_subcommand(name).context("no such command")?;
     let mut values = Vec::new();
     for (key, value) in table {
+        let line = line_of(&text, &key);
         let flag = flags.get_arguments().find(|flag| is_named(flag, &key));
         let flag = flag.filter(|flag| flag.get_long() != Some("config"));
         let Some(flag) = flag else {
-            bail!("{name} has no flag --{key}")
+            bail!("{line}{name} has no flag --{key}{}", meant(flags, &key))
         };
         if values.iter().any(|(id, _)| id == flag.get_id()) {
-            bail!("{key}: another name of this flag is set too");
+            bail!("{line}{key}: another name of this flag is set too");
         }
-        values.push((flag.get_id().clone(), texts(&key, value)?));
+        let texts = texts(&key, value).map_err(|error| anyhow!("{line}{error}"))?;
+        values.push((flag.get_id().clone(), texts));
     }
     Ok(program.mut_subcommand(name, |mut flags| {
         for (id, texts) in values {
@@ -94,6 +95,33 @@ fn with_file(program: Command, name: &str, file: &Path) -> anyhow::Result<Comman
         }
         flags
     }))
+}
+
+/// `line N: `, or nothing where it cannot be told.
+fn line_of(text: &str, key: &str) -> String {
+    let table = toml::de::DeTable::parse(text).ok();
+    let at = table.as_ref().and_then(|table| {
+        let mut keys = table.get_ref().iter().map(|(known, _)| known);
+        let known = keys.find(|known| known.get_ref() == key)?;
+        Some(known.span().start)
+    });
+    at.map_or(String::new(), |at| {
+        let line = 1 + text[..at].matches('\n').count();
+        format!("line {line}: ")
+    })
+}
+
+/// The flag that a name which no flag has may have been meant for.
+fn meant(flags: &Command, key: &str) -> String {
+    /// Below it a name is another word, not a misspelt one.
+    const ALIKE: f64 = 0.85;
+    let key = key.replace('_', "-").to_lowercase();
+    let names = flags.get_arguments().filter_map(Arg::get_long);
+    let names = names.filter(|name| *name != "config");
+    let alike = names.map(|name| (strsim::jaro_winkler(&key, name), name));
+    let best = alike.max_by(|(a, _), (b, _)| a.total_cmp(b));
+    best.filter(|(alike, _)| *alike >= ALIKE)
+        .map_or(String::new(), |(_, name)| format!("; did you mean {name}?"))
 }
 
 fn is_named(flag: &Arg, name: &str) -> bool {

@@ -99,7 +99,19 @@ fn names_of_other_engines_are_aliases_on_the_line_and_in_the_file() {
 #[test]
 fn what_is_wrong_in_the_file_is_a_usage_failure_that_names_it() {
     let cases = [
-        ("max-contxt = 5", "serve has no flag --max-contxt"),
+        (
+            "max-contxt = 5",
+            "line 1: serve has no flag --max-contxt; did you mean max-context?",
+        ),
+        (
+            "port = 0\n\nmaxcontxt = 5\n",
+            "line 3: serve has no flag --maxcontxt; did you mean max-context?",
+        ),
+        (
+            "# a file\nmax_context = 5",
+            "line 2: serve has no flag --max_context; did you mean max-context?",
+        ),
+        ("zzz = 1", "line 1: serve has no flag --zzz"),
         ("config = \"other\"", "serve has no flag --config"),
         ("port = \"x\"", "invalid value 'x' for '--port <PORT>'"),
         ("port = 1.5", "port is a float, which no flag takes"),

@@ -91,6 +91,40 @@ impl From<WeightsError> for Failure {
 
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:#}", self.error)
+        f.write_str(&said_once(&self.error))
+    }
+}
+
+/// The error and what caused it, `outer: inner`. What stands in a text already is not said again:
+/// some errors have their cause both as a source and in their words.
+fn said_once(error: &anyhow::Error) -> String {
+    let mut text = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        match text.is_empty() {
+            true => text = cause,
+            false if text.contains(&cause) => {}
+            false => text = format!("{text}: {cause}"),
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use anyhow::Context;
+
+    #[test]
+    fn a_cause_is_said_once() {
+        let missing = || std::io::Error::from_raw_os_error(2);
+        let both = anyhow::Error::from(missing())
+            .context("cannot open the log: No such file or directory (os error 2)");
+        let failure = Failure::usage(both.context("serve"));
+        let text = "serve: cannot open the log: No such file or directory (os error 2)";
+        assert_eq!(failure.to_string(), text);
+        let other: anyhow::Result<()> = Err(missing()).context("--trace /x");
+        let failure = Failure::usage(other.unwrap_err());
+        let text = "--trace /x: No such file or directory (os error 2)";
+        assert_eq!(failure.to_string(), text);
     }
 }

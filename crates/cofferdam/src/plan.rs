@@ -54,6 +54,11 @@ impl<'a> Plan<'a> {
         })
     }
 
+    /// The file of API keys, if there are any.
+    pub(crate) fn keys(&self) -> Option<&Path> {
+        self.keys.as_deref()
+    }
+
     /// Workers one after another, each in a stage of its own, so that each compares its pool
     /// with the memory that the one before it has left; the gateway last.
     pub(crate) fn parts(&self) -> Vec<Part> {
@@ -164,7 +169,8 @@ impl<'a> Plan<'a> {
 }
 
 /// Keys that were given as flags go into a file: other users can see what a part is started with.
-fn key_file(settings: &Serve, dir: &RuntimeDir) -> Result<Option<PathBuf>, Failure> {
+/// Where the keys are that clients must have, if there are any.
+pub(crate) fn key_file(settings: &Serve, dir: &RuntimeDir) -> Result<Option<PathBuf>, Failure> {
     let (file, keys) = (&settings.api.api_keys, &settings.api_key);
     if keys.is_empty() {
         return Ok(file.clone());

@@ -1,15 +1,16 @@
 //! `serve`: gateway, prefill and decode as processes of their own, under one supervisor.
 
-use crate::args::{LogFormat, Serve};
+use crate::args::{Api, LogFormat, Serve};
 use crate::commands::weights;
 use crate::exit::{Exit, Failure};
 use crate::logs::{self, line_of_part};
 use crate::parts;
-use crate::plan::Plan;
+use crate::plan::{Plan, key_file};
 use crate::runtime_dir::RuntimeDir;
 use crate::stop::Stop;
 use crate::supervisor::{Ending, Limits, Ready, Supervised, supervise};
 use anyhow::{Context, anyhow};
+use std::io::Write;
 use std::path::Path;
 use tokio::sync::mpsc;
 
@@ -24,9 +25,11 @@ pub(crate) fn run(settings: Serve) -> Result<(), Failure> {
 /// See [`Failure`].
 pub fn run_limited(settings: Serve, limits: Limits) -> Result<(), Failure> {
     logs::start(settings.common.log_format);
+    parts::check_api(&settings.api)?;
     let weights = weights(&settings.common)?;
+    let dir = RuntimeDir::new().map_err(Failure::found)?;
     if settings.in_process {
-        return parts::in_process(settings, &weights, announce);
+        return in_process(settings, &weights, dir);
     }
     // One thread, and it is this one: see `supervise`.
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -35,9 +38,21 @@ pub fn run_limited(settings: Serve, limits: Limits) -> Result<(), Failure> {
     let runtime = runtime
         .context("cannot start the async runtime")
         .map_err(Failure::found)?;
-    let dir = RuntimeDir::new().map_err(Failure::found)?;
     let result = runtime.block_on(supervised(&settings, limits, &weights, &dir));
     // All processes are reaped: nobody uses it any more.
+    let removed = dir.remove().map_err(Failure::found);
+    result.and(removed)
+}
+
+fn in_process(settings: Serve, weights: &Path, dir: RuntimeDir) -> Result<(), Failure> {
+    let keys = key_file(&settings, &dir)?;
+    let api = Api {
+        api_keys: keys.clone(),
+        ..settings.api
+    };
+    let settings = Serve { api, ..settings };
+    let announce = |gateway: &Ready| announce(gateway, keys.as_deref());
+    let result = parts::in_process(settings, weights, announce);
     let removed = dir.remove().map_err(Failure::found);
     result.and(removed)
 }
@@ -49,7 +64,8 @@ async fn supervised(
     dir: &RuntimeDir,
 ) -> Result<(), Failure> {
     let mut stop = Stop::new()?;
-    let parts = Plan::new(settings, weights, dir)?.parts();
+    let plan = Plan::new(settings, weights, dir)?;
+    let parts = plan.parts();
     let limits = Limits {
         drain: settings.common.drain(),
         ..limits
@@ -67,6 +83,7 @@ async fn supervised(
     };
     let mut console = Console {
         format: settings.common.log_format,
+        keys: plan.keys(),
     };
     let ending = tokio::select! {
         ending = supervise(&parts, limits, &mut stops, &mut console) => ending,
@@ -89,27 +106,43 @@ async fn supervised(
 }
 
 /// Writes what the operator of a terminal, or a log collector, wants to see.
-struct Console {
+struct Console<'a> {
     format: LogFormat,
+    keys: Option<&'a Path>,
 }
 
-impl Supervised for Console {
+impl Supervised for Console<'_> {
     fn all_ready(&mut self, reports: &[Ready]) {
         let gateway = reports.last().expect("the gateway is the last part");
-        announce(gateway);
+        announce(gateway, self.keys);
     }
 
     fn notice(&mut self, text: &str) {
         tracing::info!("{text}");
     }
 
+    fn warning(&mut self, text: &str) {
+        tracing::warn!("{text}");
+    }
+
     fn line(&mut self, part: &str, line: &str) {
-        eprintln!("{}", line_of_part(self.format, part, line));
+        // Nobody may read it any more; that is no reason to stop serving.
+        let _ = writeln!(
+            std::io::stderr(),
+            "{}",
+            line_of_part(self.format, part, line)
+        );
     }
 }
 
-fn announce(gateway: &Ready) {
-    println!("{}\n{}", ready_line(gateway), curl_line(gateway));
+fn announce(gateway: &Ready, keys: Option<&Path>) {
+    // Whoever started this may have stopped reading.
+    let _ = writeln!(
+        std::io::stdout(),
+        "{}\n{}",
+        ready_line(gateway),
+        curl_line(gateway, keys)
+    );
 }
 
 /// The one line that says that requests are welcome, and where.
@@ -124,17 +157,23 @@ fn ready_line(gateway: &Ready) -> String {
     line
 }
 
-/// A request to copy. An unspecified address is not one to connect to.
-fn curl_line(gateway: &Ready) -> String {
+/// A request to copy. An unspecified address is not one to connect to. A key is read from its file,
+/// so that it stands on no screen.
+fn curl_line(gateway: &Ready, keys: Option<&Path>) -> String {
     let address = gateway
         .addr
         .replace("0.0.0.0", "127.0.0.1")
         .replace("[::]", "[::1]");
     let model = gateway.model.as_deref().unwrap_or("default");
+    let key = keys.map_or(String::new(), |file| {
+        let first = "/^[^#]/ {print $2; exit}";
+        let file = file.display();
+        format!(" -H \"Authorization: Bearer $(awk '{first}' '{file}')\"")
+    });
     format!(
-        "try:   curl http://{address}/v1/chat/completions -H 'Content-Type: application/json' \
-         -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is a \
-         cofferdam?\"}}]}}'"
+        "try:   curl http://{address}/v1/chat/completions -H 'Content-Type: application/json'{key} \
+         -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is the \
+         capital of France?\"}}]}}'"
     )
 }
 
@@ -156,7 +195,8 @@ mod tests {
             "ready: http://0.0.0.0:8080/v1 serves SmolLM2-135M-Instruct (context 8192 tokens, \
              prompts up to 8191)"
         );
-        let curl = curl_line(&gateway);
+        let curl = curl_line(&gateway, None);
+        assert!(!curl.contains("Authorization"), "{curl}");
         assert!(
             curl.contains("curl http://127.0.0.1:8080/v1/chat/completions"),
             "{curl}"

@@ -55,7 +55,14 @@ fn version_and_help_are_good() {
 
 #[test]
 fn usage_is_2() {
-    let cases: [(&[&str], &str); 5] = [
+    let weights = tempfile::tempdir().unwrap();
+    let directory = weights.path().to_str().unwrap();
+    let one = format!("--model={directory}");
+    let cases: [(&[&str], &str); 6] = [
+        (
+            &["serve", &one],
+            "is a directory with no .gguf file in it; one .gguf file is wanted",
+        ),
         (&["serve", "--no-such-flag"], "--no-such-flag"),
         (&["serve", "--port", "70000"], "70000"),
         (
@@ -72,6 +79,14 @@ fn usage_is_2() {
         let (code, _, err) = output(cofferdam(arguments));
         assert_eq!(code, 2, "{arguments:?}: {err}");
         assert!(err.contains(says), "{err}");
+    }
+    for (file, says) in [
+        ("a.safetensors", "does not read; one .gguf file is wanted"),
+        ("b.gguf", "one .gguf file is wanted, such as"),
+    ] {
+        std::fs::write(weights.path().join(file), "").unwrap();
+        let (code, _, err) = output(cofferdam(&["serve", &one]));
+        assert!(code == 2 && err.contains(says), "{err}");
     }
 }
 

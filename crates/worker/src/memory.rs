@@ -151,6 +151,23 @@ pub enum Refusal {
         /// What the model carries, in tokens.
         model: u32,
     },
+    /// The pool is less than a page.
+    #[error(
+        "--pool-tokens {pool_tokens} is less than one page of {page_size} tokens: --max-context \
+         {wanted} needs --pool-tokens {needed_tokens} ({}) or more", Bytes(*.needed_bytes)
+    )]
+    NoPage {
+        /// Tokens that were asked for.
+        pool_tokens: u64,
+        /// Tokens of a page.
+        page_size: u32,
+        /// The wanted context, in tokens.
+        wanted: u32,
+        /// The smallest pool that carries the wanted context, in tokens.
+        needed_tokens: u64,
+        /// What that pool would take, in bytes.
+        needed_bytes: u64,
+    },
     /// The pool cannot hold one sequence of the wanted context.
     #[error(
         "a pool of {pool_tokens} tokens cannot hold one sequence of --max-context {wanted}: the \
@@ -234,6 +251,15 @@ pub(crate) fn size_pool_by(
         None => wish.default_pool_tokens(wanted, available).div_ceil(page),
     };
     let needed_pages = u64::from(wanted).div_ceil(page);
+    if let (0, Some(pool_tokens)) = (pages, wish.pool_tokens) {
+        return Err(Refusal::NoPage {
+            pool_tokens,
+            page_size: wish.page_size,
+            wanted,
+            needed_tokens: needed_pages * page,
+            needed_bytes: bytes(needed_pages),
+        });
+    }
     if !decisions.carries(pages.saturating_mul(page), wanted) {
         return Err(Refusal::PoolTooSmall {
             pool_tokens: pages * page,

@@ -85,6 +85,19 @@ fn small_pool_refuses_and_the_named_context_is_the_largest_accepted() {
         "a pool of 992 tokens cannot hold one sequence of --max-context 8192: the largest \
          --max-context that fits is 992; 8192 would need --pool-tokens 8192 (180.0 MiB)"
     );
+    for tokens in [0, 1, 10, 15] {
+        let none = Wish {
+            pool_tokens: Some(tokens),
+            ..wish()
+        };
+        assert_eq!(
+            size_pool(&none, &machine(8 << 30)).unwrap_err().to_string(),
+            format!(
+                "--pool-tokens {tokens} is less than one page of 16 tokens: --max-context 8192 \
+                 needs --pool-tokens 8192 (180.0 MiB) or more"
+            )
+        );
+    }
     let with = |n| {
         size_pool(
             &Wish {

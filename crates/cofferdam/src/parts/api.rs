@@ -53,6 +53,35 @@ impl Served {
     }
 }
 
+/// Whether what [`serve`] needs is there: what is wrong is said before a model is loaded.
+pub(super) fn check(api: &Api) -> Result<(), Failure> {
+    api.api_keys
+        .as_deref()
+        .map(keys)
+        .transpose()
+        .map_err(Failure::usage)?;
+    access_log(api.access_log.as_deref()).map_err(Failure::usage)?;
+    Watched::new(api)?;
+    let at = (api.host.0, api.port);
+    std::net::TcpListener::bind(at)
+        .map(drop)
+        .map_err(|error| cannot_listen(error, api))?;
+    Ok(())
+}
+
+fn cannot_listen(error: std::io::Error, api: &Api) -> Failure {
+    let next = match error.kind() {
+        std::io::ErrorKind::AddrInUse => {
+            "; another program listens there: --port N takes another port, --port 0 a free one"
+        }
+        _ => "",
+    };
+    let (host, port) = (api.host.0, api.port);
+    Failure::usage(anyhow!(
+        "cannot listen on {host} port {port}: {error}{next}"
+    ))
+}
+
 /// Serves until a signal comes and the running requests had their time. `ready` is completed and
 /// told to `announce` as soon as the engine would take a request.
 pub(super) async fn serve(
@@ -80,10 +109,15 @@ pub(super) async fn serve(
         ..gateway::Config::default()
     };
     let listener = TcpListener::bind((api.host.0, api.port)).await;
-    let listener = listener
-        .with_context(|| format!("cannot listen on {} port {}", api.host.0, api.port))
-        .map_err(Failure::usage)?;
+    let listener = listener.map_err(|error| cannot_listen(error, &api))?;
     let addr = listener.local_addr().map_err(Failure::found)?.to_string();
+    if api.api_keys.is_none() && !api.host.0.is_loopback() {
+        tracing::warn!(
+            "--host {} can be reached from other machines, and there is no --api-keys: everybody \
+             who reaches it may ask",
+            api.host.0
+        );
+    }
     let shutdown = async {
         stop.next().await;
         begin_drain();

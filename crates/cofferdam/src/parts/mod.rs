@@ -103,8 +103,17 @@ pub fn prefill_between(
     worker::prefill::run_between(decisions, between, config, ready).map_err(failed)
 }
 
+/// Whether the API could begin as it is asked to: port, key file and logs, before models load.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn check_api(settings: &crate::args::Api) -> Result<(), Failure> {
+    api::check(settings)
+}
+
 /// Runs a gateway for these weights.
 pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
+    api::check(&settings.api)?;
     let certs = required("certs", settings.part.certs)?;
     let identity = Identity::load(&certs, Role::Gateway).map_err(Failure::usage)?;
     let served = api::Served::load(weights, &settings.api)?;

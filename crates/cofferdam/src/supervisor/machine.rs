@@ -105,6 +105,8 @@ pub enum Action {
     AllReady,
     /// For the log.
     Notice(String),
+    /// For the log: something is worse than it was.
+    Warning(String),
     /// Every process is reaped; nothing more will happen.
     Finish(Ending),
 }
@@ -296,7 +298,7 @@ impl Machine {
         };
         let name = &part.name;
         let millis = pause.as_millis();
-        actions.push(Action::Notice(format!(
+        actions.push(Action::Warning(format!(
             "{name} ended ({how}); restart in {millis} ms"
         )));
     }
@@ -323,7 +325,7 @@ impl Machine {
         part.state = State::Waiting {
             until: Some(now + rest),
         };
-        actions.push(Action::Notice(format!(
+        actions.push(Action::Warning(format!(
             "{} ended {deaths} times within {} s (the last time: {how}); restart in {} s, and \
              {other} serves alone meanwhile: its own words are above",
             part.name,
@@ -370,7 +372,7 @@ impl Machine {
                 _ => continue,
             };
             part.state = State::Killed;
-            actions.push(Action::Notice(format!("{} {late}: killed", part.name)));
+            actions.push(Action::Warning(format!("{} {late}: killed", part.name)));
             actions.push(Action::Kill { part: index });
         }
     }

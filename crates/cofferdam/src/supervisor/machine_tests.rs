@@ -56,7 +56,7 @@ fn refused(part: usize) -> Event {
 /// Actions without the notices.
 fn acts(machine: &mut Machine, event: Event, now: Duration) -> Vec<Action> {
     let mut actions = machine.handle(event, now);
-    actions.retain(|action| !matches!(action, Action::Notice(_)));
+    actions.retain(|action| !matches!(action, Action::Notice(_) | Action::Warning(_)));
     actions
 }
 
@@ -344,7 +344,7 @@ fn a_crash_loop_of_one_of_two_leaves_the_other_serving() {
     for part in [0, 1] {
         let mut m = two_decodes();
         let (said, now) = loops(&mut m, part, at(1000));
-        let [Action::Notice(text)] = &said[..] else {
+        let [Action::Warning(text)] = &said[..] else {
             panic!("{said:?}")
         };
         let (dead, other) = (format!("decode-{part}"), format!("decode-{}", 1 - part));

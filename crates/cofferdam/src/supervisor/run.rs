@@ -30,6 +30,10 @@ pub trait Supervised {
     fn all_ready(&mut self, reports: &[Ready]);
     /// Something that an operator should know.
     fn notice(&mut self, text: &str);
+    /// The same, and it is worse than it was.
+    fn warning(&mut self, text: &str) {
+        self.notice(text);
+    }
     /// A line that a part wrote.
     fn line(&mut self, part: &str, line: &str);
 }
@@ -68,6 +72,7 @@ pub async fn supervise(
                 match action {
                     Action::AllReady => watcher.all_ready(&reports),
                     Action::Notice(text) => watcher.notice(&text),
+                    Action::Warning(text) => watcher.warning(&text),
                     Action::Finish(ending) => return ending,
                     action => failed_starts.extend(running.carry_out(action)),
                 }
@@ -124,7 +129,7 @@ impl Running<'_> {
             }
             Action::Terminate { part } => self.signal(part, Signal::TERM),
             Action::Kill { part } => self.signal(part, Signal::KILL),
-            Action::AllReady | Action::Notice(_) | Action::Finish(_) => {}
+            Action::AllReady | Action::Notice(_) | Action::Warning(_) | Action::Finish(_) => {}
         }
         None
     }

@@ -199,19 +199,67 @@ fn a_pool_that_is_too_small_is_refused_and_the_value_that_is_named_serves() {
     assert_eq!(body["error"]["code"], "context_length_exceeded", "{body}");
 }
 
+/// What cannot work is said before a model is loaded for it: once, with what to do.
 #[test]
-fn a_port_that_is_taken_is_a_usage_failure_that_names_it() {
+fn what_the_api_lacks_is_said_before_anything_starts() {
     let base = tempfile::tempdir().unwrap();
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let port = taken.local_addr().unwrap().port();
-    let output = command(base.path(), &[&format!("--port={port}")])
-        .output()
-        .unwrap();
-    let told = String::from_utf8(output.stderr).unwrap();
-    assert_eq!(output.status.code(), Some(2), "{told}");
-    assert!(
-        told.contains(&format!("cannot listen on 127.0.0.1 port {port}")),
-        "{told}"
-    );
-    assert!(is_empty(base.path()));
+    let keys = tempfile::NamedTempFile::new().unwrap();
+    fs::write(keys.path(), "one-word\n").unwrap();
+    let keys = keys.path().display();
+    let missing = "No such file or directory (os error 2)";
+    let cases = [
+        (
+            format!("--port={port}"),
+            format!(
+                "cannot listen on 127.0.0.1 port {port}: Address already in use (os error 98); \
+                 another program listens there: --port N takes another port, --port 0 a free one"
+            ),
+        ),
+        (
+            "--api-keys=no/keys".into(),
+            format!("--api-keys no/keys: {missing}"),
+        ),
+        (
+            format!("--api-keys={keys}"),
+            format!("--api-keys {keys}: API keys, line 1: expected `tenant key`, found 1 words"),
+        ),
+        (
+            "--access-log=no/log".into(),
+            format!("--access-log no/log: {missing}"),
+        ),
+    ];
+    for (word, says) in &cases {
+        for more in [&[][..], &["--in-process"]] {
+            let words = [&[word.as_str()], more].concat();
+            let output = command(base.path(), &words).output().unwrap();
+            let told = String::from_utf8(output.stderr).unwrap();
+            assert_eq!(output.status.code(), Some(2), "{told}");
+            assert_eq!(told, format!("error: {says}\n"), "and nothing else");
+            assert!(is_empty(base.path()));
+        }
+    }
+}
+
+/// A key that was asked for is asked of clients, whatever runs behind the API.
+#[test]
+fn a_key_of_the_command_line_counts_with_and_without_a_handoff() {
+    for more in [&[][..], &["--in-process"]] {
+        let base = tempfile::tempdir().unwrap();
+        let words = [&["--api-key=k-1"], more].concat();
+        let serving = start(base.path(), &words);
+        let (status, body) = serving.get("/v1/models");
+        assert_eq!(status, 401, "{more:?}: {body}");
+        let tried = std::process::Command::new("sh")
+            .args(["-c", serving.tries()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(tried.stdout).unwrap();
+        let said: Value = serde_json::from_str(&said).expect(&said);
+        assert!(
+            said["choices"][0]["message"]["content"].is_string(),
+            "the line that is printed works as it is: {said}"
+        );
+    }
 }

@@ -20,6 +20,8 @@ pub struct Serving {
     pub child: Child,
     /// `host:port` of the API.
     pub address: String,
+    /// The request to copy.
+    tries: String,
     /// Lines of standard error, as they come.
     log: Receiver<String>,
     seen: Vec<String>,
@@ -72,6 +74,7 @@ pub fn start_program(program: &Path, base: &Path, words: &[&str]) -> Serving {
     let mut serving = Serving {
         child,
         address: String::new(),
+        tries: String::new(),
         log,
         seen: Vec::new(),
     };
@@ -83,6 +86,9 @@ pub fn start_program(program: &Path, base: &Path, words: &[&str]) -> Serving {
         .strip_prefix("ready: http://")
         .unwrap_or_else(|| panic!("{line}"));
     serving.address = url.split("/v1").next().unwrap().to_owned();
+    let tries = out.recv_timeout(NEVER).expect("a second line");
+    let tries = tries.strip_prefix("try:").expect("a request to copy");
+    serving.tries = tries.trim().to_owned();
     serving
 }
 
@@ -99,6 +105,11 @@ fn follow(stream: impl Read + Send + 'static) -> Receiver<String> {
 }
 
 impl Serving {
+    /// The request that it printed, to copy.
+    pub fn tries(&self) -> &str {
+        &self.tries
+    }
+
     /// Waits for a line of the log that contains `part`.
     pub fn says(&mut self, part: &str) -> String {
         let until = Instant::now() + NEVER;

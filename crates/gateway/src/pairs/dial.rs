@@ -54,9 +54,11 @@ impl Dialler {
         } = &self.config;
         let (first, longest) = self.config.redial;
         let mut pause = first;
+        let mut failing: Option<String> = None;
         loop {
             match control::dial(&self.addr, identity, &[self.role], limits).await {
                 Ok(connection) => {
+                    failing = None;
                     let since = Instant::now();
                     self.read(connection).await;
                     // A peer that accepts and hangs up at once (another model, say) is not
@@ -65,8 +67,16 @@ impl Dialler {
                         pause = first;
                     }
                 }
+                // Said once for each reason, and tried again and again.
                 Err(error) => {
-                    tracing::debug!(addr = %self.addr, role = %self.role, %error, "not connected");
+                    let error = error.to_string();
+                    if failing.as_ref() != Some(&error) {
+                        tracing::warn!(
+                            addr = %self.addr, role = %self.role, %error,
+                            "a worker cannot be reached: tried again until it can"
+                        );
+                        failing = Some(error);
+                    }
                 }
             }
             tokio::select! {

@@ -141,16 +141,25 @@ impl<Own: Send + 'static> Net<Own> {
         let inbox = self.inbox.clone();
         self.runtime().spawn(async move {
             let mut pause = REDIAL.0;
+            let mut failing: Option<String> = None;
             loop {
                 match control::dial(&addr, &identity, &[role], &limits()).await {
                     Ok(connection) => {
-                        pause = REDIAL.0;
+                        (pause, failing) = (REDIAL.0, None);
                         // Its Hello is the machine's to wait for.
                         if !read(inbox.clone(), connection, None).await {
                             return;
                         }
                     }
-                    Err(error) => tracing::debug!(%addr, %error, "not connected yet"),
+                    // Said once for each reason, and tried again and again.
+                    Err(error) => {
+                        let error = error.to_string();
+                        if failing.as_ref() != Some(&error) {
+                            let what = "a worker cannot be reached: tried again until it can";
+                            tracing::warn!(%addr, %role, %error, "{what}");
+                            failing = Some(error);
+                        }
+                    }
                 }
                 tokio::time::sleep(pause).await;
                 pause = (pause * 2).min(REDIAL.1);
