@@ -13,7 +13,8 @@ const WORKERS_MAX: usize = 4096;
 pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Vec<Node> {
     let info = answers.page("/server_info");
     let count = match info.doc() {
-        Err(why) => return vec![silent(name, engine, why)],
+        // Also that it is ours counts for nothing then: one reason, said once.
+        Err(why) => return vec![Node::unknown(name, why)],
         Ok(doc) => doc.len("workers").min(WORKERS_MAX),
     };
     if count == 0 {

@@ -1,7 +1,7 @@
 //! What a server says of itself before it is asked anything: the context that it advertises.
 
 use crate::client::Endpoint;
-use fleet::net;
+use fleet::{Trouble, net};
 use serde_json::Value;
 use std::time::Duration;
 
@@ -27,6 +27,25 @@ pub async fn advertised(endpoint: &Endpoint) -> Option<u64> {
     let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;
     let models: Value = serde_json::from_slice(&body.ok()?.into_bytes()).ok()?;
     context(&models, endpoint.model.as_deref())
+}
+
+/// Whether the list of models can be read with this key.
+///
+/// # Errors
+/// It cannot, and why.
+pub async fn models(endpoint: &Endpoint) -> Result<(), Trouble> {
+    let address = endpoint.address.with_path("/v1/models");
+    let end = tokio::time::Instant::now() + LIMIT;
+    let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;
+    body.map(drop)
+}
+
+/// Whether there is something at the path that is asked, whatever it says to a GET.
+pub async fn answers(endpoint: &Endpoint) -> bool {
+    let address = endpoint.address.with_path(endpoint.dialect.path());
+    let end = tokio::time::Instant::now() + LIMIT;
+    let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;
+    !matches!(body, Err(Trouble::Absent { status: 404 }))
 }
 
 fn context(models: &Value, model: Option<&str>) -> Option<u64> {

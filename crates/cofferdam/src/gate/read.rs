@@ -78,7 +78,7 @@ impl Asker {
     fn target(&self, name: &str, url: &str, access: &Access) -> anyhow::Result<net::Target> {
         Ok(net::Target {
             name: name.to_owned(),
-            address: Address::parse(url)?,
+            address: Address::server(url)?,
             key: match &access.key {
                 Some(SecretPlace::Env(name)) => Some(Secret::from_env(name)?),
                 Some(SecretPlace::File(path)) => Some(Secret::from_file(Path::new(path))?),

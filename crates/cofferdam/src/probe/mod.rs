@@ -62,14 +62,13 @@ type Both = (Option<evidence::Tested>, Option<evidence::Tested>);
 /// The whole run. However it ends, there is a report.
 async fn asked(args: &Probe, plan: &mut Plan, seed: [u8; 32]) -> anyhow::Result<(Report, Both)> {
     let mut told = Signals::new()?;
-    let mut interrupted = None;
-    let before = tokio::select! {
-        before = prepared(plan) => before,
-        name = told.next() => {
-            interrupted = Some(name);
-            None
-        }
+    let (mut interrupted, before) = tokio::select! {
+        (cannot, before) = prepared(plan) => (cannot, before),
+        name = told.next() => (Some(name.to_owned()), None),
     };
+    if let Some(why) = &interrupted {
+        eprintln!("{why}");
+    }
     let run = Run::new(plan.endpoints.clone(), seed, plan.budget);
     let suites = suites(&run, plan, args, seed, &mut told, &mut interrupted).await;
     if !args.no_shrink && interrupted.is_none() {
@@ -87,10 +86,13 @@ async fn asked(args: &Probe, plan: &mut Plan, seed: [u8; 32]) -> anyhow::Result<
     Ok((report, (before, after)))
 }
 
-/// What the server says of itself; and the workers that are tested.
-async fn prepared(plan: &mut Plan) -> Option<evidence::Tested> {
+/// What the server says of itself: why it cannot be asked, if so; and the workers that are tested.
+async fn prepared(plan: &mut Plan) -> (Option<String>, Option<evidence::Tested>) {
+    if let Some(why) = plan.cannot_ask().await {
+        return (Some(why), None);
+    }
     plan.ask().await;
-    plan.workers().await
+    (None, plan.workers().await)
 }
 
 /// Signals that end a run: what was found so far is reported.
@@ -136,7 +138,7 @@ async fn suites(
     args: &Probe,
     seed: [u8; 32],
     told: &mut Signals,
-    interrupted: &mut Option<&'static str>,
+    interrupted: &mut Option<String>,
 ) -> Vec<(Suite, Option<Stopped>)> {
     let figure = |it: Option<u64>| it.map_or("unknown".to_owned(), |it| it.to_string());
     let known = &plan.known;
@@ -149,19 +151,25 @@ async fn suites(
         plan.budget.requests
     );
     let why = |why: Option<&str>| Some(Stopped::Needs(why.unwrap_or("it was not run").to_owned()));
-    let ended = plan.suites.iter().map(|it| (*it, why(*interrupted)));
+    let ended = plan.suites.iter();
+    let ended = ended.map(|it| (*it, why(interrupted.as_deref())));
     let mut ended: Vec<_> = ended.collect();
     for n in 0..ended.len() {
         if interrupted.is_some() {
             break;
         }
         let suite = ended[n].0;
+        if let Some(reason) = plan.senseless(suite) {
+            eprintln!("{}: {reason}", suite.name());
+            ended[n].1 = why(Some(reason));
+            continue;
+        }
         eprintln!("{}: {}", suite.name(), suite.sends());
         let stopped = tokio::select! {
             done = suite.run(run, known) => done.err(),
             never = tell(run, suite.name()) => never,
             name = told.next() => {
-                *interrupted = Some(name);
+                *interrupted = Some(name.to_owned());
                 why(Some(name))
             }
         };

@@ -6,8 +6,8 @@ use ::probe::about;
 use ::probe::suites::{Known, Pair, Suite};
 use ::probe::{Budget, Endpoint, Tenant};
 use anyhow::{Context, anyhow};
-use fleet::Node;
 use fleet::net::{self, Address, Limits, Secret, Target, Tls, TlsFiles};
+use fleet::{Node, Trouble};
 use serde_json::Value;
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -20,11 +20,13 @@ pub(super) struct Plan {
     pub(super) budget: Budget,
     /// What the server said of itself; empty if it was not asked.
     pub(super) nodes: Vec<Node>,
+    /// Both tenants were given, and are one to the server.
+    one_key: bool,
 }
 
 impl Plan {
     pub(super) fn new(args: &Probe) -> anyhow::Result<Plan> {
-        let address = Address::parse(&args.url).with_context(|| args.url.clone())?;
+        let address = Address::server(&args.url).with_context(|| args.url.clone())?;
         let tls = Tls::new(&TlsFiles {
             ca: args.ca.clone(),
             ..TlsFiles::default()
@@ -38,11 +40,12 @@ impl Plan {
             dialect: args.dialect.into(),
             model: args.model.clone(),
         };
+        let one_key = key_a.is_some() && key_a == key_b;
         let of_b = key_b.or_else(|| key_a.clone());
         let pair = match (&args.prefill, &args.decode) {
             (Some(prefill), Some(decode)) => Some(Pair {
-                prefill: endpoint(Address::parse(prefill)?, key_a.clone()),
-                decode: endpoint(Address::parse(decode)?, key_a.clone()),
+                prefill: endpoint(Address::server(prefill)?, key_a.clone()),
+                decode: endpoint(Address::server(decode)?, key_a.clone()),
                 bootstrap: None,
             }),
             _ => None,
@@ -66,7 +69,44 @@ impl Plan {
             suites,
             budget: args.budget(),
             nodes: Vec::new(),
+            one_key,
         })
+    }
+
+    /// Why this suite cannot tell anything with these keys, if so.
+    pub(super) fn senseless(&self, suite: Suite) -> Option<&'static str> {
+        (self.one_key && suite == Suite::Prefix).then_some(
+            "--key-a and --key-b are one key: to the server both tenants are one, so nothing is \
+             told of what divides them",
+        )
+    }
+
+    /// Why nothing can be asked, if that is so: said once, in place of what every suite would say.
+    pub(super) async fn cannot_ask(&self) -> Option<String> {
+        let tenants = self.endpoints.values();
+        let workers = self.known.pair.iter();
+        let workers = workers.flat_map(|pair| [&pair.prefill, &pair.decode]);
+        for (n, endpoint) in tenants.chain(workers).enumerate() {
+            let key = if n == 1 { "--key-b" } else { "--key-a" };
+            let url = endpoint.address.to_string();
+            match about::models(endpoint).await {
+                Err(why @ Trouble::Refused { .. }) => {
+                    return Some(format!("{url}: {why}: {key} FILE or {key} env:NAME"));
+                }
+                Err(why @ (Trouble::Unreachable { .. } | Trouble::Tls { .. })) => {
+                    return Some(format!("{url}: {why}"));
+                }
+                Err(why @ Trouble::Absent { .. }) if !about::answers(endpoint).await => {
+                    return Some(format!(
+                        "{url}: {why} of an OpenAI-compatible API below it: give the address that \
+                         stands before /v1"
+                    ));
+                }
+                // Whatever else is wrong, its suite says better.
+                Ok(()) | Err(_) => {}
+            }
+        }
+        None
     }
 
     /// Asks the server what it is, and fills in what was not given. What it does not say stays

@@ -22,7 +22,7 @@ pub(super) struct Scraper {
 
 impl Scraper {
     pub(super) fn new(urls: &[String]) -> Result<Scraper, Failure> {
-        let node = |url: &String| match Address::parse(url) {
+        let node = |url: &String| match Address::server(url) {
             Ok(address) => Ok((url.clone(), address.with_path("/metrics"))),
             Err(why) => Err(Failure::usage(anyhow!("--scrape {url}: {why}"))),
         };

@@ -19,11 +19,15 @@ fn file(dir: &Path, name: &str, text: &str) -> String {
 }
 
 fn probe(words: &[&str]) -> (i32, String, String) {
+    tool("probe", words)
+}
+
+fn tool(name: &str, words: &[&str]) -> (i32, String, String) {
     let mut command = Command::new(COFFERDAM);
     for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("COFFERDAM_")) {
         command.env_remove(name);
     }
-    let done = command.arg("probe").args(words).output().unwrap();
+    let done = command.arg(name).args(words).output().unwrap();
     let text = |bytes: Vec<u8>| String::from_utf8(bytes).unwrap();
     (
         done.status.code().unwrap(),
@@ -109,6 +113,63 @@ fn what_would_be_sent_is_said_and_not_sent() {
         assert_eq!(code, 2, "{err}");
         assert!(err.contains(says), "{err}");
     }
+}
+
+/// The address of an API is that of its server; a wrong one, or a wrong key, ends the run at once and
+/// is said once, with the flag that helps.
+#[test]
+fn a_wrong_address_or_key_is_said_once_and_first() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = file(dir.path(), "keys", KEYS);
+    let (_running, api) = serve(&small::model(512), &["--api-keys", &keys]);
+    let (server, nobody) = (format!("http://{}", api.addr), "http://127.0.0.1:1");
+    let (v1, elsewhere) = (format!("{server}/v1"), format!("{server}/no/such"));
+    let a = format!("--key-a={}", file(dir.path(), "a", "key-of-a\n"));
+    let wrong = format!("--key-a={}", file(dir.path(), "w", "key-of-nobody\n"));
+    let also_a = format!("--key-b={}", file(dir.path(), "b", "key-of-a\n"));
+    let wrong_b = format!("--key-b={}", file(dir.path(), "w", "key-of-nobody\n"));
+    let cases: [(&[&str], String); 5] = [
+        (
+            &[&v1],
+            format!("{server}: refused with 401: it wants a key, or another one: --key-a FILE"),
+        ),
+        (
+            &[&v1, &wrong],
+            format!("{server}: refused with 401: it wants a key, or another one: --key-a FILE"),
+        ),
+        (
+            &[&v1, &a, &wrong_b],
+            format!("{server}: refused with 401: it wants a key, or another one: --key-b FILE"),
+        ),
+        (
+            &[&elsewhere, &a],
+            format!("{elsewhere}: no such endpoint (404) of an OpenAI-compatible API below it"),
+        ),
+        (
+            &[nobody],
+            format!("{nobody}: unreachable (Connection refused (os error 111))"),
+        ),
+    ];
+    for (words, says) in &cases {
+        let (code, out, err) = probe(words);
+        assert_eq!(code, 3, "{out}{err}");
+        assert!(err.starts_with(says), "{says}: {err}");
+        assert_eq!(err.matches(says).count(), 1, "{err}");
+        assert!(out.contains("0 requests to"), "{out}");
+    }
+    let (_, out, err) = probe(&[&v1, &a, &also_a, "--suite=prefix"]);
+    assert!(
+        err.contains("--key-a and --key-b are one key"),
+        "{out}{err}"
+    );
+    assert!(out.contains("0 requests to"), "{out}");
+
+    let (code, out, _) = tool("gate", &["--server", &v1]);
+    assert_eq!(code, 3, "{out}");
+    assert_eq!(out.matches("refused with 401").count(), 1, "{out}");
+    assert!(out.contains("UNKNOWN   node-answers"), "{out}");
+    let (code, out, _) = tool("gate", &["--server", nobody]);
+    assert_eq!((code, out.matches("unreachable").count()), (3, 1), "{out}");
 }
 
 fn asked(api: &Api) -> (u16, String) {

@@ -54,6 +54,35 @@ impl Address {
         Ok(address)
     }
 
+    /// What a user gives as the address of a server: also that of its API or of one of its pages,
+    /// as clients and dashboards have it.
+    ///
+    /// # Errors
+    /// See [`Address::parse`].
+    pub fn server(url: &str) -> Result<Self, Trouble> {
+        const PAGES: [&str; 9] = [
+            "/chat/completions",
+            "/completions",
+            "/models",
+            "/metrics",
+            "/health",
+            "/readyz",
+            "/server_info",
+            "/get_server_info",
+            "/generate",
+        ];
+        let mut address = Self::parse(url)?;
+        if address.path.contains('?') {
+            return Ok(address);
+        }
+        for tail in PAGES.into_iter().chain(["/v1"]) {
+            if let Some(base) = address.path.strip_suffix(tail) {
+                address.path = base.trim_end_matches('/').to_owned();
+            }
+        }
+        Ok(address)
+    }
+
     /// An endpoint of the server at this address.
     pub fn with_path(&self, path: &str) -> Self {
         let base = self.path.split('?').next().unwrap_or_default();
@@ -171,6 +200,27 @@ mod tests {
             "https://host:443"
         );
         assert_eq!(Address::parse("http://h").unwrap().path(), "/");
+    }
+
+    #[test]
+    fn the_address_of_a_server_is_told_from_that_of_its_api() {
+        for (given, server) in [
+            ("http://h:1/v1", "http://h:1"),
+            ("http://h:1/v1/", "http://h:1"),
+            ("http://h:1/v1/models", "http://h:1"),
+            ("http://h:1/v1/chat/completions", "http://h:1"),
+            ("http://h:1/metrics", "http://h:1"),
+            ("http://h:1/server_info", "http://h:1"),
+            ("http://h:1/generate", "http://h:1"),
+            ("http://h:1/llm/v1", "http://h:1/llm"),
+            ("http://h:1/llm", "http://h:1/llm"),
+            ("http://h:1/v2", "http://h:1/v2"),
+            ("http://h:1/v1beta", "http://h:1/v1beta"),
+            ("http://h:1", "http://h:1"),
+        ] {
+            let address = Address::server(given).unwrap();
+            assert_eq!(address.to_string(), server, "{given}");
+        }
     }
 
     #[test]
