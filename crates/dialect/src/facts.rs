@@ -131,6 +131,8 @@ counters! {
     cached_tokens,
     /// Grants that were dropped instead of given back; each costs its page.
     dropped_grants,
+    /// Pages overwritten before anybody else could have them (`--scrub`).
+    pages_scrubbed,
     /// Times that somebody was turned away from landing arenas: strangers, stale lives, wrong or
     /// used secrets.
     attaches_refused,

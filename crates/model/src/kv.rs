@@ -149,6 +149,7 @@ impl PageBuf {
 pub struct KvMemory {
     layout: KvLayout,
     pages: Vec<Option<Arc<PageBuf>>>,
+    scrubbed: u64,
 }
 
 impl KvMemory {
@@ -164,7 +165,11 @@ impl KvMemory {
                 PageBuf::take(&mut arena, &layout).map_err(|_| KvError::OutOfMemory { bytes })?;
             all.push(Some(Arc::new(page)));
         }
-        Ok(KvMemory { layout, pages: all })
+        Ok(KvMemory {
+            layout,
+            pages: all,
+            scrubbed: 0,
+        })
     }
 
     /// How pages are laid out.
@@ -236,7 +241,13 @@ impl KvMemory {
     /// and a later read of an unwritten slot fails instead of passing for content.
     pub fn scrub(&mut self, page: PageId) -> Result<(), KvError> {
         self.page_mut(page)?.words.fill(POISON);
+        self.scrubbed += 1;
         Ok(())
+    }
+
+    /// Pages that were scrubbed so far.
+    pub fn scrubbed(&self) -> u64 {
+        self.scrubbed
     }
 
     /// Copies slots `[0, filled)` of one page to another (the partly filled last page of a prompt,

@@ -127,6 +127,13 @@ impl<J: Decisions> Engine<J> {
                 self.carry_out(effect, &mut pending)?;
             }
         }
+        let rest = self.machine.load() == (0, 0);
+        debug_assert!(
+            !rest || (self.voices.is_empty() && self.granted.is_empty()),
+            "at rest, and kept: {:?}, {:?}",
+            self.voices.keys(),
+            self.granted.keys()
+        );
         Ok(())
     }
 }
@@ -208,6 +215,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
             _ => self.machine.holders(),
         };
         self.desk.counters.dropped_grants = self.machine.dropped_grants();
+        self.desk.counters.pages_scrubbed = self.kv.scrubbed();
         let arenas = self.receiver.lingering();
         let quarantine = self.ages.look(Instant::now(), &holders, arenas);
         Facts {

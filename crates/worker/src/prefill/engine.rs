@@ -113,6 +113,9 @@ impl<J: Decisions> Engine<J> {
                 self.carry_out(effect, &mut pending)?;
             }
         }
+        let rest = self.machine.load() == (0, 0);
+        let kept = self.jobs.keys();
+        debug_assert!(!rest || self.jobs.is_empty(), "at rest, and kept: {kept:?}");
         Ok(())
     }
 }
@@ -193,6 +196,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
             _ => self.machine.holders(),
         };
         self.desk.counters.dropped_grants = self.machine.dropped_grants();
+        self.desk.counters.pages_scrubbed = self.kv.scrubbed();
         let arenas = (0, 0);
         let quarantine = self.ages.look(Instant::now(), &holders, arenas);
         Facts {

@@ -288,16 +288,18 @@ impl Edge {
             Item::Begin { cached_tokens, .. } => answer.cached_tokens = cached_tokens,
             Item::Tokens {
                 choice,
+                token,
                 payload,
                 finish,
-                ..
             } => {
                 let choice = usize::from(choice);
                 if answer.tokens.len() <= choice {
                     answer.tokens.resize(choice + 1, Vec::new());
                     answer.finishes.resize(choice + 1, None);
                 }
-                answer.tokens[choice].push(TokenOut::decode(&payload).unwrap());
+                let said = TokenOut::decode(&payload).unwrap();
+                assert_eq!(said.id, token, "the machine goes on behind what was said");
+                answer.tokens[choice].push(said);
                 answer.finishes[choice] = finish;
             }
         }

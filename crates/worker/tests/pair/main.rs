@@ -142,6 +142,11 @@ fn answers_equal_those_of_the_engine_in_one_process() {
     let prefill = edge.at_rest(edge.prefill, pair.prefill.ready.pool_tokens, 16);
     assert_eq!(decode.counters.integrity_faults + decode.counters.fences, 0);
     assert!(decode.counters.batch_pages > 0 && prefill.counters.batch_pages > 0);
+    let scrubbed = (
+        decode.counters.pages_scrubbed,
+        prefill.counters.pages_scrubbed,
+    );
+    assert_eq!(scrubbed, (0, 0), "nobody asked for it");
     assert_eq!(
         (
             decode.counters.dropped_grants,
@@ -169,8 +174,14 @@ fn workers_that_scrub_and_have_several_threads_answer_the_same() {
             (&Some(Outcome::Answered), expected)
         );
     }
-    edge.at_rest(edge.prefill, pair.prefill.ready.pool_tokens, 16);
-    edge.at_rest(edge.decode, pair.decode.ready.pool_tokens, 16);
+    for (conn, ready) in [
+        (edge.prefill, &pair.prefill.ready),
+        (edge.decode, &pair.decode.ready),
+    ] {
+        let rest = edge.at_rest(conn, ready.pool_tokens, 16);
+        // Every page was free at first, and who leaves gives back what is not cached.
+        assert!(rest.counters.pages_scrubbed > 0, "{rest:?}");
+    }
 }
 
 #[test]
