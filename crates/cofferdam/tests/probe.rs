@@ -139,6 +139,35 @@ fn whoever_ends_it_gets_a_report_of_what_was_found_so_far() {
     }
 }
 
+/// Nobody can report any more after SIGKILL: what had ended is in the file by then.
+#[test]
+fn the_file_holds_every_suite_that_has_ended_however_the_process_ends() {
+    let (sender, asked) = channel();
+    let url = serve(move |path, _| match path {
+        "/v1/completions" => {
+            let _ = sender.send(());
+            None
+        }
+        _ => Some((404, json!({}))),
+    });
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("probe.json");
+    let report = format!("json={}", file.display());
+    let mut child = probe(&[&url, "--suite=control,load", "--report", &report]);
+    asked.recv().unwrap();
+    send(child.id(), Signal::KILL);
+    child.wait().unwrap();
+    let written: Value = serde_json::from_slice(&std::fs::read(&file).unwrap()).unwrap();
+    assert_eq!(written["verdict"], "could_not_tell");
+    let suites = written["suites"].as_array().unwrap();
+    let stopped = |name: &str| {
+        let suite = suites.iter().find(|it| it["suite"] == name).unwrap();
+        suite["stopped"].clone()
+    };
+    assert_eq!(stopped("control"), Value::Null);
+    assert_eq!(stopped("load"), "it was not run");
+}
+
 #[test]
 fn the_end_of_the_budget_leaves_a_report_though_the_server_hangs() {
     let (sender, _asked) = channel();

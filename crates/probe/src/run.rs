@@ -297,6 +297,7 @@ impl Run {
 
     /// When one more request may be sent; `anybody` says whether somebody must be known to be there.
     fn turn(&self, inside: &mut Inside, anybody: bool) -> Result<Instant, Spent> {
+        let gone = inside.nobody_is_there();
         let counts = &mut inside.counts;
         if counts.requests >= self.budget.requests {
             return Err(Spent::Requests);
@@ -307,7 +308,7 @@ impl Run {
         if self.begin.elapsed() >= self.budget.time {
             return Err(Spent::Time);
         }
-        if anybody && inside.refused.values().any(|it| *it >= GONE_AFTER) {
+        if anybody && gone {
             return Err(Spent::Gone);
         }
         let mut found = counts.findings.keys();
@@ -419,6 +420,11 @@ impl Run {
         })
     }
 
+    /// Whether a server is not reached any more, and that was found out already.
+    pub fn nobody_is_there(&self) -> bool {
+        self.inside().nobody_is_there()
+    }
+
     /// This server is dead: nothing more is asked.
     pub fn gave_up(&self, endpoint: &Endpoint) {
         let url = endpoint.address.with_path("/").to_string();
@@ -507,6 +513,10 @@ impl Run {
 }
 
 impl Inside {
+    fn nobody_is_there(&self) -> bool {
+        self.refused.values().any(|it| *it >= GONE_AFTER)
+    }
+
     /// Notes whether somebody was there.
     fn reached(&mut self, sent: &Sent, reply: &Result<Reply, NoReply>) {
         let refused = matches!(reply, Err(NoReply::Trouble(_)));

@@ -16,6 +16,8 @@ pub(super) struct Before {
     answered: u64,
     broken: u64,
     failed: u64,
+    /// What happened before is not this suite's doing.
+    gone: bool,
 }
 
 impl Before {
@@ -26,6 +28,7 @@ impl Before {
             broken: counts.broken,
             // Refusals that were wanted too: a server that dies of a misuse refuses for ever.
             failed: counts.server_errors() + counts.refusals,
+            gone: run.nobody_is_there(),
         }
     }
 }
@@ -36,7 +39,7 @@ pub(super) async fn after(run: &Run, suite: Suite, before: Before) -> Result<(),
     let troubled = now.broken > before.broken || now.failed > before.failed;
     // `pair` asks the workers itself, and they need not answer what comes without references.
     let asks = suite != Suite::Pair && (troubled || suite.hurts().is_some());
-    if !asks || now.answered == 0 {
+    if !asks || now.answered == 0 || before.gone {
         return Ok(()); // nothing was to break it, or nobody was ever there
     }
     let tenant = run.tenants()[0];

@@ -216,8 +216,11 @@ async fn a_server_that_dies_is_a_finding_of_its_own() {
                 false => honest(asked),
             }
         };
-        let suites = &[Suite::Boundary, Suite::Load, Suite::Stream];
+        let suites = &[Suite::Boundary, Suite::Load, Suite::Stream, Suite::Flood];
         let report_ = judged(Case::found("", Kind::Crash, suites, dies)).await;
+        let crashes = report_.counts.findings.iter();
+        let crashes = crashes.filter(|((kind, _), _)| *kind == Kind::Crash);
+        assert_eq!(crashes.map(|it| it.1).sum::<u64>(), 1, "it dies once");
         let table = report::table(&report_);
         assert!(
             table.contains(if front {
