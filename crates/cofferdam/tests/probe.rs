@@ -153,7 +153,7 @@ fn the_file_holds_every_suite_that_has_ended_however_the_process_ends() {
     let dir = tempfile::tempdir().unwrap();
     let file = dir.path().join("probe.json");
     let report = format!("json={}", file.display());
-    let mut child = probe(&[&url, "--suite=control,load", "--report", &report]);
+    let mut child = probe(&[&url, "--suite=control,churn", "--report", &report]);
     asked.recv().unwrap();
     send(child.id(), Signal::KILL);
     child.wait().unwrap();
@@ -165,7 +165,7 @@ fn the_file_holds_every_suite_that_has_ended_however_the_process_ends() {
         suite["stopped"].clone()
     };
     assert_eq!(stopped("control"), Value::Null);
-    assert_eq!(stopped("load"), "it was not run");
+    assert_eq!(stopped("churn"), "it was not run");
 }
 
 #[test]
