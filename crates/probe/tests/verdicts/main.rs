@@ -6,6 +6,7 @@ mod more;
 mod server;
 mod sick;
 mod table;
+mod untold;
 
 use fleet::net::{Address, Secret, Tls, TlsFiles};
 use probe::report::{self, Report, Verdict};

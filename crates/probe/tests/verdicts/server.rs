@@ -4,6 +4,7 @@
 use serde_json::{Value, json};
 use std::io::Write;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -13,6 +14,8 @@ pub enum Reply {
     Text(String),
     /// A status and a message.
     Error(u16, &'static str),
+    /// The other, after so long: as if it had been computed.
+    After(Duration, Box<Reply>),
     /// Nothing, ever.
     Hang,
     /// These bytes, head included, and the end of the connection.
@@ -145,8 +148,15 @@ async fn one(mut socket: TcpStream, shared: Arc<Shared>) {
         }
     };
     let counted = (shared.count)(asked.tokens);
-    let bytes = match (shared.script)(&asked) {
-        Reply::Hang => std::future::pending().await,
+    let reply = match (shared.script)(&asked) {
+        Reply::After(time, reply) => {
+            tokio::time::sleep(time).await;
+            *reply
+        }
+        reply => reply,
+    };
+    let bytes = match reply {
+        Reply::Hang | Reply::After(..) => std::future::pending().await,
         Reply::Raw(bytes) => bytes,
         Reply::Json(status, headers, body) => {
             let more: String = headers

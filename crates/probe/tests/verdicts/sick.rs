@@ -120,10 +120,11 @@ async fn a_silent_cut_is_found_though_the_word_stands_in_the_answer() {
     .await;
 }
 
-/// Tenant B gets the answer that A got, and it has no canary in it.
+/// Tenant B gets the answer that A got, and it has no canary in it. It is A's first, which A stays for,
+/// and B gets it once.
 #[tokio::test]
 async fn another_tenants_answer_is_never_clean() {
-    let last: Mutex<String> = Mutex::default();
+    let first: Mutex<Option<String>> = Mutex::default();
     let n = AtomicU64::new(0);
     let free = move |asked: &Asked| {
         let n = n.fetch_add(1, Relaxed);
@@ -139,17 +140,18 @@ async fn another_tenants_answer_is_never_clean() {
             )
         };
         let story: Vec<_> = (0..24).map(|it| word(it * (n + 3))).collect();
-        let mut last = last.lock().unwrap();
-        let story = match asked.key.contains("key-of-b") && n % 8 == 7 && !last.is_empty() {
-            true => last.clone(),
-            false => format!("once {}", story.join(" ")),
-        };
-        if asked.key.contains("key-of-a") {
-            last.clone_from(&story);
+        let story = format!("once {}", story.join(" "));
+        let mut first = first.lock().unwrap();
+        if n == 0 {
+            assert!(asked.key.contains("key-of-a"));
+            *first = Some(story.clone());
+            return Reply::Text(story);
         }
-        match n % 3 {
-            0 => Reply::Text(asked.copied()),
-            _ => Reply::Text(story),
+        let foreign = (n > 7 && asked.key.contains("key-of-b")).then(|| first.take());
+        match (foreign.flatten(), n % 3) {
+            (Some(answer), _) => Reply::Text(answer),
+            (None, 0) => Reply::Text(asked.copied()),
+            (None, _) => Reply::Text(story),
         }
     };
     let case = Case {
@@ -291,8 +293,12 @@ async fn a_decode_that_dies_of_a_reference_is_found() {
 #[tokio::test]
 async fn an_engine_that_dies_of_an_injected_field_is_found() {
     let dead = AtomicBool::new(false);
+    let injected = std::sync::Arc::new(AtomicU64::new(0));
+    let seen = injected.clone();
     let script = move |asked: &Asked| {
-        dead.fetch_or(asked.body["kv_transfer_params"].is_object(), Relaxed);
+        let field = asked.body["kv_transfer_params"].is_object();
+        seen.fetch_add(u64::from(field), Relaxed);
+        dead.fetch_or(field, Relaxed);
         match dead.load(Relaxed) {
             true => Reply::Error(500, "EngineDeadError"),
             false => honest(asked),
@@ -300,6 +306,40 @@ async fn an_engine_that_dies_of_an_injected_field_is_found() {
     };
     let report_ = judged(Case::found("", Kind::Crash, &[Suite::Retry], script)).await;
     assert_eq!(kinds(&report_), [Kind::Crash].into());
+    assert_eq!(injected.load(Relaxed), 2, "nobody asks a dead server on");
+}
+
+/// A supervisor starts it again: it had died all the same.
+#[tokio::test]
+async fn a_server_that_dies_and_comes_back_had_died() {
+    let away = AtomicU64::new(0);
+    let script = move |asked: &Asked| {
+        if asked.tokens > LIMIT + 100 {
+            away.store(5, Relaxed);
+        }
+        let left = away.fetch_update(Relaxed, Relaxed, |n| n.checked_sub(1));
+        match left {
+            Ok(_) => Reply::Raw(Vec::new()),
+            Err(_) => honest(asked),
+        }
+    };
+    let report_ = judged(Case::found("", Kind::Crash, &[Suite::Boundary], script)).await;
+    let table = report::table(&report_);
+    assert!(table.contains("and came back: it had died"), "{table}");
+}
+
+/// 4,000 tokens are advertised, and 600 are taken: that is the limit then, and no fault of this suite's.
+#[tokio::test]
+async fn a_limit_far_below_the_advertised_context_is_found() {
+    let case = Case {
+        known: Known {
+            context: Some(4_000),
+            ..Known::default()
+        },
+        ..Case::clean("", &[Suite::Boundary], honest)
+    };
+    let report_ = judged(case).await;
+    assert!(report_.counts.by_status[&400] >= 4, "{:?}", report_.counts);
 }
 
 /// A model that cannot hold the shortest prompts says nothing of longer ones.

@@ -52,15 +52,15 @@ impl Case {
         }
     }
 
-    fn saying(self, says: &'static str) -> Self {
+    pub fn saying(self, says: &'static str) -> Self {
         Self { says, ..self }
     }
 
-    fn knowing(self, known: Known) -> Self {
+    pub fn knowing(self, known: Known) -> Self {
         Self { known, ..self }
     }
 
-    fn untold(self) -> Self {
+    pub fn untold(self) -> Self {
         let expected = (Verdict::CouldNotTell, None);
         Self { expected, ..self }
     }
@@ -90,7 +90,7 @@ impl Case {
     }
 }
 
-async fn all_are_as_expected(cases: Vec<Case>) {
+pub async fn all_are_as_expected(cases: Vec<Case>) {
     let mut lines = vec![format!("{:<58} | {:<28} | got", "server", "expected")];
     let mut good = true;
     for case in cases {
@@ -247,7 +247,7 @@ fn flips(alone: u64) -> impl Fn(&Asked) -> Reply {
 
 /// A cache keyed by what `key` makes of a request, that reports its hits; `common` tokens are cached
 /// for everybody.
-fn reporting(
+pub fn reporting(
     key: impl Fn(&Asked) -> String + Send + Sync,
     common: u64,
 ) -> impl Fn(&Asked) -> Reply + Send + Sync {
@@ -436,6 +436,17 @@ async fn places_where_nobody_looks() {
             Kind::Leak,
             LOAD,
             only_asked,
+        ),
+        Case::found(
+            "keys of top_logprobs that are pieces of words",
+            Kind::Leak,
+            LOAD,
+            beside(|body, words| {
+                let half = |it: &String| [it[..2].to_owned(), it[2..].to_owned()];
+                let pieces = words.iter().flat_map(half);
+                let all: Vec<_> = pieces.map(|it| json!({it: -3.5, "own": -0.1})).collect();
+                body["choices"][0]["logprobs"] = json!({"top_logprobs": all});
+            }),
         ),
         Case::found(
             "byte arrays",
