@@ -48,6 +48,13 @@ async fn a_busy_server_refuses_nothing() {
         )
         .untold()
         .saying("the server is busy (503 to short prompts too"),
+        Case::clean(
+            "busy ever since it was flooded",
+            &[Suite::Flood],
+            busy_from(LIMIT + 1),
+        )
+        .untold()
+        .saying("answers 503 to whatever it is asked: busy, or dead?"),
     ];
     all_are_as_expected(cases).await;
 }
