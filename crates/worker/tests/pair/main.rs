@@ -386,6 +386,17 @@ fn garbage_costs_its_connection_and_nothing_else() {
             edge.until("the connection is closed", |edge| edge.gone.contains(&conn));
         }
     }
+    // A message that can be read, and that the machine hangs up on: the driver does.
+    let other = handoff::Hello {
+        model: [9; 32],
+        ..edge.hello.clone()
+    };
+    let conn = edge.dial_raw(&pair.prefill.addr(), control::Role::Prefill);
+    edge.say(conn, &handoff::GatewayToPrefill::Hello(other.clone()));
+    edge.until("prefill hangs up", |edge| edge.gone.contains(&conn));
+    let conn = edge.dial_raw(&pair.decode.addr(), control::Role::Decode);
+    edge.say(conn, &handoff::GatewayToDecode::Hello(other));
+    edge.until("decode hangs up", |edge| edge.gone.contains(&conn));
     for conn in [edge.prefill, edge.decode] {
         assert_eq!(
             edge.facts(conn).counters.malformed_messages,
