@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use cofferdam_gateway::api::errors;
-use cofferdam_gateway::engine::{Code, Event, Fault, Finish};
+use cofferdam_gateway::engine::{Code, Event, Fault, Finish, Provenance};
 use serde_json::json;
 
 use crate::support::{END, Script, Server, VOCAB, committed, request, token, tokens};
@@ -166,7 +166,11 @@ async fn a_second_commit_before_a_token_is_a_retry_and_the_last_one_counts() {
     let server = Server::start().await;
     let reply = server.begin(PATH, json!({"prompt": "abc"}));
     let script = server.engine.next().await;
-    script.send(Event::Committed(Default::default())).await;
+    let first = Provenance {
+        cached_tokens: 1,
+        ..Provenance::default()
+    };
+    script.send(Event::Committed(first)).await;
     script.say("x", Finish::Stop).await;
     let usage = reply.await.unwrap().json()["usage"].clone();
     assert_eq!(usage["prompt_tokens_details"]["cached_tokens"], 1);

@@ -3,7 +3,7 @@
 use crate::support::*;
 use cofferdam_gateway::engine::{Code, Engine, Event};
 use cofferdam_gateway::pairs::Pairs;
-use handoff::Ending;
+use handoff::{Ending, Failure, Fault};
 
 #[tokio::test]
 async fn prefill_lost_before_the_commit_one_retry_with_new_ids_gives_the_answer() {
@@ -109,6 +109,52 @@ async fn decode_lost_before_a_token_is_retried_once_and_not_twice() {
     let (before, fault) = failed(&mut answer).await;
     assert_eq!((before, fault.code), (vec![], Code::DecodeFailed));
     assert_eq!(counter(&engine.facts(), "attempts_announced"), 2);
+}
+
+/// A prefill that finds one of its own rules broken says so and ends: counted, and written down with
+/// whose request it was.
+#[tokio::test]
+async fn last_words_of_a_prefill_are_counted_and_written_down() {
+    let mut site = Site::new(1, 1).await;
+    let audit = site.path("audit.jsonl");
+    let config = cofferdam_gateway::pairs::Config {
+        audit: Some(audit.clone()),
+        ..site.config()
+    };
+    let (engine, mut prefill, mut decode) = site.pair_with(config).await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let attempt = taken(&mut prefill, &mut decode).await;
+    let fail_stop = Failure::Integrity(Fault::FailStop);
+    prefill.ended(attempt, Ending::Failed(fail_stop));
+    assert_eq!(decode.cancelled().await, attempt);
+    decode.ended(attempt, Ending::Cancelled);
+    let (before, fault) = failed(&mut answer).await;
+    assert_eq!((before, fault.code), (vec![], Code::IntegrityFailStop));
+    assert_eq!(counter(&engine.facts(), "integrity_fail_stop"), 1);
+    let written = std::fs::read_to_string(&audit).unwrap();
+    for word in [
+        "integrity_fault",
+        "fail_stop",
+        &attempt.to_string(),
+        &prefill.0.epoch.to_string(),
+    ] {
+        assert!(written.contains(word), "{word}: {written}");
+    }
+}
+
+/// What goes on after a put-back goes on behind the ids that were named; the client has heard those
+/// that were said. They are the same, or it is no message.
+#[tokio::test]
+async fn a_token_that_is_named_otherwise_than_said_costs_the_connection() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, mut prefill, mut decode) = site.pair().await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let attempt = taken(&mut prefill, &mut decode).await;
+    decode.committed(attempt);
+    decode.token_named(attempt, 0, (6, 7), None);
+    let (before, fault) = failed(&mut answer).await;
+    assert_eq!((ids(&before, 0), fault.code), (vec![], Code::Unavailable));
+    assert_eq!(counter(&engine.facts(), "malformed_messages"), 1);
 }
 
 /// A worker that comes back is another life, and is dialled again by itself.

@@ -324,6 +324,17 @@ impl Decode {
     }
 
     pub fn token(&self, attempt: AttemptId, choice: u16, id: u32, finish: Option<Finish>) {
+        self.token_named(attempt, choice, (id, id), finish);
+    }
+
+    /// A token that is named so, and said to be another.
+    pub fn token_named(
+        &self,
+        attempt: AttemptId,
+        choice: u16,
+        (named, id): (u32, u32),
+        finish: Option<Finish>,
+    ) {
         let token = TokenOut {
             id,
             logprob: Some(-0.5),
@@ -332,7 +343,7 @@ impl Decode {
         self.0.say(&DecodeToGateway::Tokens {
             attempt,
             choice,
-            token: token.id,
+            token: named,
             payload: token.encode(),
             finish,
         });
