@@ -16,7 +16,7 @@ fn a_chat_is_framed_by_the_template_and_cannot_frame_itself() {
         role: "user",
         content: content.to_owned(),
     };
-    let prompt = text.chat(&[say("hi")], true).unwrap();
+    let prompt = text.chat(&[say("hi")], true, 4096).unwrap();
     let shown = text.decode(&prompt).unwrap();
     assert!(
         shown.contains("<|im_start|>user\nhi<|im_end|>\n"),
@@ -26,7 +26,7 @@ fn a_chat_is_framed_by_the_template_and_cannot_frame_itself() {
     let end = text.encode("<|im_end|>", false).unwrap();
     assert!(end.len() == 1 && text.is_end(end[0]));
     let ends = |content| {
-        let tokens = text.chat(&[say(content)], true).unwrap();
+        let tokens = text.chat(&[say(content)], true, 4096).unwrap();
         tokens.iter().filter(|&&id| id == end[0]).count()
     };
     assert_eq!(

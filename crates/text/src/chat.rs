@@ -1,12 +1,18 @@
 use std::borrow::Cow;
 use std::fmt;
+use std::io;
 
 use gguf::Metadata;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind, context};
 
-use crate::{Error, TEMPLATE_FUEL, Tokenizer};
+use crate::{Error, TEMPLATE_FUEL, Tokenizer, methods};
+
+/// Stack of the thread that renders; what of it is not used takes no memory.
+const STACK_BYTES: usize = 256 << 20;
+/// Most bytes of a template's own words, and of what is wrong with it, that are passed on.
+const REASON_BYTES: usize = 1024;
 
 const KEY: &str = "tokenizer.chat_template";
 
@@ -36,7 +42,8 @@ impl Message {
 ///
 /// A template may `raise_exception` ([`Error::Refused`]); it sees `messages`, `bos_token`,
 /// `eos_token` and `add_generation_prompt`. No files, no clock, no tools; bounded by
-/// [`TEMPLATE_FUEL`].
+/// [`TEMPLATE_FUEL`]. (One way around is left in the engine: `~` writes a list out before it counts, so
+/// lists in lists in lists that share their places, which no template in use has, can become long.)
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
@@ -69,8 +76,7 @@ impl ChatTemplate {
             .lstrip_blocks(true)
             .build();
         environment.set_syntax(syntax.map_err(explain)?);
-        environment
-            .set_unknown_method_callback(minijinja_contrib::pycompat::unknown_method_callback);
+        methods::add(&mut environment);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_fuel(Some(TEMPLATE_FUEL));
         environment.add_function("raise_exception", |reason: String| -> Result<Value, _> {
@@ -99,16 +105,24 @@ impl ChatTemplate {
     /// tokens of these ten characters, and for ordinary contents the tokens are exactly those of
     /// the rendered text. (A template that takes a message apart character by character could
     /// still betray it; those in use do not.)
+    ///
+    /// The rendered text has at most `bytes_max` bytes, the marks not counted.
     pub fn render_chat(
         &self,
         tokenizer: &Tokenizer,
         messages: &[Message],
         add_generation_prompt: bool,
+        bytes_max: usize,
     ) -> Result<Vec<u32>, Error> {
         let mark = self.unused_character(messages)?;
         let guard = |text| tokenizer.specials().guard(text, mark);
-        let text = self.render_with(messages, add_generation_prompt, guard)?;
-        tokenizer.encode_marked(&text, mark)
+        let page = Page {
+            bytes_max,
+            mark: Some(mark),
+            ..Page::default()
+        };
+        let text = self.render_with(messages, add_generation_prompt, guard, page)?;
+        Ok(tokenizer.encode_marked(&text, mark))
     }
 
     /// The text of this chat, for showing it. Tokens come from [`ChatTemplate::render_chat`]: this
@@ -118,7 +132,12 @@ impl ChatTemplate {
         messages: &[Message],
         add_generation_prompt: bool,
     ) -> Result<String, Error> {
-        self.render_with(messages, add_generation_prompt, Cow::Borrowed)
+        self.render_with(
+            messages,
+            add_generation_prompt,
+            Cow::Borrowed,
+            Page::default(),
+        )
     }
 
     /// The template as it stands in the file.
@@ -131,6 +150,7 @@ impl ChatTemplate {
         messages: &'m [Message],
         add_generation_prompt: bool,
         content: impl Fn(&'m str) -> Cow<'m, str>,
+        mut page: Page,
     ) -> Result<String, Error> {
         let mut values = Vec::with_capacity(messages.len());
         for Message {
@@ -152,8 +172,32 @@ impl ChatTemplate {
             bos_token => self.bos.as_str(),
             eos_token => self.eos.as_str(),
         };
-        let template = self.environment.get_template(KEY).map_err(explain)?;
-        template.render(context).map_err(explain)
+        let rendered = self.write(context, &mut page);
+        if page.full {
+            return Err(Error::TemplateText {
+                given: messages.iter().map(|m| m.content.len()).sum(),
+                limit: page.bytes_max,
+            });
+        }
+        rendered?;
+        // Each piece that a template writes is whole characters.
+        String::from_utf8(page.text).map_err(|error| Error::Template(error.to_string()))
+    }
+
+    /// Lists in lists in lists, as deep as the fuel allows, are walked and dropped by functions that
+    /// call themselves, so a template has a thread with a stack of its own for that.
+    fn write(&self, context: Value, page: &mut Page) -> Result<(), Error> {
+        let render = move || {
+            let template = self.environment.get_template(KEY).map_err(explain)?;
+            let rendered = template.render_captured_to(context, page);
+            rendered.map(drop).map_err(explain)
+        };
+        let failed = || Error::Template("there is no thread to render it on".to_owned());
+        std::thread::scope(|scope| {
+            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+            let thread = thread.spawn_scoped(scope, render).map_err(|_| failed())?;
+            thread.join().unwrap_or_else(|_| Err(failed()))
+        })
     }
 
     /// A private-use character that neither the template nor a message contains. It is in nobody's
@@ -176,6 +220,52 @@ impl fmt::Debug for ChatTemplate {
     }
 }
 
+/// What a template has written so far, which is never more than it may be.
+struct Page {
+    text: Vec<u8>,
+    bytes: usize,
+    bytes_max: usize,
+    /// A character that is not counted.
+    mark: Option<char>,
+    full: bool,
+}
+
+impl Default for Page {
+    fn default() -> Page {
+        Page {
+            text: Vec::new(),
+            bytes: 0,
+            bytes_max: usize::MAX, // and the fuel
+            mark: None,
+            full: false,
+        }
+    }
+}
+
+impl io::Write for Page {
+    fn write(&mut self, piece: &[u8]) -> io::Result<usize> {
+        let mut utf8 = [0; 4];
+        let mark: &[u8] = self
+            .mark
+            .map_or(&[], |mark| mark.encode_utf8(&mut utf8).as_bytes());
+        let marks = match mark {
+            [] => 0,
+            mark => piece.windows(mark.len()).filter(|w| *w == mark).count() * mark.len(),
+        };
+        self.bytes += piece.len() - marks;
+        if self.bytes > self.bytes_max {
+            self.full = true;
+            return Err(io::ErrorKind::FileTooLarge.into());
+        }
+        self.text.extend_from_slice(piece);
+        Ok(piece.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        Ok(())
+    }
+}
+
 /// What a template gave to `raise_exception`.
 #[derive(Debug)]
 struct Exception(String);
@@ -192,7 +282,7 @@ fn explain(error: minijinja::Error) -> Error {
     let mut cause: Option<&dyn std::error::Error> = Some(&error);
     while let Some(current) = cause {
         if let Some(Exception(reason)) = current.downcast_ref() {
-            return Error::Refused(reason.clone());
+            return Error::Refused(shortened(reason));
         }
         let engine = current.downcast_ref::<minijinja::Error>();
         if engine.is_some_and(|error| error.kind() == ErrorKind::OutOfFuel) {
@@ -200,7 +290,11 @@ fn explain(error: minijinja::Error) -> Error {
         }
         cause = current.source();
     }
-    Error::Template(error.to_string())
+    Error::Template(shortened(&error.to_string()))
+}
+
+fn shortened(reason: &str) -> String {
+    reason[..reason.floor_char_boundary(REASON_BYTES)].to_owned()
 }
 
 #[cfg(test)]

@@ -23,9 +23,6 @@ pub enum Error {
         /// The values that are supported.
         expected: &'static str,
     },
-    /// The tokenizer refused a text: our fault, please report it.
-    #[error("the tokenizer failed: {0}")]
-    Tokenizer(String),
     /// A token id that the vocabulary does not have: the caller's fault.
     #[error("token id {id} is outside the vocabulary of {vocab_size}")]
     UnknownToken {
@@ -42,8 +39,23 @@ pub enum Error {
     #[error("the model's chat template failed: {0}")]
     Template(String),
     /// Rendering the chat template took more than [`TEMPLATE_FUEL`](crate::TEMPLATE_FUEL).
-    #[error("rendering the model's chat template takes too much: shorten the messages")]
+    #[error(
+        "the model's chat template makes more than {} MB of data, or takes more steps than that is \
+         worth, of these messages: shorten them; if they are short, the template in the model's file \
+         is at fault",
+        crate::TEMPLATE_FUEL * crate::FUEL_BYTES / 1_000_000
+    )]
     TemplateFuel,
+    /// The chat template writes more text than the longest prompt can have.
+    #[error(
+        "the model's chat template makes more than {limit} bytes of these messages, which have {given}"
+    )]
+    TemplateText {
+        /// Bytes of all messages.
+        given: usize,
+        /// Most bytes of text.
+        limit: usize,
+    },
     /// More stop strings, or longer ones, than are accepted: the caller's fault.
     #[error("{problem}: {found}; the limit is {limit}")]
     Stops {

@@ -1,10 +1,11 @@
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::sync::Arc;
 
 use gguf::Metadata;
-use tokenizers::models::bpe::{BPE, Merges, Vocab};
 
+use crate::bpe::{Bpe, Scratch};
+use crate::pre_tokenizer::Words;
 use crate::specials::{Piece, Specials};
 use crate::{Error, byte_level, pre_tokenizer};
 
@@ -32,7 +33,8 @@ pub struct Tokenizer {
 }
 
 struct Inner {
-    words: tokenizers::Tokenizer,
+    words: Words,
+    bpe: Bpe,
     specials: Specials,
     tokens: Vec<Token>,
     bos: Option<u32>,
@@ -63,9 +65,9 @@ impl Tokenizer {
         let texts = metadata.strings(TOKENS)?;
         let kinds = kinds(metadata.i32s(TOKEN_TYPE)?, texts.len())?;
 
-        let bpe = merges(texts, metadata.strings(MERGES)?, rules.ignore_merges)?;
-        let mut words = tokenizers::Tokenizer::new(bpe);
-        words.with_pre_tokenizer(Some(rules.pre_tokenizer));
+        let merges = merges(texts, metadata.strings(MERGES)?)?;
+        let vocabulary = texts.iter().map(String::as_str).zip(0..);
+        let bpe = Bpe::new(vocabulary, merges.into_iter(), rules.ignore_merges);
 
         let of_kind = |wanted: &[Kind]| {
             let pairs = texts.iter().zip(&kinds).zip(0..);
@@ -95,7 +97,8 @@ impl Tokenizer {
             .chain(id("tokenizer.ggml.eom_token_id")?)
             .collect();
         let inner = Inner {
-            words,
+            words: rules.words,
+            bpe,
             specials,
             tokens: texts
                 .iter()
@@ -121,58 +124,58 @@ impl Tokenizer {
     ///
     /// A byte for which the vocabulary has no token is left out, as the reference
     /// implementations do: of SmolLM2's, a few control characters and unassigned planes.
-    pub fn encode(&self, text: &str, parse_special: bool) -> Result<Vec<u32>, Error> {
-        self.encode_pieces(self.inner.specials.split(text, parse_special))
+    ///
+    /// Time and memory are bounded by the length of the text, whatever is in it.
+    pub fn encode(&self, text: &str, parse_special: bool) -> Vec<u32> {
+        let mut ids = Vec::new();
+        for piece in self.inner.specials.split(text, parse_special) {
+            match piece {
+                Piece::Token(id) => ids.push(id),
+                Piece::Text(text) => self.encode_words(text, &mut ids),
+            }
+        }
+        ids
     }
 
     /// The tokens of a whole prompt: [`Tokenizer::encode`], special tokens parsed, after BOS if
     /// the file asks for one and the text does not begin with it.
-    pub fn encode_prompt(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let mut ids = self.encode(text, true)?;
+    pub fn encode_prompt(&self, text: &str) -> Vec<u32> {
+        let mut ids = self.encode(text, true);
         if let Some(bos) = self
             .bos()
             .filter(|bos| self.adds_bos() && ids.first() != Some(bos))
         {
             ids.insert(0, bos);
         }
-        Ok(ids)
+        ids
     }
 
     /// Encodes a rendered chat: control tokens count where no `mark` is in them; then the marks,
     /// which are no part of anybody's text, are taken out.
-    pub(crate) fn encode_marked(&self, text: &str, mark: char) -> Result<Vec<u32>, Error> {
+    pub(crate) fn encode_marked(&self, text: &str, mark: char) -> Vec<u32> {
         let mut ids = Vec::new();
         for piece in self.inner.specials.split(text, true) {
             match piece {
                 Piece::Token(id) => ids.push(id),
                 Piece::Text(text) if text.contains(mark) => {
-                    ids.extend(self.encode(&text.replace(mark, ""), false)?);
+                    ids.extend(self.encode(&text.replace(mark, ""), false));
                 }
-                Piece::Text(text) => ids.extend(self.encode_words(text)?),
+                Piece::Text(text) => self.encode_words(text, &mut ids),
             }
         }
-        Ok(ids)
+        ids
     }
 
     pub(crate) fn specials(&self) -> &Specials {
         &self.inner.specials
     }
 
-    fn encode_pieces(&self, pieces: Vec<Piece<'_>>) -> Result<Vec<u32>, Error> {
-        let mut ids = Vec::new();
-        for piece in pieces {
-            match piece {
-                Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => ids.extend(self.encode_words(text)?),
-            }
+    /// Word by word, so that no more is held than the tokens and one word's merges.
+    fn encode_words(&self, text: &str, ids: &mut Vec<u32>) {
+        let mut scratch = Scratch::default();
+        for word in self.inner.words.of(text) {
+            self.inner.bpe.encode(word.as_bytes(), &mut scratch, ids);
         }
-        Ok(ids)
-    }
-
-    fn encode_words(&self, text: &str) -> Result<Vec<u32>, Error> {
-        let encoding = self.inner.words.encode_fast(text, false);
-        let encoding = encoding.map_err(|error| Error::Tokenizer(error.to_string()))?;
-        Ok(encoding.get_ids().to_vec())
     }
 
     /// The text of these tokens, special ones included. Bytes that are no UTF-8 become U+FFFD;
@@ -224,6 +227,12 @@ impl Tokenizer {
     /// Whether a prompt that is no chat begins with BOS. (A chat template writes its own.)
     pub fn adds_bos(&self) -> bool {
         self.inner.add_bos
+    }
+
+    /// Bytes of the longest token: a text of more than `n` times as many has more than `n` tokens.
+    pub fn longest_token(&self) -> usize {
+        let lengths = self.inner.tokens.iter().map(|token| token.bytes.len());
+        lengths.max().unwrap_or(0)
     }
 
     /// Number of tokens; all ids are smaller.
@@ -295,11 +304,11 @@ fn kinds(numbers: &[i32], expected: usize) -> Result<Vec<Kind>, Error> {
     numbers.iter().enumerate().map(kind).collect()
 }
 
-/// The BPE model. Everything that the `tokenizers` crate takes for granted is checked here.
-fn merges(texts: &[String], merges: &[String], ignore_merges: bool) -> Result<BPE, Error> {
-    let mut vocab = Vocab::default();
-    for (text, id) in texts.iter().zip(0..) {
-        if let Some(first) = vocab.insert(text.clone(), id) {
+/// The merges by number. Whatever encoding takes for granted is checked here.
+fn merges(texts: &[String], merges: &[String]) -> Result<Vec<(u32, u32, u32)>, Error> {
+    let mut vocab = HashMap::with_capacity(texts.len());
+    for (text, id) in texts.iter().zip(0u32..) {
+        if let Some(first) = vocab.insert(text.as_str(), id) {
             let problem = format!("tokens {first} and {id} have the same text {text:?}");
             return Err(Error::Vocabulary {
                 key: TOKENS,
@@ -307,13 +316,14 @@ fn merges(texts: &[String], merges: &[String], ignore_merges: bool) -> Result<BP
             });
         }
     }
-    let mut pairs = Merges::with_capacity(merges.len());
+    let number = |merge: &str| {
+        let (left, right) = merge.split_once(' ')?;
+        let id = |text: &str| vocab.get(text).copied().filter(|_| !text.is_empty());
+        Some((id(left)?, id(right)?, id(&[left, right].concat())?))
+    };
+    let mut numbers = Vec::with_capacity(merges.len());
     for (index, merge) in merges.iter().enumerate() {
-        let pair = merge.split_once(' ').filter(|(left, right)| {
-            let known = |text: &str| !text.is_empty() && vocab.contains_key(text);
-            known(left) && known(right) && known(&[*left, *right].concat())
-        });
-        let Some((left, right)) = pair else {
+        let Some(known) = number(merge) else {
             let problem = format!(
                 "merge {index} ({merge:?}) is not two tokens, with a space between, whose \
                  concatenation is a token"
@@ -323,13 +333,9 @@ fn merges(texts: &[String], merges: &[String], ignore_merges: bool) -> Result<BP
                 problem,
             });
         };
-        pairs.push((left.to_owned(), right.to_owned()));
+        numbers.push(known);
     }
-    let bpe = BPE::builder()
-        .vocab_and_merges(vocab, pairs)
-        .ignore_merges(ignore_merges)
-        .build();
-    bpe.map_err(|error| Error::Tokenizer(error.to_string()))
+    Ok(numbers)
 }
 
 fn special_id(

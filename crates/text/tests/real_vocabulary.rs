@@ -15,10 +15,12 @@ static TEMPLATE: LazyLock<ChatTemplate> =
 
 const IM_START: u32 = 1;
 const IM_END: u32 = 2;
+/// More than any prompt here has.
+const BYTES: usize = 1 << 20;
 
 fn chat(content: &str) -> Vec<u32> {
     TEMPLATE
-        .render_chat(&TOKENIZER, &[Message::new("user", content)], true)
+        .render_chat(&TOKENIZER, &[Message::new("user", content)], true, BYTES)
         .unwrap()
 }
 
@@ -26,27 +28,23 @@ fn chat(content: &str) -> Vec<u32> {
 fn every_tokenizer_vector_is_exact_and_decodes_to_its_text() {
     for vector in &golden().tokenizer {
         assert_eq!(
-            TOKENIZER.encode(&vector.text, true).unwrap(),
+            TOKENIZER.encode(&vector.text, true),
             vector.ids,
             "{:?}",
             vector.text
         );
         assert_eq!(TOKENIZER.decode(&vector.ids).unwrap(), vector.text);
-        assert_eq!(
-            TOKENIZER.encode_prompt(&vector.text).unwrap(),
-            vector.ids,
-            "no BOS"
-        );
+        assert_eq!(TOKENIZER.encode_prompt(&vector.text), vector.ids, "no BOS");
     }
     let passage = &golden().perplexity;
-    assert_eq!(TOKENIZER.encode(&passage.text, true).unwrap(), passage.ids);
+    assert_eq!(TOKENIZER.encode(&passage.text, true), passage.ids);
 }
 
 #[test]
 fn every_prompt_and_every_answer_of_the_golden_cases_is_exact() {
     for case in &golden().cases {
         let prompt = match case.kind {
-            Kind::Completion => TOKENIZER.encode(&case.prompt, true).unwrap(),
+            Kind::Completion => TOKENIZER.encode(&case.prompt, true),
             Kind::Chat => chat(&case.prompt),
         };
         assert_eq!(prompt, case.prompt_ids, "{:?}", case.prompt);
@@ -76,8 +74,8 @@ fn the_vocabulary_says_what_the_file_says() {
 
 #[test]
 fn control_tokens_are_parsed_only_for_those_who_may_write_them() {
-    assert_eq!(TOKENIZER.encode("<|im_end|>", true).unwrap(), [IM_END]);
-    let spelled = TOKENIZER.encode("<|im_end|>", false).unwrap();
+    assert_eq!(TOKENIZER.encode("<|im_end|>", true), [IM_END]);
+    let spelled = TOKENIZER.encode("<|im_end|>", false);
     assert!(
         !spelled.iter().any(|id| TOKENIZER.is_special(*id)),
         "{spelled:?}"
@@ -115,7 +113,9 @@ fn the_content_of_a_message_cannot_become_a_control_token() {
         );
     }
     let role = [Message::new("user<|im_end|>", "x")];
-    let error = TEMPLATE.render_chat(&TOKENIZER, &role, true).unwrap_err();
+    let error = TEMPLATE
+        .render_chat(&TOKENIZER, &role, true, BYTES)
+        .unwrap_err();
     let expected = "role \"user<|im_end|>\" is not one of system, developer, user";
     assert!(error.to_string().contains(expected), "{error}");
 }
@@ -132,15 +132,15 @@ fn a_conversation_is_rendered_as_its_template_says() {
         \n<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye.<|im_end|>\n";
     assert_eq!(TEMPLATE.render(&conversation, false).unwrap(), text);
     let ids = TEMPLATE
-        .render_chat(&TOKENIZER, &conversation, false)
+        .render_chat(&TOKENIZER, &conversation, false, BYTES)
         .unwrap();
     assert_eq!(
         ids,
-        TOKENIZER.encode(text, true).unwrap(),
+        TOKENIZER.encode(text, true),
         "as the rendered text, to the token"
     );
     let open = TEMPLATE
-        .render_chat(&TOKENIZER, &conversation, true)
+        .render_chat(&TOKENIZER, &conversation, true, BYTES)
         .unwrap();
     assert_eq!(open[..ids.len()], ids);
     assert_eq!(
@@ -153,7 +153,7 @@ fn a_conversation_is_rendered_as_its_template_says() {
 fn messages_of_every_mark_are_refused() {
     let all: String = ('\u{F0000}'..='\u{F000F}').collect();
     let error = TEMPLATE
-        .render_chat(&TOKENIZER, &[Message::new("user", all)], true)
+        .render_chat(&TOKENIZER, &[Message::new("user", all)], true, BYTES)
         .unwrap_err();
     assert!(matches!(error, Error::Refused(_)));
 }
@@ -161,7 +161,7 @@ fn messages_of_every_mark_are_refused() {
 #[test]
 fn a_character_of_several_tokens_comes_out_whole() {
     let mut detokenizer = Detokenizer::new(&TOKENIZER);
-    let ids = TOKENIZER.encode("日😀.", false).unwrap();
+    let ids = TOKENIZER.encode("日😀.", false);
     let texts: Vec<String> = ids.iter().map(|id| detokenizer.push(*id)).collect();
     assert!(
         texts.len() > 3,
@@ -203,7 +203,7 @@ proptest! {
 
     #[test]
     fn text_survives_the_way_to_tokens_and_back(text in "[ -~\n\té€日😀]{0,60}") {
-        let ids = TOKENIZER.encode(&text, true).unwrap();
+        let ids = TOKENIZER.encode(&text, true);
         prop_assert_eq!(TOKENIZER.decode(&ids).unwrap(), text.clone());
         let mut detokenizer = Detokenizer::new(&TOKENIZER);
         let streamed: String = ids.iter().map(|id| detokenizer.push(*id)).collect();

@@ -142,6 +142,11 @@ impl Record {
         }
     }
 
+    /// Who asked. Routes without a key read no body and do not ask.
+    pub fn tenant(&self) -> TenantId {
+        self.tenant.clone().unwrap_or_else(TenantId::anonymous)
+    }
+
     /// A token came.
     pub fn saw_token(&mut self) {
         let now = Instant::now();

@@ -1,8 +1,9 @@
 //! Bodies: requests read under limits of size, memory and time; answers whole or streamed.
 
+use std::collections::BTreeMap;
 use std::pin::Pin;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
 use bytes::Bytes;
@@ -14,29 +15,58 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 
 use super::config::Config;
 use super::errors;
-use crate::engine::{Code, Fault};
+use crate::engine::{Code, Fault, TenantId};
 
 /// Granularity of the memory budget: a semaphore counts in u32.
 const UNIT: usize = 1024;
 
-/// A share of the memory that all bodies together may use.
-pub struct Budget(Arc<Semaphore>);
+/// The memory that all bodies together may use, and each tenant's share of it.
+pub struct Budget {
+    all: Arc<Semaphore>,
+    /// Most units of one tenant.
+    share: usize,
+    /// Tenants come from the key file, so there are no more of them than keys.
+    tenants: Mutex<BTreeMap<TenantId, Arc<Semaphore>>>,
+}
+
+/// What a body holds of the budget.
+struct Share {
+    _of_all: OwnedSemaphorePermit,
+    _of_tenant: OwnedSemaphorePermit,
+}
 
 impl Budget {
-    /// A budget of so many bytes.
-    pub fn new(bytes: usize) -> Self {
-        Self(Arc::new(Semaphore::new(
-            (bytes / UNIT).min(Semaphore::MAX_PERMITS),
-        )))
+    /// A budget of so many bytes. A tenant that is not the only one leaves half of it to others.
+    pub fn new(bytes: usize, tenants: usize) -> Self {
+        let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
+        Self {
+            all: Arc::new(Semaphore::new(units)),
+            share: if tenants > 1 { units / 2 } else { units },
+            tenants: Mutex::default(),
+        }
     }
 
-    fn take(&self, bytes: usize) -> Result<OwnedSemaphorePermit, Fault> {
+    fn take(&self, bytes: usize, tenant: &TenantId) -> Result<Share, Fault> {
         let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        self.0.clone().try_acquire_many_owned(units).map_err(|_| {
-            Fault::new(
-                Code::OverCapacity,
+        let own = {
+            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
+            let own = tenants.entry(tenant.clone());
+            own.or_insert_with(|| Arc::new(Semaphore::new(self.share)))
+                .clone()
+        };
+        let take = |from: Arc<Semaphore>, message: &str| {
+            let taken = from.try_acquire_many_owned(units);
+            taken.map_err(|_| Fault::new(Code::OverCapacity, message))
+        };
+        Ok(Share {
+            _of_tenant: take(
+                own,
+                "too many request bodies of this tenant are held; try again soon",
+            )?,
+            _of_all: take(
+                self.all.clone(),
                 "too many request bodies are being read; try again soon",
-            )
+            )?,
         })
     }
 }
@@ -45,7 +75,7 @@ impl Budget {
 pub struct Received {
     /// The bytes.
     pub bytes: Bytes,
-    _share: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 /// Reads a JSON body whole.
@@ -58,6 +88,7 @@ pub async fn read(
     body: Incoming,
     config: &Config,
     budget: &Budget,
+    tenant: &TenantId,
 ) -> Result<Received, Fault> {
     check_media_type(headers)?;
     let limit = config.max_body_bytes;
@@ -73,7 +104,7 @@ pub async fn read(
         .exact()
         .map_or(Some(limit), |n| usize::try_from(n).ok());
     let expected = expected.filter(|&n| n <= limit).ok_or_else(too_large)?;
-    let share = budget.take(expected)?;
+    let share = budget.take(expected, tenant)?;
     let whole = Limited::new(body, limit).collect();
     match tokio::time::timeout(config.body_timeout, whole).await {
         Ok(Ok(whole)) => Ok(Received {

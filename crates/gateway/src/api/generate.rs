@@ -77,7 +77,8 @@ async fn prepare(
     seed: u64,
     record: &mut Record,
 ) -> Result<Prepared, Fault> {
-    let received = body::read(headers, body, &shared.config, &shared.budget).await?;
+    let tenant = record.tenant();
+    let received = body::read(headers, body, &shared.config, &shared.budget, &tenant).await?;
     let facts = shared.engine.facts();
     if let Some(private) = &shared.config.private {
         private.admit(record.tenant.as_ref(), &facts)?;
@@ -86,11 +87,11 @@ async fn prepare(
     let max_choices = shared.config.max_choices;
     let snapshot = facts.clone();
     let (ask, model, prompt) = shared
-        .block(move || {
+        .block(&tenant, move || {
             let ask = Ask::parse(dialect, &received.bytes, max_choices)?;
             drop(received);
             let model = models::resolve(&snapshot, ask.model.as_deref())?.id.clone();
-            let prompt = tokens(&ask.input, &*text)?;
+            let prompt = tokens(&ask.input, &*text, &snapshot)?;
             check_bias(&ask.sampling, text.vocab())?;
             Ok((ask, model, prompt))
         })
@@ -102,7 +103,7 @@ async fn prepare(
     status::refuse_unready(shared)?;
     let job = Job {
         label: record.id.clone(),
-        tenant: record.tenant.clone().expect("this route has a tenant"),
+        tenant,
         model,
         prompt,
         max_new,
@@ -117,10 +118,17 @@ async fn prepare(
     Ok(Prepared { ask, job })
 }
 
-fn tokens(input: &Input, text: &dyn Text) -> Result<Vec<u32>, Fault> {
+fn tokens(input: &Input, text: &dyn Text, facts: &EngineFacts) -> Result<Vec<u32>, Fault> {
     let (param, tokens) = match input {
-        Input::Chat(messages) => ("messages", text.chat(messages, true)?),
-        Input::Text(prompt) => ("prompt", text.encode(prompt, true)?),
+        Input::Chat(messages) => {
+            let given = messages.iter().map(|message| message.content.len()).sum();
+            let most = judge_bytes("messages", given, limit(facts)?, text)?;
+            ("messages", text.chat(messages, true, most)?)
+        }
+        Input::Text(prompt) => {
+            judge_bytes("prompt", prompt.len(), limit(facts)?, text)?;
+            ("prompt", text.encode(prompt, true)?)
+        }
         Input::Tokens(tokens) => ("prompt", tokens.clone()),
     };
     tokenize::in_vocabulary(param, &tokens, text.vocab())?;
@@ -148,17 +156,41 @@ fn limit(facts: &EngineFacts) -> Result<&Limit, Fault> {
     })
 }
 
+/// Most bytes that the text of a prompt may have: more are more tokens than fit, whatever they say.
+///
+/// # Errors
+/// There are more. The text has not been read.
+pub fn judge_bytes(
+    param: &'static str,
+    given: usize,
+    limit: &Limit,
+    text: &dyn Text,
+) -> Result<usize, Fault> {
+    let (largest, longest) = (largest(limit), text.longest());
+    let most = largest.saturating_mul(longest);
+    if given <= most {
+        return Ok(most);
+    }
+    let how = limit.derivation.join("; ");
+    let message = format!(
+        "`{param}` has {given} bytes of text; the limit is {largest} tokens ({how}), and no token of \
+         this model has more than {longest} bytes, so no prompt has more than {most}; shorten it"
+    );
+    Err(Fault::new(Code::ContextLengthExceeded, message).on(param))
+}
+
+/// The largest prompt. An answer has at least one token, whatever the engine derived.
+fn largest(limit: &Limit) -> usize {
+    let context = limit.max_model_len as usize;
+    (limit.max_prompt_tokens as usize).min(context.saturating_sub(1))
+}
+
 /// The largest number of tokens to sample. Nothing is ever cut to fit: what does not fit is
 /// refused, with the figures (H-2). Only where the client gave no maximum does the context end the
 /// answer.
 fn judge_length(prompt: usize, max_tokens: Option<u32>, limit: &Limit) -> Result<u32, Fault> {
     let how = limit.derivation.join("; ");
-    let (largest, context) = (
-        limit.max_prompt_tokens as usize,
-        limit.max_model_len as usize,
-    );
-    // An answer has at least one token, whatever the engine derived.
-    let largest = largest.min(context.saturating_sub(1));
+    let (largest, context) = (largest(limit), limit.max_model_len as usize);
     if prompt > largest {
         let message =
             format!("the prompt has {prompt} tokens; the limit is {largest} tokens ({how})");

@@ -26,5 +26,6 @@ mod status;
 mod stream;
 pub mod text;
 mod tokenize;
+mod turns;
 
 pub use access_log::AccessLog;

@@ -17,11 +17,10 @@ use super::identity::Minter;
 use super::metrics::Metrics;
 use super::server::Phase;
 use super::text::Text;
+use super::turns::Turns;
 use super::{auth, generate, models, status, tokenize};
-use crate::engine::{Code, Engine, Fault};
+use crate::engine::{Code, Engine, Fault, TenantId};
 
-/// Texts tokenized or parsed at once: each may keep a core busy for a while.
-const MAX_BLOCKING: usize = 4;
 /// Most of a client's own request id that is logged.
 const MAX_CLIENT_ID: usize = 128;
 
@@ -51,7 +50,7 @@ pub struct Shared {
     /// Places for generations.
     pub running: Arc<Semaphore>,
     /// Places for work that keeps a core busy.
-    pub blocking: Arc<Semaphore>,
+    pub turns: Turns,
     log: AccessLog,
     minter: Minter,
 }
@@ -65,10 +64,11 @@ impl Shared {
         phase: watch::Receiver<Phase>,
     ) -> Arc<Self> {
         let log = config.access_log.clone();
+        let tenants = config.keys.as_ref().map_or(1, |keys| keys.tenants().len());
         Arc::new(Self {
-            budget: Budget::new(config.body_budget_bytes),
+            budget: Budget::new(config.body_budget_bytes, tenants),
             running: Arc::new(Semaphore::new(config.max_running)),
-            blocking: Arc::new(Semaphore::new(MAX_BLOCKING)),
+            turns: Turns::of_this_machine(tenants),
             metrics: Arc::new(Metrics::new(engine.clone())),
             minter: Minter::new(),
             config,
@@ -162,12 +162,16 @@ impl Shared {
             Route::Models => Ok(models::list(&self.engine.facts())),
             Route::Model(id) => models::one(&self.engine.facts(), &id),
             Route::Tokenize => {
-                let received = body::read(headers, incoming, &self.config, &self.budget).await?;
+                let tenant = record.tenant();
+                let received =
+                    body::read(headers, incoming, &self.config, &self.budget, &tenant).await?;
                 tokenize::tokenize(self, received, record).await
             }
             Route::Detokenize => {
-                let received = body::read(headers, incoming, &self.config, &self.budget).await?;
-                tokenize::detokenize(self, received).await
+                let tenant = record.tenant();
+                let received =
+                    body::read(headers, incoming, &self.config, &self.budget, &tenant).await?;
+                tokenize::detokenize(self, received, &tenant).await
             }
             Route::Version => Ok(status::version()),
             Route::Live => Ok(status::live()),
@@ -177,15 +181,16 @@ impl Shared {
         }
     }
 
-    /// Runs work that keeps a core busy where that is allowed; waits for a place.
+    /// Runs work that keeps a core busy where that is allowed, when it is the tenant's turn.
     ///
     /// # Errors
-    /// The work's own, or `internal` if it panicked.
+    /// The work's own, `queue_full` if too much of the tenant waits, or `internal` if it panicked.
     pub async fn block<T: Send + 'static>(
         &self,
+        tenant: &TenantId,
         work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let place = self.blocking.clone().acquire_owned().await;
+        let place = self.turns.take(tenant).await?;
         // The place goes with the work: a client that leaves does not free it early.
         tokio::task::spawn_blocking(move || {
             let _place = place;

@@ -19,6 +19,9 @@ pub trait Text: Send + Sync + 'static {
     /// Number of token ids; every id is below it.
     fn vocab(&self) -> u32;
 
+    /// Bytes of the longest token; at least 1.
+    fn longest(&self) -> usize;
+
     /// Whether this token ends an answer.
     fn is_end(&self, token: u32) -> bool;
 
@@ -33,8 +36,14 @@ pub trait Text: Send + Sync + 'static {
     /// where the assistant would begin to speak.
     ///
     /// # Errors
-    /// The template refuses the conversation (its words are passed on).
-    fn chat(&self, messages: &[ChatMessage], open_answer: bool) -> Result<Vec<u32>, Fault>;
+    /// The template refuses the conversation (its words are passed on), or makes more than
+    /// `bytes_max` bytes of it.
+    fn chat(
+        &self,
+        messages: &[ChatMessage],
+        open_answer: bool,
+        bytes_max: usize,
+    ) -> Result<Vec<u32>, Fault>;
 
     /// Text of token ids, all of which are below [`Text::vocab`]; special tokens are shown.
     ///
@@ -62,12 +71,14 @@ pub trait Detokenize: Send {
 pub struct ServedText {
     tokenizer: Tokenizer,
     template: ChatTemplate,
+    longest: usize,
 }
 
 impl ServedText {
     /// What clients of this model speak.
     pub fn new(tokenizer: Tokenizer, template: ChatTemplate) -> Self {
         Self {
+            longest: tokenizer.longest_token().max(1),
             tokenizer,
             template,
         }
@@ -79,27 +90,35 @@ impl Text for ServedText {
         self.tokenizer.vocab_size().try_into().unwrap_or(u32::MAX)
     }
 
+    fn longest(&self) -> usize {
+        self.longest
+    }
+
     fn is_end(&self, token: u32) -> bool {
         self.tokenizer.is_end(token)
     }
 
     fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Fault> {
-        let tokens = if add_special {
+        Ok(if add_special {
             self.tokenizer.encode_prompt(text)
         } else {
             self.tokenizer.encode(text, true)
-        };
-        tokens.map_err(|error| blame(error, "prompt"))
+        })
     }
 
-    fn chat(&self, messages: &[ChatMessage], open_answer: bool) -> Result<Vec<u32>, Fault> {
+    fn chat(
+        &self,
+        messages: &[ChatMessage],
+        open_answer: bool,
+        bytes_max: usize,
+    ) -> Result<Vec<u32>, Fault> {
         let messages: Vec<Message> = messages
             .iter()
             .map(|m| Message::new(m.role, m.content.as_str()))
             .collect();
         let tokens = self
             .template
-            .render_chat(&self.tokenizer, &messages, open_answer);
+            .render_chat(&self.tokenizer, &messages, open_answer, bytes_max);
         tokens.map_err(|error| blame(error, "messages"))
     }
 
@@ -129,6 +148,9 @@ fn blame(error: Error, param: &'static str) -> Fault {
     match error {
         Error::Refused(_) | Error::TemplateFuel | Error::UnknownToken { .. } => {
             Fault::new(Code::InvalidRequest, error.to_string()).on(param)
+        }
+        Error::TemplateText { .. } => {
+            Fault::new(Code::ContextLengthExceeded, error.to_string()).on(param)
         }
         _ => Fault::new(Code::Internal, error.to_string()),
     }

@@ -9,9 +9,13 @@ use super::access_log::Record;
 use super::ask::{messages, token_ids};
 use super::body::{self, Received, Reply};
 use super::fields::{Fields, invalid};
-use super::models;
 use super::router::Shared;
-use crate::engine::{Code, Fault};
+use super::text::Text;
+use super::{generate, models};
+use crate::engine::{Code, EngineFacts, Fault, TenantId};
+
+/// Most bytes of text that are tokenized before there is a limit.
+const UNMEASURED_BYTES: usize = 256 << 10;
 
 /// A text or a conversation to token ids: exactly what a generation request would be given.
 ///
@@ -25,8 +29,9 @@ pub async fn tokenize(
     let facts = shared.engine.facts();
     let text = shared.text.clone();
     let max_model_len = facts.limit.as_ref().map(|limit| limit.max_model_len);
+    let tenant = record.tenant();
     let (tokens, strings) = shared
-        .block(move || {
+        .block(&tenant, move || {
             let mut fields = Fields::parse(&received.bytes)?;
             models::resolve(&facts, fields.text("model")?.as_deref())?;
             let strings = fields.flag("return_token_strs")?.unwrap_or(false);
@@ -35,6 +40,7 @@ pub async fn tokenize(
             let tokens = match (prompt, fields.take("messages")) {
                 (Some(prompt), None) => {
                     fields.finish()?;
+                    judge_bytes("prompt", prompt.len(), &facts, &*text)?;
                     text.encode(&prompt, special.unwrap_or(true))?
                 }
                 (None, Some(list)) => {
@@ -44,7 +50,10 @@ pub async fn tokenize(
                         return Err(invalid("add_special_tokens", expected));
                     }
                     fields.finish()?;
-                    text.chat(&messages(list)?, open)?
+                    let list = messages(list)?;
+                    let given = list.iter().map(|message| message.content.len()).sum();
+                    let most = judge_bytes("messages", given, &facts, &*text)?;
+                    text.chat(&list, open, most)?
                 }
                 _ => return Err(invalid("prompt", "either `prompt` or `messages`")),
             };
@@ -70,11 +79,13 @@ pub async fn tokenize(
 pub async fn detokenize(
     shared: &Arc<Shared>,
     received: Received,
+    tenant: &TenantId,
 ) -> Result<Response<Reply>, Fault> {
     let facts = shared.engine.facts();
     let text = shared.text.clone();
+    let most = shared.config.max_body_bytes;
     let prompt = shared
-        .block(move || {
+        .block(tenant, move || {
             let mut fields = Fields::parse(&received.bytes)?;
             models::resolve(&facts, fields.text("model")?.as_deref())?;
             let tokens = match fields.take("tokens") {
@@ -83,10 +94,41 @@ pub async fn detokenize(
             };
             fields.finish()?;
             in_vocabulary("tokens", &tokens, text.vocab())?;
+            judge_text(&tokens, &*text, most)?;
             text.decode(&tokens)
         })
         .await?;
     Ok(body::json(StatusCode::OK, &json!({"prompt": prompt})))
+}
+
+/// As a request's text is judged; a shorter one, while there is no limit yet to judge by.
+fn judge_bytes(
+    param: &'static str,
+    given: usize,
+    facts: &EngineFacts,
+    text: &dyn Text,
+) -> Result<usize, Fault> {
+    match &facts.limit {
+        Some(limit) => generate::judge_bytes(param, given, limit, text),
+        None if given <= UNMEASURED_BYTES => Ok(UNMEASURED_BYTES),
+        None => {
+            let message = format!(
+                "`{param}` has {given} bytes of text; until the KV pools of the workers have been \
+                 measured, {UNMEASURED_BYTES} are read at most"
+            );
+            Err(Fault::new(Code::Unavailable, message).on(param))
+        }
+    }
+}
+
+/// A few bytes of a request must not become many of an answer.
+fn judge_text(tokens: &[u32], text: &dyn Text, most: usize) -> Result<(), Fault> {
+    let bytes: usize = tokens.iter().map(|id| text.bytes(*id).len()).sum();
+    if bytes <= most {
+        return Ok(());
+    }
+    let message = format!("the text of these tokens has {bytes} bytes; the limit is {most}");
+    Err(Fault::new(Code::PayloadTooLarge, message).on("tokens"))
 }
 
 /// Refuses ids that the model does not have.

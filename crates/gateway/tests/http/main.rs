@@ -8,6 +8,7 @@ mod faults;
 mod garbage;
 mod limits;
 mod logs;
+mod reading;
 mod requests;
 mod streams;
 mod support;

@@ -222,7 +222,7 @@ fn count(text: &ServedText, prompt: &str, is_chat: bool) -> anyhow::Result<u32> 
             role: "user",
             content: prompt.to_owned(),
         };
-        text.chat(&[message], true)
+        text.chat(&[message], true, usize::MAX)
     } else {
         text.encode(prompt, true)
     };

@@ -12,6 +12,7 @@ use std::sync::{Arc, Mutex};
 use cofferdam_gateway as gateway;
 use gateway::Config;
 use gateway::api::AccessLog;
+use gateway::api::text::Text;
 use gateway::engine::{Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine};
 use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
 use serde_json::Value;
@@ -21,7 +22,7 @@ use tokio::task::JoinHandle;
 
 pub use client::{Client, Reply, request};
 pub use engine::{Script, ScriptedEngine, committed, token, tokens};
-pub use text::{ByteText, END, VOCAB};
+pub use text::{ByteText, END, LONGEST, VOCAB};
 
 /// Waits for what must come. The bound is no measurement: it turns a hanging test into a failing
 /// one.
@@ -52,6 +53,11 @@ impl Server {
     }
 
     pub async fn with(config: Config) -> Self {
+        Self::reading(config, Arc::new(ByteText)).await
+    }
+
+    /// A gateway with this tokenizer.
+    pub async fn reading(config: Config, text: Arc<dyn Text>) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap();
         let engine = Arc::new(ScriptedEngine::new(facts()));
@@ -64,7 +70,7 @@ impl Server {
         let end = async {
             let _ = stopped.await;
         };
-        let served = gateway::serve(listener, config, engine.clone(), Arc::new(ByteText), end);
+        let served = gateway::serve(listener, config, engine.clone(), text, end);
         let served = tokio::spawn(served);
         Self {
             address,

@@ -5,6 +5,8 @@ use cofferdam_gateway::engine::Fault;
 pub const END: u32 = 256;
 /// A token whose text is not shown.
 pub const SPECIAL: u32 = 257;
+/// Bytes of the longest token's text.
+pub const LONGEST: usize = 9;
 /// Ids are below this.
 pub const VOCAB: u32 = 258;
 
@@ -17,6 +19,10 @@ impl Text for ByteText {
         VOCAB
     }
 
+    fn longest(&self) -> usize {
+        LONGEST
+    }
+
     fn is_end(&self, token: u32) -> bool {
         token == END
     }
@@ -25,7 +31,12 @@ impl Text for ByteText {
         Ok(text.bytes().map(u32::from).collect())
     }
 
-    fn chat(&self, messages: &[ChatMessage], open_answer: bool) -> Result<Vec<u32>, Fault> {
+    fn chat(
+        &self,
+        messages: &[ChatMessage],
+        open_answer: bool,
+        _bytes_max: usize,
+    ) -> Result<Vec<u32>, Fault> {
         let mut tokens = Vec::new();
         for message in messages {
             tokens.push(SPECIAL);

@@ -1,0 +1,296 @@
+//! What reading a text costs: nothing if it cannot fit, and never another tenant's turn.
+
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+
+use cofferdam_gateway::Config;
+use cofferdam_gateway::api::auth::ApiKeys;
+use cofferdam_gateway::api::text::{ChatMessage, Detokenize, Text};
+use cofferdam_gateway::engine::{Fault, Finish};
+use serde_json::{Value, json};
+
+use crate::support::{ByteText, Client, LONGEST, MAX_PROMPT, Server, request, within};
+
+/// A tokenizer that counts what it reads, and stays at a text that begins with `slow` until the
+/// test lets it go on.
+#[derive(Default)]
+struct Watched {
+    read: AtomicUsize,
+    stuck: Mutex<usize>,
+    changed: Condvar,
+    released: Mutex<bool>,
+}
+
+impl Watched {
+    fn look(&self, text: &str) {
+        self.read.fetch_add(text.len(), Ordering::SeqCst);
+        if !text.starts_with("slow") {
+            return;
+        }
+        *self.stuck.lock().unwrap() += 1;
+        let mut released = self.released.lock().unwrap();
+        while !*released {
+            released = self.changed.wait(released).unwrap();
+        }
+    }
+}
+
+/// Lets the tokenizer go on, also when the test fails.
+struct Release(Arc<Watched>);
+
+impl Drop for Release {
+    fn drop(&mut self) {
+        *self.0.released.lock().unwrap() = true;
+        self.0.changed.notify_all();
+    }
+}
+
+impl Text for Watched {
+    fn vocab(&self) -> u32 {
+        ByteText.vocab()
+    }
+    fn longest(&self) -> usize {
+        ByteText.longest()
+    }
+    fn is_end(&self, token: u32) -> bool {
+        ByteText.is_end(token)
+    }
+    fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Fault> {
+        self.look(text);
+        ByteText.encode(text, add_special)
+    }
+    fn chat(&self, messages: &[ChatMessage], open: bool, most: usize) -> Result<Vec<u32>, Fault> {
+        messages
+            .iter()
+            .for_each(|message| self.look(&message.content));
+        ByteText.chat(messages, open, most)
+    }
+    fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {
+        ByteText.decode(tokens)
+    }
+    fn bytes(&self, token: u32) -> Vec<u8> {
+        ByteText.bytes(token)
+    }
+    fn stream(&self) -> Box<dyn Detokenize> {
+        ByteText.stream()
+    }
+}
+
+/// Regression: 4.1 MB against a limit of 2,047 tokens were tokenized first: 16.5 s and 1.4 GB.
+#[tokio::test]
+async fn a_text_longer_than_any_prompt_is_refused_unread() {
+    let text = Arc::new(Watched::default());
+    let server = Server::reading(Config::default(), text.clone()).await;
+    let most = MAX_PROMPT as usize * LONGEST;
+    let part = |n: usize| json!({"type": "text", "text": "a".repeat(n)});
+    let say = |content: Value| json!({"role": "user", "content": content});
+    let over: [(&str, &str, Value); 6] = [
+        (
+            "/v1/completions",
+            "prompt",
+            json!({"prompt": "1".repeat(most + 1)}),
+        ),
+        (
+            "/v1/completions",
+            "prompt",
+            json!({"prompt": ["1".repeat(most + 1)]}),
+        ),
+        (
+            "/v1/chat/completions",
+            "messages",
+            json!({"messages": [say(json!("a".repeat(most))), say(json!("b"))]}),
+        ),
+        (
+            "/v1/chat/completions",
+            "messages",
+            json!({"messages": [say(json!([part(most), part(1)]))]}),
+        ),
+        (
+            "/tokenize",
+            "prompt",
+            json!({"prompt": "1".repeat(most + 1)}),
+        ),
+        (
+            "/tokenize",
+            "messages",
+            json!({"messages": [say(json!("a".repeat(most + 1)))]}),
+        ),
+    ];
+    for (path, param, body) in over {
+        let reply = server.post(path, &body).await;
+        let said = (reply.status, reply.code());
+        assert_eq!(
+            said,
+            (400, "context_length_exceeded".to_owned()),
+            "{path} {param}"
+        );
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], param);
+        assert_eq!(
+            error["message"],
+            format!(
+                "`{param}` has 433 bytes of text; the limit is 48 tokens (prefill-0 has 48 tokens; \
+                 decode-0 has 64), and no token of this model has more than 9 bytes, so no prompt \
+                 has more than 432; shorten it"
+            )
+        );
+    }
+    assert_eq!(text.read.load(Ordering::SeqCst), 0, "unread");
+    assert_eq!(server.engine.waiting().await, 0);
+    // What might fit is read, and judged by its tokens.
+    let reply = server
+        .post("/v1/completions", &json!({"prompt": "1".repeat(most)}))
+        .await;
+    let message = reply.json()["error"]["message"].to_string();
+    assert!(
+        message.contains("the prompt has 432 tokens; the limit is 48"),
+        "{message}"
+    );
+    assert_eq!(text.read.load(Ordering::SeqCst), most);
+}
+
+#[tokio::test]
+async fn until_there_is_a_limit_only_short_texts_are_read() {
+    let text = Arc::new(Watched::default());
+    let server = Server::reading(Config::default(), text.clone()).await;
+    server.engine.change(|facts| facts.limit = None);
+    let reply = server
+        .post("/tokenize", &json!({"prompt": "1".repeat(1 << 20)}))
+        .await;
+    assert_eq!((reply.status, reply.code().as_str()), (503, "unavailable"));
+    let reply = server
+        .post("/v1/completions", &json!({"prompt": "1".repeat(1 << 20)}))
+        .await;
+    assert_eq!((reply.status, reply.code().as_str()), (503, "unavailable"));
+    assert_eq!(text.read.load(Ordering::SeqCst), 0);
+    let reply = server.post("/tokenize", &json!({"prompt": "abc"})).await;
+    assert_eq!(reply.json()["count"], 3);
+}
+
+/// Two bytes of a request are a token, and a token may be many bytes of an answer.
+#[tokio::test]
+async fn tokens_do_not_become_more_text_than_a_body() {
+    let config = Config {
+        max_body_bytes: 1000,
+        ..Config::default()
+    };
+    let server = Server::with(config).await;
+    // `<special>`, 9 bytes.
+    let ask = |n: usize| json!({"tokens": vec![257; n]});
+    let reply = server.post("/detokenize", &ask(111)).await;
+    assert_eq!(reply.json()["prompt"], "<special>".repeat(111));
+    let reply = server.post("/detokenize", &ask(112)).await;
+    assert_eq!(
+        (reply.status, reply.code().as_str()),
+        (413, "payload_too_large")
+    );
+    let message = reply.json()["error"]["message"].to_string();
+    assert!(
+        message.contains("has 1008 bytes; the limit is 1000"),
+        "{message}"
+    );
+}
+
+/// Regression: four long texts of one tenant made another's one word wait for a minute.
+#[tokio::test(flavor = "multi_thread")]
+async fn long_texts_of_one_tenant_do_not_keep_another_waiting() {
+    let text = Arc::new(Watched::default());
+    let config = Config {
+        keys: Some(ApiKeys::parse("red key-of-red\nblue key-of-blue\n").unwrap()),
+        ..Config::default()
+    };
+    let server = Server::reading(config, text.clone()).await;
+    let release = Release(text.clone());
+    let address = server.address;
+    let ask = move |key: &'static str, path: &'static str, prompt: &'static str| {
+        let body = json!({"prompt": prompt}).to_string();
+        let headers = [("authorization", key)];
+        let bytes = request("POST", path, &headers, &body);
+        tokio::spawn(async move { Client::connect(address).await.send(&bytes).await })
+    };
+    let red: Vec<_> = (0..16)
+        .map(|n| {
+            let path = ["/v1/completions", "/tokenize"][n % 2];
+            ask("Bearer key-of-red", path, "slow and long")
+        })
+        .collect();
+    let stuck = async {
+        while *text.stuck.lock().unwrap() == 0 {
+            tokio::task::yield_now().await;
+        }
+    };
+    within(stuck).await;
+    for _ in 0..8 {
+        let reply = within(ask("Bearer key-of-blue", "/tokenize", "hi"))
+            .await
+            .unwrap();
+        assert_eq!(reply.json()["tokens"], json!([104, 105]));
+    }
+    let blue = ask("Bearer key-of-blue", "/v1/completions", "hi");
+    let script = server.engine.next().await;
+    assert_eq!(
+        (script.job.tenant.as_str(), script.job.prompt.len()),
+        ("blue", 2)
+    );
+    script.say("!", Finish::Length).await;
+    assert_eq!(
+        within(blue).await.unwrap().json()["choices"][0]["text"],
+        "!"
+    );
+    let held = *text.stuck.lock().unwrap();
+    assert!(
+        held <= 2,
+        "of 16, red is read at {held} places of at most 4"
+    );
+    drop(release);
+    for _ in 0..8 {
+        server.engine.next().await.say("x", Finish::Length).await;
+    }
+    for reply in red {
+        assert_eq!(within(reply).await.unwrap().status, 200);
+    }
+}
+
+/// Regression: whoever held the memory for bodies kept everybody's requests out.
+#[tokio::test]
+async fn bodies_of_one_tenant_leave_room_for_anothers() {
+    let config = Config {
+        keys: Some(ApiKeys::parse("red key-of-red\nblue key-of-blue\n").unwrap()),
+        body_budget_bytes: 8 << 10,
+        ..Config::default()
+    };
+    let server = Server::with(config).await;
+    let head = |key: &str| {
+        format!(
+            "POST /tokenize HTTP/1.1\r\nhost: t\r\nauthorization: Bearer {key}\r\n\
+             content-type: application/json\r\ncontent-length: 4096\r\nexpect: 100-continue\r\n\r\n"
+        )
+    };
+    // A body that does not come holds its memory. That it is held shows when it is asked for.
+    let mut slow = server.connect().await;
+    tokio::io::AsyncWriteExt::write_all(&mut slow.socket, head("key-of-red").as_bytes())
+        .await
+        .unwrap();
+    let mut told = [0; 25];
+    tokio::io::AsyncReadExt::read_exact(&mut slow.socket, &mut told)
+        .await
+        .unwrap();
+    assert_eq!(&told, b"HTTP/1.1 100 Continue\r\n\r\n");
+    let body = json!({"prompt": "hi"}).to_string();
+    let send = async |key: &str| {
+        let headers = [("authorization", key)];
+        let bytes = request("POST", "/tokenize", &headers, &body);
+        server.connect().await.send(&bytes).await
+    };
+    let reply = send("Bearer key-of-red").await;
+    assert_eq!(
+        (reply.status, reply.code().as_str()),
+        (503, "over_capacity")
+    );
+    assert!(
+        reply.text().contains("bodies of this tenant"),
+        "{}",
+        reply.text()
+    );
+    assert_eq!(send("Bearer key-of-blue").await.json()["count"], 2);
+}
