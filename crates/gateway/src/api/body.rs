@@ -235,7 +235,10 @@ pub fn fault(fault: &Fault) -> Response<Reply> {
     // What was not read of the body would be taken for the next request.
     if matches!(
         fault.code,
-        Code::RequestTimeout | Code::PayloadTooLarge | Code::HeadersTooLarge
+        Code::RequestTimeout
+            | Code::PayloadTooLarge
+            | Code::HeadersTooLarge
+            | Code::AmbiguousRequest
     ) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -72,6 +72,12 @@ pub fn row(code: Code) -> Row {
         Code::PayloadTooLarge => (413, BAD, None, "The body is larger than allowed."),
         Code::UnsupportedMediaType => (415, BAD, None, "The body is not declared as JSON."),
         Code::HeadersTooLarge => (431, BAD, None, "Request line and headers are too large."),
+        Code::AmbiguousRequest => (
+            400,
+            BAD,
+            None,
+            "The head can be read in two ways; the connection is closed.",
+        ),
         Code::QueueFull => (
             429,
             RATE,

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, Value};
 
+use super::strict_json;
 use crate::engine::{Code, Fault};
 
 /// The fields of one JSON object that were not read yet.
@@ -38,18 +39,13 @@ impl Fields {
     /// Parses a body.
     ///
     /// # Errors
-    /// The body is not a JSON object.
+    /// The body is not a JSON object, or has a name twice.
     pub fn parse(body: &[u8]) -> Result<Self, Fault> {
-        match serde_json::from_slice(body) {
-            Ok(Value::Object(map)) => Ok(Self::of(map, "")),
-            Ok(_) => Err(Fault::new(
+        match strict_json::parse(body)? {
+            Value::Object(map) => Ok(Self::of(map, "")),
+            _ => Err(Fault::new(
                 Code::InvalidJson,
                 "expected the body to be a JSON object",
-            )),
-            // The parser's own words name a place, never content.
-            Err(error) => Err(Fault::new(
-                Code::InvalidJson,
-                format!("the body is not JSON: {error}"),
             )),
         }
     }

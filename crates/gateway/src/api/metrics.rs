@@ -1,5 +1,6 @@
 //! `GET /metrics`: what the HTTP half counts, and what the engine says about its workers.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
@@ -45,6 +46,28 @@ struct RequestLabels {
 /// From a small model on a fast machine to a long prompt on a slow one.
 const SECONDS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
+];
+
+/// Families of this module, which the engine's and the workers' counters may be named like.
+const OWN: &[&str] = &[
+    "requests",
+    "time_to_first_token_seconds",
+    "inter_token_latency_seconds",
+    "e2e_request_latency_seconds",
+    "prompt_tokens",
+    "generation_tokens",
+    "prompt_tokens_cached",
+    "access_log_lines_dropped",
+    "requests_running",
+    "connections",
+    "ready",
+    "context_limit_tokens",
+    "worker_ready",
+    "pool_tokens",
+    "pages",
+    "quarantined",
+    "quarantine_age_milliseconds",
+    "worker_info",
 ];
 
 impl Metrics {
@@ -126,6 +149,33 @@ impl Metrics {
         // which a scraper refuses.
         let _ = encode(&mut page, &self.registry);
         page
+    }
+
+    /// The same page in Prometheus' older text form, in which a counter's family has the name of its
+    /// series.
+    pub fn plain_page(&self) -> String {
+        let mut plain = String::new();
+        let mut help: Option<&str> = None;
+        let page = self.page();
+        for line in page.lines() {
+            let mut words = line.splitn(4, ' ');
+            match (words.next(), words.next(), words.next(), words.next()) {
+                (Some("#"), Some("HELP"), Some(_), _) => help = Some(line),
+                (Some("#"), Some("TYPE"), Some(name), Some(kind)) => {
+                    let suffix = if kind == "counter" { "_total" } else { "" };
+                    if let Some(text) = help.take().and_then(|line| line.splitn(4, ' ').nth(3)) {
+                        plain += &format!("# HELP {name}{suffix} {text}\n");
+                    }
+                    plain += &format!("# TYPE {name}{suffix} {kind}\n");
+                }
+                (Some("#"), ..) => {} // units and the end: not in this form
+                _ => {
+                    plain += line;
+                    plain.push('\n');
+                }
+            }
+        }
+        plain
     }
 
     /// A first token came this long after its request.
@@ -294,8 +344,14 @@ fn counters(encoder: &mut DescriptorEncoder, facts: &EngineFacts) -> fmt::Result
         names.entry(count.name).or_default().push((count, labels));
     }
     for (name, series) in names {
-        let mut family =
-            encoder.encode_descriptor(name, series[0].0.help, None, MetricType::Counter)?;
+        // A family has one type and stands once, and these names are already others'.
+        let name = if OWN.contains(&name) {
+            Cow::Owned(format!("engine_{name}"))
+        } else {
+            Cow::Borrowed(name)
+        };
+        let help = series[0].0.help;
+        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
         for (count, labels) in series {
             let none: Option<&prometheus_client::metrics::exemplar::Exemplar<Labels, u64>> = None;
             family

@@ -24,6 +24,7 @@ pub mod server;
 mod stall;
 mod status;
 mod stream;
+mod strict_json;
 pub mod text;
 mod tokenize;
 mod turns;

@@ -132,6 +132,7 @@ impl Shared {
                 format!("request line and headers have {size} bytes; the limit is {limit}");
             return Err(Fault::new(Code::HeadersTooLarge, message));
         }
+        unambiguous(head)?;
         if door == Door::Full {
             let message = format!("all {} connections are in use", self.config.max_connections);
             return Err(Fault::new(Code::OverCapacity, message));
@@ -177,7 +178,7 @@ impl Shared {
             Route::Live => Ok(status::live()),
             Route::Ready => status::ready(self),
             Route::Info => Ok(status::info(self)),
-            Route::Metrics => Ok(status::metrics(self)),
+            Route::Metrics => Ok(status::metrics(self, headers)),
         }
     }
 
@@ -291,6 +292,35 @@ fn find(path: &str) -> Option<(&'static str, &'static str, Route)> {
         if method == Method::GET { "GET" } else { "POST" },
         route,
     ))
+}
+
+/// Refuses what a proxy before this server may have read otherwise: then a part of one client's
+/// request could become the beginning of another's. What is left of such a connection is not read.
+fn unambiguous(head: &Parts) -> Result<(), Fault> {
+    let refused = |message: String| Err(Fault::new(Code::AmbiguousRequest, message));
+    let lines = |name| head.headers.get_all(name).iter();
+    let hosts = lines(header::HOST).count();
+    let needed = usize::from(head.version >= http::Version::HTTP_11);
+    if hosts > 1 || hosts < needed {
+        return refused(format!("expected one `Host` line; there are {hosts}"));
+    }
+    let codings: Vec<&[u8]> = lines(header::TRANSFER_ENCODING)
+        .map(HeaderValue::as_bytes)
+        .collect();
+    let known = match codings[..] {
+        [] => true,
+        [one] => one.trim_ascii().eq_ignore_ascii_case(b"chunked"),
+        _ => false,
+    };
+    if !known {
+        return refused("expected no `Transfer-Encoding` but `chunked`, once".to_owned());
+    }
+    let taken = lines(header::TE).flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    let mut names = taken.map(|coding| coding.split(|byte| *byte == b';').next().unwrap_or(coding));
+    if names.any(|name| name.trim_ascii().eq_ignore_ascii_case(b"chunked")) {
+        return refused("`TE` must not name `chunked`, which is always taken".to_owned());
+    }
+    Ok(())
 }
 
 fn head_size(head: &Parts) -> usize {

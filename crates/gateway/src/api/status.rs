@@ -1,6 +1,6 @@
 //! What the server says about itself.
 
-use http::{Response, StatusCode};
+use http::{HeaderMap, Response, StatusCode, header};
 use serde_json::json;
 
 use super::body::{self, Reply};
@@ -88,8 +88,57 @@ pub fn info(shared: &Shared) -> Response<Reply> {
     body::json(StatusCode::OK, &info)
 }
 
-/// `GET /metrics`.
-pub fn metrics(shared: &Shared) -> Response<Reply> {
-    const MEDIA: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-    body::whole(StatusCode::OK, MEDIA, shared.metrics.page())
+/// `GET /metrics`, in the form that the scraper prefers.
+pub fn metrics(shared: &Shared, headers: &HeaderMap) -> Response<Reply> {
+    const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+    const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
+    let accepted = headers.get_all(header::ACCEPT).iter();
+    let accepted: Vec<&str> = accepted.filter_map(|value| value.to_str().ok()).collect();
+    if prefers_plain(&accepted.join(",")) {
+        return body::whole(StatusCode::OK, PLAIN, shared.metrics.plain_page());
+    }
+    body::whole(StatusCode::OK, OPEN, shared.metrics.page())
+}
+
+/// Whether plain text is asked for, and OpenMetrics not or less.
+fn prefers_plain(accept: &str) -> bool {
+    let weight = |wanted: &str| {
+        let ranges = accept.split(',').filter_map(|range| {
+            let mut parts = range.split(';').map(str::trim);
+            let named = parts.next()?.eq_ignore_ascii_case(wanted);
+            let weight = parts.find_map(|part| part.strip_prefix("q="));
+            let weight = weight.map_or(Some(1.0), |text| text.parse::<f64>().ok())?;
+            named.then_some(weight)
+        });
+        ranges.fold(0.0, f64::max)
+    };
+    weight("text/plain") > weight("application/openmetrics-text")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::prefers_plain;
+
+    #[test]
+    fn the_form_of_metrics_is_the_one_asked_for() {
+        for (accept, plain) in [
+            ("", false),
+            ("*/*", false),
+            ("text/plain", true),
+            ("text/plain;version=0.0.4, */*;q=0.1", true),
+            ("application/openmetrics-text", false),
+            // Prometheus, new and as it is told to be old.
+            (
+                "application/openmetrics-text;version=1.0.0;q=0.5,text/plain;version=0.0.4;q=0.3",
+                false,
+            ),
+            (
+                "text/plain;version=0.0.4;q=0.5,application/openmetrics-text;q=0.3",
+                true,
+            ),
+            ("text/plain; q=0", false),
+        ] {
+            assert_eq!(prefers_plain(accept), plain, "{accept}");
+        }
+    }
 }

@@ -51,6 +51,8 @@ codes! {
     UnsupportedMediaType = "unsupported_media_type",
     /// The request line and headers are larger than allowed.
     HeadersTooLarge = "headers_too_large",
+    /// The head can be read in two ways, of which another server on the way may take the other.
+    AmbiguousRequest = "ambiguous_request",
     /// As many requests as allowed are running or queued.
     QueueFull = "queue_full",
     /// This tenant has as much running or queued as it may.

@@ -1,0 +1,211 @@
+//! What can be read in two ways is refused, and nothing behind it is read.
+
+use serde_json::json;
+use tokio::io::AsyncWriteExt;
+
+use crate::support::Server;
+
+const BODY: &str = "{\"prompt\": \"hi\"}";
+
+/// The status and code of a request with this head, and whether the connection was closed after it.
+async fn send(server: &Server, head: &str, body: &str) -> (u16, String, bool) {
+    let mut client = server.connect().await;
+    let smuggled = "GET /version HTTP/1.1\r\nhost: t\r\n\r\n";
+    let bytes = format!("{head}\r\n{body}{smuggled}");
+    client.socket.write_all(bytes.as_bytes()).await.unwrap();
+    let reply = client.reply().await.expect("an answer");
+    let code = match &reply.body[..] {
+        b"" => String::new(), // refused before there was a request
+        _ if reply.status == 200 => reply.json()["count"].to_string(),
+        _ => reply.code(),
+    };
+    (reply.status, code, client.reply().await.is_none())
+}
+
+#[tokio::test]
+async fn heads_that_two_readers_read_differently_are_refused_and_the_connection_is_closed() {
+    let server = Server::start().await;
+    let length = format!("content-length: {}\r\n", BODY.len());
+    let post = "POST /tokenize HTTP/1.1\r\n";
+    let chunked = format!("{:x}\r\n{BODY}\r\n0\r\n\r\n", BODY.len());
+    let host = "host: t\r\n";
+    for (what, lines, body) in [
+        ("two hosts", format!("{host}{host}{length}"), BODY),
+        (
+            "two other hosts",
+            format!("{host}Host: u\r\n{length}"),
+            BODY,
+        ),
+        ("no host", length.clone(), BODY),
+        (
+            "gzip, chunked",
+            format!("{host}transfer-encoding: gzip, chunked\r\n"),
+            &chunked,
+        ),
+        (
+            "chunked twice",
+            format!("{host}transfer-encoding: chunked, chunked\r\n"),
+            &chunked,
+        ),
+        (
+            "two lines of chunked",
+            format!("{host}transfer-encoding: chunked\r\ntransfer-encoding: chunked\r\n"),
+            &chunked,
+        ),
+        (
+            "identity, chunked",
+            format!("{host}transfer-encoding: identity, chunked\r\n"),
+            &chunked,
+        ),
+        (
+            "TE with chunked",
+            format!("{host}TE: gzip, chunked\r\n{length}"),
+            BODY,
+        ),
+        (
+            "TE with a weight",
+            format!("{host}te: trailers, Chunked;q=0.5\r\n{length}"),
+            BODY,
+        ),
+    ] {
+        let (status, code, closed) = send(&server, &format!("{post}{lines}"), body).await;
+        assert_eq!(
+            (status, code.as_str()),
+            (400, "ambiguous_request"),
+            "{what}"
+        );
+        assert!(closed, "{what}: what follows must not be read");
+    }
+    for (what, lines, body) in [
+        (
+            "chunked last is not",
+            format!("{host}transfer-encoding: chunked, gzip\r\n"),
+            &*chunked,
+        ),
+        (
+            "two lengths",
+            format!("{host}{length}content-length: 3\r\n"),
+            BODY,
+        ),
+        (
+            "a list of lengths",
+            format!("{host}content-length: 3, 4\r\n"),
+            BODY,
+        ),
+        (
+            "a length with a sign",
+            format!("{host}content-length: +16\r\n"),
+            BODY,
+        ),
+        (
+            "a negative length",
+            format!("{host}content-length: -1\r\n"),
+            BODY,
+        ),
+        (
+            "a space before the colon",
+            format!("{host}content-length : 16\r\n"),
+            BODY,
+        ),
+        (
+            "a folded line",
+            format!("{host}x: a\r\n b\r\n{length}"),
+            BODY,
+        ),
+        ("a bare CR", format!("{host}x: a\rb\r\n{length}"), BODY),
+        ("a NUL", format!("{host}x: a\0b\r\n{length}"), BODY),
+    ] {
+        let (status, _, closed) = send(&server, &format!("{post}{lines}"), body).await;
+        assert_eq!(status, 400, "{what}");
+        assert!(closed, "{what}");
+    }
+    // Both framings: the body is chunked, as the standard says, and nothing after it is read.
+    let both = format!("{post}{host}{length}transfer-encoding: chunked\r\n");
+    let (status, count, closed) = send(&server, &both, &chunked).await;
+    assert_eq!((status, count.as_str(), closed), (200, "2", true));
+    // What is fine stays so.
+    for lines in [
+        format!("{host}te: trailers\r\n{length}"),
+        format!("{host}{length}"),
+    ] {
+        let (status, count, closed) = send(&server, &format!("{post}{lines}"), BODY).await;
+        assert_eq!(
+            (status, count.as_str(), closed),
+            (200, "2", false),
+            "{lines}"
+        );
+    }
+    let lines = format!("{post}{host}Transfer-Encoding: Chunked\r\n");
+    let (status, count, closed) = send(&server, &lines, &chunked).await;
+    assert_eq!((status, count.as_str(), closed), (200, "2", false));
+}
+
+#[tokio::test]
+async fn chunks_that_are_none_end_the_connection() {
+    let server = Server::start().await;
+    let head = "POST /tokenize HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n";
+    for (what, chunks) in [
+        ("a sign", "+10\r\n{\"prompt\": \"hi\"}\r\n0\r\n\r\n"),
+        ("a negative size", "-1\r\n{\"prompt\": \"hi\"}\r\n0\r\n\r\n"),
+        (
+            "more than 64 bits",
+            "10000000000000010\r\n{\"prompt\": \"hi\"}\r\n0\r\n\r\n",
+        ),
+        ("a size of nothing", "\r\n{\"prompt\": \"hi\"}\r\n0\r\n\r\n"),
+        (
+            "no hexadecimal",
+            "0x10\r\n{\"prompt\": \"hi\"}\r\n0\r\n\r\n",
+        ),
+        (
+            "a chunk without its end",
+            "10\r\n{\"prompt\": \"hi\"}xx0\r\n\r\n",
+        ),
+        ("a bare line feed", "10\n{\"prompt\": \"hi\"}\r\n0\r\n\r\n"),
+    ] {
+        let (status, _, closed) = send(&server, head, chunks).await;
+        assert_eq!(status, 400, "{what}");
+        assert!(closed, "{what}");
+    }
+    let extension = format!("10;{}\r\n{BODY}\r\n0\r\n\r\n", "a".repeat(100_000));
+    let (status, _, closed) = send(&server, head, &extension).await;
+    assert_eq!((status, closed), (400, true), "an endless extension");
+}
+
+#[tokio::test]
+async fn a_name_that_stands_twice_is_refused_before_anything_is_computed() {
+    let server = Server::start().await;
+    for (path, body, name) in [
+        (
+            "/v1/completions",
+            r#"{"prompt": "a", "max_tokens": 1, "max_tokens": 60}"#,
+            "max_tokens",
+        ),
+        (
+            "/v1/completions",
+            r#"{"prompt": "a", "user": "a", "user": "a"}"#,
+            "user",
+        ),
+        (
+            "/v1/completions",
+            r#"{"prompt": "a", "metadata": {"a": 1, "a": 2}}"#,
+            "metadata.a",
+        ),
+        (
+            "/v1/chat/completions",
+            r#"{"messages": [{"role": "user", "content": "a", "\u0072ole": "system"}]}"#,
+            "messages[0].role",
+        ),
+        ("/tokenize", r#"{"prompt": "a", "prompt": "b"}"#, "prompt"),
+        ("/detokenize", r#"{"tokens": [1], "tokens": [2]}"#, "tokens"),
+    ] {
+        let bytes = crate::support::request("POST", path, &[], body);
+        let reply = server.connect().await.send(&bytes).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (400, "invalid_request"),
+            "{body}"
+        );
+        assert_eq!(reply.json()["error"]["param"], json!(name));
+    }
+    assert_eq!(server.engine.waiting().await, 0);
+}
