@@ -38,10 +38,6 @@ pub trait Model: Sync {
     /// Whether nothing is going on: every request ended, every page back (H-10, H-11).
     fn at_rest(&self, state: &mut Self::State) -> bool;
 
-    /// Whether it waits for something that the bound does not allow: what follows is not explored,
-    /// and progress does not ask for it.
-    fn out_of_bounds(&self, state: &mut Self::State) -> bool;
-
     /// Canonical bytes: equal for equal worlds, up to the names of tags, ids and epochs.
     /// The world serializes itself and calls [`Canonical::value`] once.
     fn encode(&self, state: &Self::State, out: &mut Canonical);

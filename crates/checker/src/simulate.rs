@@ -68,8 +68,6 @@ pub fn large(setup: &Setup) -> Setup {
         decode_pages: setup.decode_pages * LONGER,
         context: setup.context * LONGER,
         arena_slots: setup.arena_slots * 2,
-        retries: u8::MAX,
-        redials: u8::MAX,
         faults,
         ..setup.clone()
     }
@@ -105,8 +103,6 @@ pub struct Run<A> {
     pub steps: usize,
     /// On how many steps each interesting situation was met.
     pub seen: BTreeMap<&'static str, u64>,
-    /// Whether it ended where the bound of the world ends, not at rest.
-    pub out_of_bounds: bool,
     /// The clause that was broken, and the shortest way to it that was found.
     pub violation: Option<(Violation, Vec<A>)>,
 }
@@ -125,7 +121,6 @@ pub fn run<M: Model>(model: &M, seed: u64, length: Length) -> Run<M::Act> {
         digest: 0,
         canonical: Canonical::default(),
         violation: notes.violation,
-        out_of_bounds: false,
     };
     walk.go();
     let steps = walk.acts.len();
@@ -143,7 +138,6 @@ pub fn run<M: Model>(model: &M, seed: u64, length: Length) -> Run<M::Act> {
         digest: walk.digest,
         steps,
         seen: walk.seen,
-        out_of_bounds: walk.out_of_bounds,
         violation,
     }
 }
@@ -159,32 +153,26 @@ struct Walk<'a, M: Model> {
     digest: u64,
     canonical: Canonical,
     violation: Option<Violation>,
-    out_of_bounds: bool,
 }
 
 impl<M: Model> Walk<'_, M> {
     fn go(&mut self) {
         for _ in 0..self.length.steps {
-            if self.is_over() || !self.step(true) {
+            if self.violation.is_some() || !self.step(true) {
                 break;
             }
         }
         for _ in 0..self.length.patience {
-            if self.is_over() || self.model.at_rest(&mut self.state) {
+            if self.violation.is_some() || self.model.at_rest(&mut self.state) {
                 return;
             }
             if !self.step(false) {
                 break;
             }
         }
-        if !self.is_over() && !self.model.at_rest(&mut self.state) {
+        if self.violation.is_none() && !self.model.at_rest(&mut self.state) {
             self.violation = Some(no_rest(self.length.patience));
         }
-    }
-
-    fn is_over(&mut self) -> bool {
-        self.out_of_bounds |= self.model.out_of_bounds(&mut self.state);
-        self.violation.is_some() || self.out_of_bounds
     }
 
     /// Lets one thing happen; false if nothing can.
@@ -259,7 +247,7 @@ fn never_rests<M: Model>(model: &M, mut state: M::State, patience: usize) -> boo
     let mut dice = Dice(0);
     let mut possible = Vec::new();
     for _ in 0..patience {
-        if model.at_rest(&mut state) || model.out_of_bounds(&mut state) {
+        if model.at_rest(&mut state) {
             return false;
         }
         possible.clear();

@@ -134,10 +134,6 @@ impl Model for Toy {
         world.at == 0 && world.jobs.iter().all(|job| *job == Job::Done)
     }
 
-    fn out_of_bounds(&self, _: &mut World) -> bool {
-        false
-    }
-
     fn encode(&self, world: &World, out: &mut Canonical) {
         out.value(world);
     }

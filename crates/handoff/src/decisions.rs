@@ -232,6 +232,18 @@ pub trait Decisions: pages::Decisions {
         copying == 0
     }
 
+    /// Whether an attempt may be let in now that there is room, if it was told to wait before or
+    /// not: nobody waits for ever (H-11).
+    fn lets_in(self, waited: bool) -> bool {
+        true
+    }
+
+    /// Whether the end of a step gives back what it held of owners that have ended meanwhile, if
+    /// the step has failed or not: nobody else would (H-10, H-11).
+    fn step_gives_back(self, failed: bool) -> bool {
+        true
+    }
+
     /// Whether a message about a handoff that decode does not know is given this answer (H-18).
     fn answers_unknown(self, answer: &DecodeToPrefill) -> bool {
         true

@@ -207,10 +207,6 @@ pub struct Setup {
     pub slow_gateway: bool,
     /// Where writes land.
     pub mode: Mode,
-    /// How often a busy D may be asked again; what lies behind that is out of bounds.
-    pub retries: u8,
-    /// How often a connection may be dialled again; what lies behind that is out of bounds.
-    pub redials: u8,
     /// What may go wrong.
     pub faults: Faults,
 }
@@ -243,8 +239,6 @@ impl Default for Setup {
             overstated: None,
             slow_gateway: false,
             mode: Mode::Landing,
-            retries: 1,
-            redials: 2,
             faults: Faults::default(),
         }
     }

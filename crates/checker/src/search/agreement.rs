@@ -80,9 +80,6 @@ fn classes(world: &World) -> (usize, usize) {
         }
         world.encode(&state, &mut reduced);
         classes.insert(reduced.bytes().to_vec());
-        if world.out_of_bounds(&mut state) {
-            continue;
-        }
         let mut acts = Vec::new();
         world.acts(&mut state, &mut acts);
         for act in acts {

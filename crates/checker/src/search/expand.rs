@@ -200,9 +200,7 @@ impl<'a, M: Model> Hand<'a, M> {
         let mut state = Some(state);
         let mut children = Vec::new();
         self.acts.clear();
-        if let Some(state) = &mut state
-            && !model.out_of_bounds(state)
-        {
+        if let Some(state) = &mut state {
             model.acts(state, &mut self.acts);
         }
         let acts = std::mem::take(&mut self.acts);
@@ -237,7 +235,7 @@ impl<'a, M: Model> Hand<'a, M> {
         match store.find(self.canonical.written(), &mut self.scratch) {
             Some(known) => Child::Known(known),
             None => {
-                let done = model.at_rest(&mut after) || model.out_of_bounds(&mut after);
+                let done = model.at_rest(&mut after);
                 Child::New(Box::new(New {
                     written: self.canonical.written().clone(),
                     state: after,

@@ -34,7 +34,7 @@ pub(crate) struct Nodes {
     parents: Vec<u32>,
     /// Which of the parent's acts.
     ordinals: Vec<u16>,
-    /// At rest, or where the bound ends.
+    /// At rest.
     done: Vec<bool>,
     /// How many worlds each expanded one leads to without a fault; `onward` lists them in order.
     fans: Vec<u16>,
@@ -116,7 +116,7 @@ impl<'a, M: Model> Search<'a, M> {
         model.encode(&first, &mut canonical);
         let mut known = write(&search.known);
         known.store.insert(canonical.written(), &mut search.scratch);
-        let done = model.at_rest(&mut first) || model.out_of_bounds(&mut first);
+        let done = model.at_rest(&mut first);
         known.nodes.add(0, 0, done);
         drop(known);
         search.next.push(Seed {
@@ -275,6 +275,8 @@ fn write(known: &RwLock<Known>) -> RwLockWriteGuard<'_, Known> {
 
 #[cfg(test)]
 mod agreement;
+#[cfg(test)]
+mod progress;
 #[cfg(test)]
 pub(crate) mod second;
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //!
 //! "Eventually" over all runs is the wrong question: a run may go round in a circle as long as
 //! somebody delays the one thing that helps. The question is whether there is a way out of every
-//! world that can be reached, faults in the past and none to come. A world is fine if it is at rest
-//! (or where the bound ends), or leads to a fine one without a fault; the least fixpoint of that.
+//! world that can be reached, faults in the past and none to come. A world is fine if it is at rest,
+//! or leads to a fine one without a fault; the least fixpoint of that. There is no other end: a bound
+//! says what may go wrong and how often, never how often somebody may try again.
 
 use super::{Counterexample, Nodes};
 use crate::encode::Canonical;

@@ -88,9 +88,7 @@ impl<M: Model> stateright::Model for Adapter<M> {
 
     fn actions(&self, state: &Self::State, actions: &mut Vec<M::Act>) {
         let mut world = state.world.lock().expect("no panic");
-        if !self.0.out_of_bounds(&mut world) {
-            self.0.acts(&mut world, actions);
-        }
+        self.0.acts(&mut world, actions);
     }
 
     fn next_state(&self, state: &Self::State, act: M::Act) -> Option<Self::State> {

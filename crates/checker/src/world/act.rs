@@ -141,6 +141,11 @@ pub enum Fault {
     AttachFailed(usize, ArenaId),
 }
 
+/// Connections of a pair that its caller has lost and its callee has not noticed yet, at most, while
+/// the caller dials again: whoever hangs up and dials for ever would make the world infinite. Nothing
+/// ends here: the callee may notice at any moment, and then the caller may dial.
+const UNNOTICED: usize = 2;
+
 impl<J: Decisions> State<J> {
     /// Everything that may happen next.
     pub fn acts(&self, setup: &Setup, out: &mut Vec<Act>) {
@@ -209,11 +214,11 @@ impl<J: Decisions> State<J> {
         links!(&self.handing, prefill, decode);
         links!(&self.asking, nobody, prefill);
         links!(&self.telling, nobody, decode);
-        let free = |pair: &Pair| {
+        let may = |pair: &Pair| {
             let stopped = matches!(pair, Pair::Handing(p, _) if self.prefills[*p].stopped);
-            !stopped && (self.redials > 0 || self.undialled.contains(pair))
+            !stopped && self.unnoticed(*pair) < UNNOTICED
         };
-        out.extend(self.to_dial().into_iter().filter(free).map(Act::Dial));
+        out.extend(self.to_dial().into_iter().filter(may).map(Act::Dial));
     }
 
     fn acts_of_prefill(&self, p: usize, out: &mut Vec<Act>) {
@@ -240,7 +245,7 @@ impl<J: Decisions> State<J> {
         let whole = |arena: &&ArenaId| !life.attaching.contains(arena);
         let detaching = life.detaching.iter().filter(whole);
         out.extend(detaching.map(|arena| Act::Detached(p, *arena)));
-        let retries = life.timers.iter().filter(|_| self.retries > 0);
+        let retries = life.timers.iter();
         let retries = retries.filter(|timer| matches!(timer, prefill::Timer::Retry(_)));
         out.extend(retries.map(|timer| Act::Retry(p, *timer)));
         let lost = |timer: &&prefill::Timer| match timer {

@@ -95,17 +95,29 @@ impl<J: Decisions> State<J> {
         pairs
     }
 
-    /// Whether something waits for a connection that may not be dialled any more.
-    pub(super) fn waits_for_a_dial(&self) -> bool {
-        let free = |pair: &Pair| self.undialled.contains(pair);
-        self.redials == 0 && !self.to_dial().iter().all(free)
+    /// Connections of this pair that only the callee still has.
+    pub(super) fn unnoticed(&self, pair: Pair) -> usize {
+        fn of<F, B>(links: &[Kept<Link<F, B>>], caller: usize, callee: usize) -> usize {
+            let of = |link: &&Kept<Link<F, B>>| (link.caller, link.callee) == (caller, callee);
+            links
+                .iter()
+                .filter(of)
+                .filter(|link| !link.caller_up)
+                .count()
+        }
+        match pair {
+            Pair::Asking(p) => of(&self.asking, 0, p),
+            Pair::Telling(d) => of(&self.telling, 0, d),
+            Pair::Handing(p, d) => of(&self.handing, p, d),
+        }
     }
 }
 
 impl<J: Decisions> World<J> {
     pub(super) fn dial(&self, state: &mut State<J>, pair: Pair, notes: &mut Notes) {
-        if !state.undialled.remove(&pair) {
-            state.redials = state.redials.saturating_sub(1);
+        if state.undialled.contains(&pair) {
+            state.undialled.remove(&pair);
+        } else {
             notes.saw(situations::REDIALLED);
         }
         state.next_conn.0 += 1;

@@ -250,8 +250,6 @@ impl<J: Decisions> World<J> {
             clients: Kept::new(self.setup.prompts.iter().map(Client::new).collect()),
             lost: Kept::default(),
             left: Kept::new(self.setup.faults),
-            retries: self.setup.retries,
-            redials: self.setup.redials,
             undialled: Default::default(),
             next_conn: Counter(0),
         }
@@ -369,13 +367,6 @@ impl<J: Decisions> Model for World<J> {
                 let machine = life.machine.as_ref();
                 machine.is_none_or(|machine| machine.view().at_rest)
             })
-    }
-
-    fn out_of_bounds(&self, state: &mut State<J>) -> bool {
-        let retry =
-            |timer: &handoff::prefill::Timer| matches!(timer, handoff::prefill::Timer::Retry(_));
-        let busy = |life: &Kept<PrefillLife<J>>| life.timers.iter().any(retry);
-        state.retries == 0 && state.prefills.iter().any(busy) || state.waits_for_a_dial()
     }
 
     fn encode(&self, state: &State<J>, out: &mut Canonical) {

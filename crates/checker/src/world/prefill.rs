@@ -271,7 +271,6 @@ impl<J: Decisions> World<J> {
         timer: handoff::prefill::Timer,
         notes: &mut Notes,
     ) {
-        state.retries -= 1;
         state.prefills[p].change().timers.remove(&timer);
         self.tell_prefill(state, p, Event::Fired(timer), notes);
     }

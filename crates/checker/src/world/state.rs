@@ -49,10 +49,6 @@ pub struct State<J: Decisions = Sound> {
     pub lost: Kept<Vec<Lost>>,
     /// Faults that may still happen.
     pub left: Kept<Faults>,
-    /// How often a busy D may still be asked again.
-    pub retries: u8,
-    /// How often may still be dialled again.
-    pub redials: u8,
     /// Pairs that have never had a connection.
     pub undialled: Kept<BTreeSet<Pair>>,
     /// The next connection's number.

@@ -92,6 +92,9 @@ impl<J: Decisions> Decode<J> {
         let Some(sites) = self.landing_sites(peer) else {
             return self.busy(conn, offer);
         };
+        if !self.decisions.lets_in(self.intents.contains(&attempt)) {
+            return self.busy(conn, offer);
+        }
         let granted = self.granted_to(peer);
         let Some(taken) = self.take_pages(attempt, count, granted) else {
             self.remember_intent(attempt);

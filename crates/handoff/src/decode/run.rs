@@ -105,7 +105,9 @@ impl<J: Decisions> Decode<J> {
             self.advance(*id, *choice);
         }
         self.handle_outputs(outputs);
-        self.release_held(&step);
+        if self.decisions.step_gives_back(false) {
+            self.release_held(&step);
+        }
     }
 
     pub(super) fn handle_step_failed(&mut self) {
@@ -117,7 +119,9 @@ impl<J: Decisions> Decode<J> {
         for (id, _) in &step.lanes {
             self.end_handoff(*id, Ending::Failed(Failure::Compute));
         }
-        self.release_held(&step);
+        if self.decisions.step_gives_back(true) {
+            self.release_held(&step);
+        }
     }
 
     /// The step has written one token of this sequence.

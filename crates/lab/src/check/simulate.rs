@@ -15,10 +15,10 @@ pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> 
             let name = chosen.name();
             let world = explore::world(large(&chosen.setup), defect);
             let run = world.simulate(seed, Length::default());
-            let end = if run.out_of_bounds {
-                "ended where its bound ends"
-            } else {
+            let end = if run.violation.is_none() {
                 "rested"
+            } else {
+                "did not rest"
             };
             println!(
                 "{name}, seed {seed}: {} steps, digest {:016x}, {} situations, {end}",

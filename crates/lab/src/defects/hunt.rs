@@ -140,10 +140,6 @@ impl Model for Wanting {
         self.wanted == Wanted::Harm || self.world.at_rest(state)
     }
 
-    fn out_of_bounds(&self, state: &mut Self::State) -> bool {
-        self.world.out_of_bounds(state)
-    }
-
     fn encode(&self, state: &Self::State, out: &mut Canonical) {
         self.world.encode(state, out);
     }

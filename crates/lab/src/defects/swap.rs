@@ -80,6 +80,8 @@ decisions! {
         fn leaves_the_right(most: usize, fast: usize, pool: usize) -> bool;
         fn yields() -> bool;
         fn may_grow(in_step: bool) -> bool;
+        fn lets_in(waited: bool) -> bool;
+        fn step_gives_back(failed: bool) -> bool;
         fn may_ticket_into(doubtful: bool) -> bool;
         fn same_arena(stated: ArenaId, expected: ArenaId) -> bool;
         fn same_tag(stated: StatedTag, granted: Tag) -> bool;
