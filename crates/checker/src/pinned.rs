@@ -1,10 +1,11 @@
-//! How many distinct worlds there are, written down: a model that has become smaller without
-//! anybody wanting it fails a test.
+//! How many distinct worlds there are, and which situations were met in them, written down: a model
+//! that has become smaller, or that shows less, without anybody wanting it fails a test.
 
 use crate::bound::Bound;
 use crate::scenario::Mode;
 
-/// Name and content of the file; a line each, sorted: `"mode/bound/world" = states`.
+/// Content of the file; two lines for each world, sorted: `"mode/bound/world" = states` and
+/// `"mode/bound/world/sees" = "situation, situation"`.
 const PINNED: &str = include_str!("../pinned.toml");
 
 /// The name of a world's line.
@@ -14,8 +15,22 @@ pub fn key(bound: Bound, mode: Mode, world: &str) -> String {
 
 /// How many states there were when it was last written down.
 pub fn states(bound: Bound, mode: Mode, world: &str) -> Option<u64> {
-    let key = key(bound, mode, world);
+    line(&key(bound, mode, world))?.parse().ok()
+}
+
+/// Which situations were met when it was last written down, in the order of their names.
+pub fn situations(bound: Bound, mode: Mode, world: &str) -> Option<Vec<&'static str>> {
+    let seen = line(&sees(&key(bound, mode, world)))?.trim_matches('"');
+    Some(seen.split(", ").filter(|name| !name.is_empty()).collect())
+}
+
+/// The name of a world's second line.
+pub fn sees(key: &str) -> String {
+    format!("{key}/sees")
+}
+
+fn line(key: &str) -> Option<&'static str> {
     let mut lines = PINNED.lines().filter_map(|line| line.split_once(" = "));
-    let (_, states) = lines.find(|(name, _)| name.trim_matches('"') == key)?;
-    states.parse().ok()
+    let (_, value) = lines.find(|(name, _)| name.trim_matches('"') == key)?;
+    Some(value)
 }

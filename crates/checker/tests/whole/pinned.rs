@@ -1,5 +1,6 @@
 //! Every world of the bounds that are quick, in both modes: every clause holds, everything that a
-//! world is there to show is seen, and there are as many states as were written down.
+//! world is there to show is seen, and there are as many states as were written down, and the same
+//! situations are met in them.
 //!
 //! `CHECKER_PIN=1 cargo test -p cofferdam-checker --test whole pinned` writes the numbers down anew.
 
@@ -13,9 +14,16 @@ use std::collections::{BTreeMap, BTreeSet};
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pinned.toml");
 
-/// States of every world at this bound of which that is asked for; panics where a clause does not
-/// hold.
-fn explore_all(bound: Bound, asked: impl Fn(Mode, &str) -> bool) -> BTreeMap<String, u64> {
+/// What is written down of a world.
+#[derive(PartialEq, Debug)]
+struct Pinned {
+    states: u64,
+    seen: Vec<&'static str>,
+}
+
+/// What there is in every world at this bound of which that is asked for; panics where a clause does
+/// not hold.
+fn explore_all(bound: Bound, asked: impl Fn(Mode, &str) -> bool) -> BTreeMap<String, Pinned> {
     let mut found = BTreeMap::new();
     let mut seen_somewhere = BTreeSet::new();
     for mode in [Mode::Landing, Mode::Direct] {
@@ -38,7 +46,9 @@ fn explore_all(bound: Bound, asked: impl Fn(Mode, &str) -> bool) -> BTreeMap<Str
             }
             seen_somewhere.extend(report.tally.seen.keys().copied());
             println!("{key}: {} states in {:?}", report.states, report.elapsed);
-            found.insert(key, report.states as u64);
+            let seen = report.tally.seen.keys().copied().collect();
+            let states = report.states as u64;
+            found.insert(key, Pinned { states, seen });
         }
     }
     // Some need more room than the smallest worlds have: they are asked for where there is.
@@ -55,47 +65,63 @@ fn explore_all(bound: Bound, asked: impl Fn(Mode, &str) -> bool) -> BTreeMap<Str
     found
 }
 
-fn pinned_as(bound: Bound, key: &str) -> Option<u64> {
+fn pinned_as(bound: Bound, key: &str) -> Option<Pinned> {
     let (mode, rest) = key.split_once('/').expect("mode/bound/world");
     let (_, world) = rest.split_once('/').expect("mode/bound/world");
     let modes = [Mode::Landing, Mode::Direct];
     let mode = modes.into_iter().find(|known| known.to_string() == mode);
-    pinned::states(bound, mode.expect("a mode"), world)
+    let mode = mode.expect("a mode");
+    let states = pinned::states(bound, mode, world)?;
+    let seen = pinned::situations(bound, mode, world)?;
+    Some(Pinned { states, seen })
 }
 
-fn compare(bound: Bound, found: &BTreeMap<String, u64>) {
+fn compare(bound: Bound, found: &BTreeMap<String, Pinned>) {
     if std::env::var_os("CHECKER_PIN").is_some() {
         return pin(bound, found);
     }
-    for (key, states) in found {
+    for (key, found) in found {
         let pinned = pinned_as(bound, key);
         assert_eq!(
-            pinned,
-            Some(*states),
+            pinned.as_ref(),
+            Some(found),
             "{key}: the model has changed. If that is meant: CHECKER_PIN=1 cargo test -p \
              cofferdam-checker --test whole pinned"
         );
     }
 }
 
-/// Replaces the lines of this bound.
-fn pin(bound: Bound, found: &BTreeMap<String, u64>) {
+/// Replaces the lines of this bound; of the largest, those of the worlds that were explored.
+fn pin(bound: Bound, found: &BTreeMap<String, Pinned>) {
     use std::sync::{Mutex, PoisonError};
     static ONE_AT_A_TIME: Mutex<()> = Mutex::new(());
     let _guard = ONE_AT_A_TIME.lock().unwrap_or_else(PoisonError::into_inner);
     let text = std::fs::read_to_string(FILE).expect("the file is there");
-    let of_bound = |line: &str| line.contains(&format!("/{bound}/"));
+    let replaced = |line: &str| {
+        let name = line
+            .split(" = ")
+            .next()
+            .unwrap_or_default()
+            .trim_matches('"');
+        let world = name.strip_suffix("/sees").unwrap_or(name);
+        let of_bound = line.contains(&format!("/{bound}/"));
+        of_bound && (bound != Bound::Deep || found.contains_key(world))
+    };
     let others = text
         .lines()
-        .filter(|line| line.contains(" = ") && !of_bound(line));
+        .filter(|line| line.contains(" = ") && !replaced(line));
     let mut lines: Vec<String> = others.map(str::to_owned).collect();
-    lines.extend(
-        found
-            .iter()
-            .map(|(key, states)| format!("\"{key}\" = {states}")),
-    );
+    for (key, Pinned { states, seen }) in found {
+        lines.push(format!("\"{key}\" = {states}"));
+        lines.push(format!(
+            "\"{}\" = \"{}\"",
+            pinned::sees(key),
+            seen.join(", ")
+        ));
+    }
     lines.sort();
-    let head = "# Distinct states of every world: mode/bound/world. Written by a test (tests/whole/pinned.rs).\n";
+    let head = "# Distinct states of every world, and the situations that were met in it: mode/bound/world.\n\
+                # Written by a test (tests/whole/pinned.rs).\n";
     std::fs::write(FILE, format!("{head}{}\n", lines.join("\n"))).expect("written");
 }
 
