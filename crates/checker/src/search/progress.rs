@@ -58,7 +58,8 @@ fn who_was_told_to_wait_and_is_never_let_in_is_found() {
     assert_eq!(starved(&calm, Starves::Nobody), None);
     let way = starved(&calm, Starves::WhoWaited).expect("somebody waits for ever");
     println!("found in {} steps", way.len());
-    assert!(!way.is_empty() && way.len() < 30, "{way:?}");
+    // Nothing helps from the beginning on: both are on their way to decode already.
+    assert!(way.len() < 30, "{way:?}");
 }
 
 /// A client leaves while a step names its pages, and then the step fails.
