@@ -141,6 +141,8 @@ situations! {
     OLD_ATTEMPT = "attempt of an earlier gateway";
     /// An arena could not be made.
     ARENA_FAILED = "arena not made";
+    /// It was asked for again.
+    ASKED_AGAIN = "arena asked for again";
     /// Prefill could not attach to an arena.
     ATTACH_FAILED = "arena not attached";
     /// An offer came while the arena for it was being made.

@@ -449,6 +449,7 @@ pub const ALL: &[Scenario] = &[
         modes: BOTH,
         sees: &[
             ARENA_FAILED,
+            ASKED_AGAIN,
             ATTACH_FAILED,
             BEFORE_ITS_ARENA,
             FENCED,

@@ -52,9 +52,13 @@ pub enum Act {
     DecodeGoesOn(usize),
     /// P asks a busy D again.
     Retry(usize, prefill::Timer),
-    /// D gives up a prefill life that has ended: there nothing but a deadline can end the wait.
+    /// D asks again for an arena that could not be made.
+    OpenAgain(usize, decode::Timer),
+    /// D gives up a prefill life that has ended, or that it has refused for good: there nothing but a
+    /// deadline can end the wait.
     GiveUpPrefill(usize, decode::Timer),
-    /// P gives up a decode life that has ended, or that cannot be dialled any more.
+    /// P gives up a decode life that has ended, that cannot be dialled any more, or that has refused
+    /// it for good.
     GiveUpDecode(usize, prefill::Timer),
     /// Nothing else can happen, and a deadline passes.
     Overdue(Deadline),
@@ -183,6 +187,7 @@ impl<J: Decisions> State<J> {
         }
         for (d, life) in self.decodes.iter().enumerate() {
             let timers = life.timers.iter().filter(|_| life.machine.is_some());
+            let timers = timers.filter(|timer| !matches!(timer, decode::Timer::Arena(_)));
             out.extend(timers.map(|timer| Act::Overdue(Deadline::Decode(d, *timer))));
         }
         let timers = self.gateway_timers.iter();
@@ -249,22 +254,24 @@ impl<J: Decisions> State<J> {
         let retries = retries.filter(|timer| matches!(timer, prefill::Timer::Retry(_)));
         out.extend(retries.map(|timer| Act::Retry(p, *timer)));
         let lost = |timer: &&prefill::Timer| match timer {
-            prefill::Timer::Peer(epoch) => !self.can_be_dialled(*epoch),
+            prefill::Timer::Peer(epoch) => !self.lets_in(*epoch, life.epoch),
             _ => false,
         };
         let lost = life.timers.iter().filter(lost);
         out.extend(lost.map(|timer| Act::GiveUpDecode(p, *timer)));
     }
 
-    fn can_be_dialled(&self, epoch: Epoch) -> bool {
+    /// Whether this life of decode may have a connection with that life of prefill again: it can be
+    /// dialled, and has not refused it for good.
+    fn lets_in(&self, decode: Epoch, prefill: Epoch) -> bool {
         let lives = self.decodes.iter();
         let newer = |life: &DecodeLife<J>| {
             lives
                 .clone()
                 .any(|other| other.worker == life.worker && other.epoch > life.epoch)
         };
-        let life = self.decodes.iter().find(|life| life.epoch == epoch);
-        life.is_some_and(|life| life.machine.is_some() && !newer(life))
+        let life = self.decodes.iter().find(|life| life.epoch == decode);
+        life.is_some_and(|life| !newer(life) && !life.has_refused(prefill))
     }
 
     fn acts_of_decode(&self, setup: &Setup, d: usize, out: &mut Vec<Act>) {
@@ -291,12 +298,15 @@ impl<J: Decisions> State<J> {
                 _ => out.push(Act::StepBegin(d)),
             },
         }
+        let again = life.timers.iter();
+        let again = again.filter(|timer| matches!(timer, decode::Timer::Arena(_)));
+        out.extend(again.map(|timer| Act::OpenAgain(d, *timer)));
         let ended = |epoch: Epoch| {
             let life = self.prefills.iter().find(|life| life.epoch == epoch);
             life.is_none_or(|life| life.machine.is_none())
         };
         let lost = |timer: &&decode::Timer| match timer {
-            decode::Timer::Peer(epoch) => ended(*epoch),
+            decode::Timer::Peer(epoch) => ended(*epoch) || life.has_refused(*epoch),
             _ => false,
         };
         let lost = life.timers.iter().filter(lost);
@@ -309,6 +319,15 @@ impl<J: Decisions> DecodeLife<J> {
     pub(super) fn fences_that_can_end(&self) -> impl Iterator<Item = ArenaId> {
         let joined = |arena: &&ArenaId| self.copies.iter().all(|copy| copy.arena != Some(**arena));
         self.fences.iter().filter(joined).copied()
+    }
+
+    /// Whether it will never again have a connection with this life of prefill: it has ended, or has
+    /// refused it for good.
+    fn has_refused(&self, prefill: Epoch) -> bool {
+        let machine = self.machine.as_ref();
+        machine.is_none_or(|machine| {
+            machine.ask(|machine| machine.refuses_for_good_for_checker(prefill))
+        })
     }
 }
 
@@ -353,7 +372,8 @@ impl fmt::Display for Act {
             Self::PrefillGoesOn(p) => write!(f, "the process of P{p} goes on"),
             Self::DecodeGoesOn(d) => write!(f, "the process of D{d} goes on"),
             Self::Retry(p, _) => write!(f, "P{p} asks again after Busy"),
-            Self::GiveUpPrefill(d, _) => write!(f, "D{d} gives up a prefill life that has ended"),
+            Self::OpenAgain(d, _) => write!(f, "D{d} asks again for what could not be made"),
+            Self::GiveUpPrefill(d, _) => write!(f, "D{d} gives up a prefill life that is gone"),
             Self::GiveUpDecode(p, _) => write!(f, "P{p} gives up a decode life that is gone"),
             Self::Overdue(deadline) => write!(f, "nothing else can happen, and {deadline}"),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),

@@ -200,7 +200,8 @@ impl<J: Decisions> State<J> {
         }
         if left.deadlines > 0 {
             let timers = life.timers.iter();
-            timers.for_each(|timer| push(Fault::DecodeDeadline(d, *timer)));
+            let waits = timers.filter(|timer| !matches!(timer, decode::Timer::Arena(_)));
+            waits.for_each(|timer| push(Fault::DecodeDeadline(d, *timer)));
         }
     }
 }

@@ -334,7 +334,10 @@ impl<J: Decisions> Model for World<J> {
             }
             Act::StepEnd(d) => self.step_end(state, *d, notes),
             Act::Retry(p, timer) => self.retry(state, *p, *timer, notes),
-            Act::GiveUpPrefill(d, timer) => {
+            Act::OpenAgain(d, timer) | Act::GiveUpPrefill(d, timer) => {
+                if matches!(act, Act::OpenAgain(..)) {
+                    notes.saw(situations::ASKED_AGAIN);
+                }
                 state.decodes[*d].change().timers.remove(timer);
                 let event = handoff::decode::Event::Fired(*timer);
                 self.tell_decode(state, *d, event, notes);

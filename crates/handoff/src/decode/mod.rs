@@ -412,6 +412,12 @@ impl<J: Decisions> Decode<J> {
         self.mint.fenced(writer)
     }
 
+    /// Whether this life of prefill is refused for as long as this life of decode lasts.
+    pub fn refuses_for_good_for_checker(&self, prefill: Epoch) -> bool {
+        let peer = self.peers.get(&prefill);
+        peer.is_some_and(|peer| peer.faults >= self.config.max_drops)
+    }
+
     /// Takes a page away from everybody who holds it, by the ledger's own operations: whoever still
     /// names it in a table must be refused.
     pub fn take_away_for_checker(&mut self, page: pages::PageId) -> Result<(), Misuse> {
