@@ -49,6 +49,11 @@ impl PrefixIndex {
         *hasher.finalize().as_bytes()
     }
 
+    /// For checkers only: moments of use are numbered from behind this number on.
+    pub fn begin_at_for_checker(&mut self, number: u64) {
+        self.clock = UseStamp(number);
+    }
+
     /// For checkers only: the cache has this page no more.
     pub fn forget_for_checker<J: Decisions>(
         &mut self,

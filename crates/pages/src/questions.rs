@@ -1,6 +1,7 @@
 //! What can be asked of a pool at any time: how many pages are in every state, and who holds what.
 
 use crate::grant::Bin;
+use crate::id::{LastOp, LastTag};
 use crate::{
     Counts, Decisions, FenceMint, Grant, Holder, Misuse, PageId, Pool, Seal, Share, State,
     WriterGone,
@@ -95,6 +96,11 @@ impl<J: Decisions> Pool<J> {
             bin: Bin::new(self.bin.pool()),
             changes: self.changes.clone(),
         }
+    }
+
+    /// Tags and operations are numbered from behind this number on.
+    pub fn begin_at_for_checker(&mut self, number: u64) {
+        (self.ledger.last_tag, self.ledger.last_op) = (LastTag(number), LastOp(number));
     }
 
     pub fn fork_grant_for_checker(&self, grant: &Grant) -> Grant {

@@ -74,36 +74,56 @@ pub(crate) enum Rule {
     Life(Scope, Class),
 }
 
+/// How many bits tell the lives of one role apart.
+pub(crate) const LIFE_BITS: u32 = 2;
+
+/// Which life of its role this epoch is: a world's epochs count up from a multiple of four for each
+/// role. Beyond so many two lives share an order, which keeps worlds apart that could be merged.
+pub(crate) fn life(epoch: u128) -> u8 {
+    epoch as u8 & ((1 << LIFE_BITS) - 1)
+}
+
 /// Which rule holds for what is being written.
 #[derive(Default)]
 pub(crate) struct Rules {
-    /// The machines around it, innermost last.
-    scopes: Vec<Scope>,
+    /// The machines and lives around it, innermost last.
+    scopes: Vec<(Scope, u8)>,
+    /// The life that a part belongs to which is written for itself.
+    life: u8,
+    /// The decode life that a stated tag belongs to: that of the last handoff or arena.
+    decode: u8,
+    /// The life of the last epoch.
+    last_epoch: u8,
+    /// The life of the number that follows, if its epoch stands before it.
+    carried: Option<u8>,
     expected: Option<Class>,
     rows: Option<Rows>,
     known: Known,
 }
 
-/// Rules that were looked up, by where in memory the name lies: it is compared many times a world.
-struct Known([Option<(usize, usize, Scope, Rule)>; KNOWN]);
+/// Rules that were looked up in each scope, by where in memory the name lies: it is compared many
+/// times a world.
+struct Known([[Option<(usize, usize, Rule)>; KNOWN]; 3]);
 
 const KNOWN: usize = 256;
 
 impl Default for Known {
     fn default() -> Self {
-        Self([None; KNOWN])
+        Self([[None; KNOWN]; 3])
     }
 }
 
 impl Known {
+    #[inline]
     fn rule(&mut self, name: &'static str, scope: Scope) -> Rule {
         let (at, length) = (name.as_ptr().addr(), name.len());
-        let place = &mut self.0[(at ^ (at >> 8) ^ length ^ ((scope as usize) << 5)) % KNOWN];
+        let spread = (at ^ (length << 20)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        let place = &mut self.0[scope as usize][spread >> (usize::BITS - KNOWN.ilog2())];
         match place {
-            Some((a, l, s, rule)) if (*a, *l, *s) == (at, length, scope) => *rule,
+            Some((a, l, rule)) if *a == at && *l == length => *rule,
             place => {
                 let rule = rule(name, scope);
-                *place = Some((at, length, scope, rule));
+                *place = Some((at, length, rule));
                 rule
             }
         }
@@ -113,8 +133,63 @@ impl Known {
 impl Rules {
     pub fn clear(&mut self) {
         self.scopes.clear();
+        (self.life, self.decode, self.last_epoch) = (0, 0, 0);
+        self.carried = None;
         self.expected = None;
         self.rows = None;
+    }
+
+    /// What follows belongs to this life.
+    pub fn belongs_to(&mut self, life: u8) {
+        (self.life, self.decode) = (life, life);
+    }
+
+    #[inline]
+    pub fn saw_epoch(&mut self, epoch: u128) {
+        self.last_epoch = life(epoch);
+    }
+
+    /// The epoch of a struct was written: that of an identifier, or of a life.
+    pub fn had_epoch(&mut self, rule: Rule) {
+        let life = self.last_epoch;
+        match rule {
+            Rule::Id(class) => {
+                self.carried = Some(life);
+                if matches!(class, Class::Handoff | Class::Arena) {
+                    self.decode = life;
+                }
+            }
+            Rule::Life(scope, _) => {
+                if let Some((_, of)) = self.scopes.last_mut() {
+                    *of = life;
+                }
+                if scope == Scope::Decode {
+                    self.decode = life;
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Which life the number that is being written belongs to.
+    #[inline]
+    pub fn life_of(&mut self, class: Class) -> u8 {
+        if let Some(life) = self.carried.take() {
+            return life;
+        }
+        let (scope, life) = (self.scopes.last().copied()).unwrap_or((Scope::World, self.life));
+        match class {
+            Class::Epoch
+            | Class::Conn
+            | Class::PrefillPage
+            | Class::DecodePage
+            | Class::Cell
+            | Class::Counter => 0,
+            // The marks of gateway lives, each behind the epoch that it is kept under.
+            Class::Attempt => self.last_epoch,
+            Class::DecodeTag if scope != Scope::Decode => self.decode,
+            _ => life,
+        }
     }
 
     /// The next list is written row by row.
@@ -138,10 +213,10 @@ impl Rules {
     /// A struct of this name begins.
     #[inline]
     pub fn enter(&mut self, name: &'static str) -> Rule {
-        let scope = self.scopes.last().copied().unwrap_or_default();
+        let (scope, life) = (self.scopes.last().copied()).unwrap_or((Scope::World, self.life));
         let rule = self.known.rule(name, scope);
         if let Rule::In(scope, _) | Rule::Life(scope, _) = rule {
-            self.scopes.push(scope);
+            self.scopes.push((scope, life));
         }
         rule
     }

@@ -54,6 +54,7 @@ impl Raw {
     }
 
     fn epoch_number(&mut self, number: u128) -> Done {
+        self.rules.saw_epoch(number);
         let at = self.epoch(number);
         if self.apart.is_some() {
             put_varint(&mut self.bytes, at);
@@ -65,13 +66,14 @@ impl Raw {
 
     #[inline]
     fn mark(&mut self, class: Class, number: u64) {
+        let key = Mark::key(class, self.rules.life_of(class), number);
         if self.apart.is_none() {
-            return self.marks.push(Mark::new(self.bytes.len(), class, number));
+            return self.marks.push(Mark::new(self.bytes.len(), key));
         }
         let in_its_place = if class.is_page() {
             number
         } else {
-            self.name(Mark::key(class, number))
+            self.name(key)
         };
         put_varint(&mut self.bytes, in_its_place);
     }
@@ -355,7 +357,11 @@ impl ser::SerializeStruct for Compound<'_> {
             }
             _ => {}
         }
-        self.part(value)
+        self.part(value)?;
+        if matches!(self.rule, Rule::Id(_) | Rule::Life(..)) && key == "epoch" {
+            self.raw.rules.had_epoch(self.rule);
+        }
+        Ok(())
     }
     fn end(self) -> Done {
         self.close()

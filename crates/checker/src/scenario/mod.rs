@@ -207,8 +207,18 @@ pub struct Setup {
     pub slow_gateway: bool,
     /// Where writes land.
     pub mode: Mode,
+    /// Whether lives of one role have numbers that no two of them share. They do not in what ships:
+    /// every life counts from one, so whoever forgets to compare lives takes one for another.
+    pub numbers_apart: bool,
     /// What may go wrong.
     pub faults: Faults,
+}
+
+impl Setup {
+    /// Behind which number this life of a role begins to mint.
+    pub(crate) fn first_number(&self, life: usize) -> u64 {
+        u64::from(self.numbers_apart) * life as u64 * 1_000_000
+    }
 }
 
 impl Default for Setup {
@@ -239,6 +249,7 @@ impl Default for Setup {
             overstated: None,
             slow_gateway: false,
             mode: Mode::Landing,
+            numbers_apart: false,
             faults: Faults::default(),
         }
     }

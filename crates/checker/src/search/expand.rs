@@ -230,7 +230,6 @@ impl<'a, M: Model> Hand<'a, M> {
         if let Some(violation) = self.notes.violation.take() {
             return Child::Violates(violation);
         }
-        self.canonical.clear();
         model.encode(&after, &mut self.canonical);
         match store.find(self.canonical.written(), &mut self.scratch) {
             Some(known) => Child::Known(known),

@@ -172,13 +172,14 @@ impl<J: Decisions> World<J> {
         if setup.jobs > 0 {
             config.max_jobs = setup.jobs;
         }
-        let machine = Prefill::with_decisions(
+        let mut machine = Prefill::with_decisions(
             config,
             self.hello(epoch, Role::Prefill),
             pool,
             self.decisions,
         );
         let p = state.prefills.len();
+        machine.begin_at_for_checker(setup.first_number(p));
         state.undialled.insert(Pair::Asking(p));
         let decodes = (0..state.decodes.len()).map(|d| Pair::Handing(p, d));
         state.undialled.extend(decodes);
@@ -212,7 +213,7 @@ impl<J: Decisions> World<J> {
         if setup.tokens_per_domain > 0 {
             config.max_tokens_per_domain = setup.tokens_per_domain;
         }
-        let machine = Decode::with_decisions(
+        let mut machine = Decode::with_decisions(
             config,
             self.hello(epoch, Role::Decode),
             pool,
@@ -220,6 +221,7 @@ impl<J: Decisions> World<J> {
             self.decisions,
         );
         let d = state.decodes.len();
+        machine.begin_at_for_checker(setup.first_number(d));
         state.undialled.insert(Pair::Telling(d));
         let prefills = (0..state.prefills.len()).map(|p| Pair::Handing(p, d));
         state.undialled.extend(prefills);
@@ -230,10 +232,11 @@ impl<J: Decisions> World<J> {
     }
 
     fn new_gateway(&self, life: u8) -> Shared<Gateway<J>> {
-        let epoch = Epoch::new(u128::from(life) + 1);
+        let epoch = Epoch::new((1 << 4) + u128::from(life));
         let (config, hello) = (Default::default(), self.hello(epoch, Role::Gateway));
-        let gateway = Gateway::with_decisions(config, hello, self.decisions);
-        Shared::new(gateway, &self.families.gateway)
+        let mut gateway = Gateway::with_decisions(config, hello, self.decisions);
+        gateway.begin_at_for_checker(self.setup.first_number(life.into()));
+        Shared::new(gateway, &self.families.gateway(epoch))
     }
 
     fn empty(&self) -> State<J> {
@@ -374,7 +377,7 @@ impl<J: Decisions> Model for World<J> {
 
     fn encode(&self, state: &State<J>, out: &mut Canonical) {
         if out.is_parted() {
-            out.parts(state.parts());
+            out.parts(&state.parts(&state.own_part()));
         } else {
             out.value(state);
         }

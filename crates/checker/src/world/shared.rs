@@ -94,7 +94,7 @@ impl<M: Machine> Shared<M> {
     }
 
     /// As a part of a world.
-    pub fn part(&self) -> Part {
+    pub fn part(&self) -> &Part {
         self.0.part()
     }
 }
@@ -121,14 +121,17 @@ impl<M: Machine> Inner<M> {
         }
     }
 
-    fn part(&self) -> Part {
-        let write = || Part::new(&*lock(&self.machine));
-        self.written.get_or_init(write).clone()
+    fn part(&self) -> &Part {
+        let write = || Part::of_life(&*lock(&self.machine), self.family.life);
+        self.written.get_or_init(write)
     }
 }
 
 /// All the states that one life of a worker is in, in some world.
-pub struct Family<M: Machine>(Mutex<Members<M>>);
+pub struct Family<M: Machine> {
+    life: Epoch,
+    members: Mutex<Members<M>>,
+}
 
 struct Members<M: Machine> {
     by_hash: HashMap<u64, Vec<Weak<Inner<M>>>>,
@@ -136,14 +139,13 @@ struct Members<M: Machine> {
     most: usize,
 }
 
-impl<M: Machine> Default for Family<M> {
-    fn default() -> Self {
-        let (by_hash, most) = (HashMap::new(), 1 << 12);
-        Self(Mutex::new(Members { by_hash, most }))
-    }
-}
-
 impl<M: Machine> Family<M> {
+    fn new(life: Epoch) -> Arc<Self> {
+        let (by_hash, most) = (HashMap::new(), 1 << 12);
+        let members = Mutex::new(Members { by_hash, most });
+        Arc::new(Self { life, members })
+    }
+
     /// The machine in this very state that some world has already, or else this one.
     fn of(self: &Arc<Self>, machine: M) -> Arc<Inner<M>> {
         let new = Arc::new(Inner {
@@ -153,13 +155,12 @@ impl<M: Machine> Family<M> {
             next: Mutex::default(),
             family: self.clone(),
         });
-        let part = new.part();
         let mut hasher = DefaultHasher::new();
-        part.exact().hash(&mut hasher);
-        let mut members = lock(&self.0);
+        new.part().exact().hash(&mut hasher);
+        let mut members = lock(&self.members);
         let alike = members.by_hash.entry(hasher.finish()).or_default();
         let mut there = alike.iter().filter_map(Weak::upgrade);
-        if let Some(same) = there.find(|other| other.part().is(&part)) {
+        if let Some(same) = there.find(|other| other.part().is(new.part())) {
             return same;
         }
         alike.retain(|other| other.strong_count() > 0);
@@ -241,9 +242,15 @@ impl<T: Clone> Kept<T> {
 
 impl<T: Serialize> Kept<T> {
     /// As a part of a world, without the parts inside it.
-    pub fn part(&self) -> Part {
+    pub fn part(&self) -> &Part {
         let write = || Part::new(&self.0.value);
-        self.0.written.get_or_init(write).clone()
+        self.0.written.get_or_init(write)
+    }
+
+    /// As a part of this life in it.
+    pub fn part_of(&self, life: Epoch) -> &Part {
+        let write = || Part::of_life(&self.0.value, life);
+        self.0.written.get_or_init(write)
     }
 }
 
@@ -386,25 +393,41 @@ impl<J: Decisions> Machine for Decode<J> {
 /// The families of a world's lives. Worlds of one setup share them: whatever way a life has come
 /// about, under one epoch it began as the same machine.
 pub(super) struct Families<J: Decisions> {
-    pub gateway: Arc<Family<Gateway<J>>>,
+    gateways: Mutex<BTreeMap<Epoch, Arc<Family<Gateway<J>>>>>,
     prefills: Mutex<BTreeMap<Epoch, Arc<Family<Prefill<J>>>>>,
     decodes: Mutex<BTreeMap<Epoch, Arc<Family<Decode<J>>>>>,
 }
 
 impl<J: Decisions> Families<J> {
+    pub fn gateway(&self, epoch: Epoch) -> Arc<Family<Gateway<J>>> {
+        let mut known = lock(&self.gateways);
+        known
+            .entry(epoch)
+            .or_insert_with(|| Family::new(epoch))
+            .clone()
+    }
+
     pub fn prefill(&self, epoch: Epoch) -> Arc<Family<Prefill<J>>> {
-        lock(&self.prefills).entry(epoch).or_default().clone()
+        let mut known = lock(&self.prefills);
+        known
+            .entry(epoch)
+            .or_insert_with(|| Family::new(epoch))
+            .clone()
     }
 
     pub fn decode(&self, epoch: Epoch) -> Arc<Family<Decode<J>>> {
-        lock(&self.decodes).entry(epoch).or_default().clone()
+        let mut known = lock(&self.decodes);
+        known
+            .entry(epoch)
+            .or_insert_with(|| Family::new(epoch))
+            .clone()
     }
 }
 
 impl<J: Decisions> Default for Families<J> {
     fn default() -> Self {
         Self {
-            gateway: Arc::default(),
+            gateways: Mutex::default(),
             prefills: Mutex::default(),
             decodes: Mutex::default(),
         }

@@ -14,6 +14,7 @@ use handoff::{
 };
 use pages::{Epoch, PageId, Sound, StatedTag, WriterLife};
 use serde::{Deserialize, Serialize};
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 /// Mints numbers and means nothing else: which number comes next makes no difference.
@@ -68,7 +69,7 @@ pub struct PrefillLife<J: Decisions = Sound> {
     /// The process has stopped, and will go on.
     pub stopped: bool,
     /// What its pages hold.
-    pub memory: BTreeMap<PageId, Cells>,
+    pub memory: Kept<BTreeMap<PageId, Cells>>,
     /// The forward pass in flight.
     pub chunk: Option<Chunk>,
     /// Submissions whose end was not reported: for which handoff and rank they are, and the endpoint.
@@ -117,7 +118,7 @@ pub struct DecodeLife<J: Decisions = Sound> {
     /// The process has stopped, and will go on.
     pub stopped: bool,
     /// What its pages hold.
-    pub memory: BTreeMap<PageId, Page>,
+    pub memory: Kept<BTreeMap<PageId, Page>>,
     /// Landing arenas that are being made.
     pub opening: Vec<(ArenaId, WriterLife)>,
     /// Its landing arenas.
@@ -315,6 +316,11 @@ pub enum Lost {
     ToPrefill(DecodeToPrefill),
 }
 
+thread_local! {
+    /// By how many there are of everything.
+    static OWN: RefCell<Vec<([usize; 6], Part)>> = RefCell::default();
+}
+
 impl<J: Decisions> State<J> {
     /// Whether an arena is there to be attached to.
     pub(super) fn has_arena(&self, arena: ArenaId) -> bool {
@@ -322,10 +328,48 @@ impl<J: Decisions> State<J> {
         lives.any(|life| life.arenas.contains_key(&arena))
     }
 
+    /// What is in it besides its parts, which is how many there are and which life the gateway's is: a
+    /// few worlds of millions differ in that, so it is written once for each.
+    pub(super) fn own_part(&self) -> Part {
+        // A field that is no part is compared here, or worlds that differ in it would be one.
+        let Self {
+            gateway: _,
+            gateway_lives,
+            gateway_timers: _,
+            prefills,
+            decodes,
+            handing,
+            asking,
+            telling,
+            flights: _,
+            clients: _,
+            lost: _,
+            left: _,
+            undialled: _,
+            next_conn: _, // says nothing
+        } = self;
+        let shape = [
+            usize::from(*gateway_lives),
+            prefills.len(),
+            decodes.len(),
+            handing.len(),
+            asking.len(),
+            telling.len(),
+        ];
+        OWN.with_borrow_mut(|known| {
+            if let Some((_, part)) = known.iter().find(|(of, _)| *of == shape) {
+                return part.clone();
+            }
+            let part = Part::new(self);
+            known.push((shape, part.clone()));
+            part
+        })
+    }
+
     /// What it consists of, always in the same order.
-    pub(super) fn parts(&self) -> Vec<Part> {
+    pub(super) fn parts<'a>(&'a self, own: &'a Part) -> Vec<&'a Part> {
         let mut parts = vec![
-            Part::new(self),
+            own,
             self.left.part(),
             self.undialled.part(),
             self.lost.part(),
@@ -335,11 +379,11 @@ impl<J: Decisions> State<J> {
             self.flights.part(),
         ];
         for life in &self.prefills {
-            parts.push(life.part());
+            parts.extend([life.part(), life.memory.part_of(life.epoch)]);
             parts.extend(life.machine.as_ref().map(Shared::part));
         }
         for life in &self.decodes {
-            parts.push(life.part());
+            parts.extend([life.part(), life.memory.part_of(life.epoch)]);
             parts.extend(life.machine.as_ref().map(Shared::part));
         }
         parts.extend(self.handing.iter().map(Kept::part));

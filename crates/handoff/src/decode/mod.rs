@@ -412,6 +412,13 @@ impl<J: Decisions> Decode<J> {
         self.mint.fenced(writer)
     }
 
+    /// What it mints is numbered from behind this number on.
+    pub fn begin_at_for_checker(&mut self, number: u64) {
+        self.next_id = LastId(number);
+        self.pool.begin_at_for_checker(number);
+        self.prefix.begin_at_for_checker(number);
+    }
+
     /// Whether this life of prefill is refused for as long as this life of decode lasts.
     pub fn refuses_for_good_for_checker(&self, prefill: Epoch) -> bool {
         let peer = self.peers.get(&prefill);

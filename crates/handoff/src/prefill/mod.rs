@@ -270,6 +270,13 @@ impl<J: Decisions> Prefill<J> {
 /// For checkers only: copies a whole world. Nothing in the product calls it.
 #[doc(hidden)]
 impl<J: Decisions> Prefill<J> {
+    /// What it mints is numbered from behind this number on.
+    pub fn begin_at_for_checker(&mut self, number: u64) {
+        self.next_id = LastId(number);
+        self.pool.begin_at_for_checker(number);
+        self.prefix.begin_at_for_checker(number);
+    }
+
     /// What a submission is about, while it is known here.
     pub fn submission_for_checker(&self, submission: SubmissionId) -> Option<&Manifest> {
         let sent = self.submissions.get(&SubmissionKey(submission.n))?;
