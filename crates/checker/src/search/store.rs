@@ -23,9 +23,53 @@ pub struct Store {
     worlds: Pairs,
 }
 
-/// Space to put a tree together in.
+/// Space to put a tree together in, and the tree that was put together there last: most of the next
+/// one is the same, and a pair that stands where it stood needs no looking up.
 #[derive(Default)]
-pub struct Scratch(Vec<u32>);
+pub struct Scratch {
+    row: Vec<u32>,
+    /// Of which store the last one is.
+    store: Option<u32>,
+    /// Its rows, from the bottom up, and what came of each pair.
+    last: Vec<Row>,
+}
+
+impl Scratch {
+    /// An empty row, and the rows of the last tree of this store.
+    fn of(&mut self, store: u32) -> (&mut Vec<u32>, &mut Vec<Row>) {
+        if self.store != Some(store) {
+            (self.store, self.last) = (Some(store), Vec::new());
+        }
+        self.row.clear();
+        (&mut self.row, &mut self.last)
+    }
+}
+
+#[derive(Default)]
+struct Row {
+    below: Vec<u32>,
+    above: Vec<u32>,
+}
+
+impl Row {
+    /// The pair that stood there, if it was this one.
+    #[inline]
+    fn known(&self, at: usize, pair: [u32; 2]) -> Option<u32> {
+        let before = self.below.get(at..at + 2)?;
+        (before == pair).then(|| self.above[at / 2])
+    }
+
+    /// This is what stands there now.
+    #[inline]
+    fn keep(&mut self, at: usize, pair: [u32; 2], above: u32) {
+        if self.below.len() < at + 2 {
+            self.below.resize(at + 2, NONE);
+            self.above.resize(at / 2 + 1, NONE);
+        }
+        self.below[at..at + 2].copy_from_slice(&pair);
+        self.above[at / 2] = above;
+    }
+}
 
 impl Default for Store {
     fn default() -> Self {
@@ -57,50 +101,29 @@ impl Store {
 
     /// The number of this world, if it is known.
     pub fn find(&self, world: &Written, scratch: &mut Scratch) -> Option<u32> {
-        let row = &mut scratch.0;
-        row.clear();
+        let (row, last) = scratch.of(self.id);
         for (at, section) in world.sections().enumerate() {
             row.push(match world.part(at) {
                 None => self.sections.find(section)? | LEAF,
                 Some(part) => self.find_part(part, section)?,
             });
         }
-        while row.len() > 2 {
-            let mut to = 0;
-            for at in (0..row.len()).step_by(2) {
-                row[to] = match row.get(at + 1) {
-                    Some(right) => self.pairs.find([row[at], *right])?,
-                    None => row[at],
-                };
-                to += 1;
-            }
-            row.truncate(to);
-        }
-        self.worlds.find(root(row))
+        let root = climb(row, last, |pair| self.pairs.find(pair))?;
+        self.worlds.find(root)
     }
 
     /// Adds a world unless it is known: its number, and whether it is new.
     pub fn insert(&mut self, world: &Written, scratch: &mut Scratch) -> (u32, bool) {
-        let row = &mut scratch.0;
-        row.clear();
+        let (row, last) = scratch.of(self.id);
         for (at, section) in world.sections().enumerate() {
             row.push(match world.part(at) {
                 None => self.sections.insert(section) | LEAF,
                 Some(part) => self.insert_part(part, section),
             });
         }
-        while row.len() > 2 {
-            let mut to = 0;
-            for at in (0..row.len()).step_by(2) {
-                row[to] = match row.get(at + 1) {
-                    Some(right) => self.pairs.insert([row[at], *right]).0,
-                    None => row[at],
-                };
-                to += 1;
-            }
-            row.truncate(to);
-        }
-        self.worlds.insert(root(row))
+        let pairs = &mut self.pairs;
+        let root = climb(row, last, |pair| Some(pairs.insert(pair).0));
+        self.worlds.insert(root.expect("every pair has a number"))
     }
 
     fn find_part(&self, part: &Part, ranks: &[u8]) -> Option<u32> {
@@ -152,6 +175,40 @@ impl Store {
             }
         }
     }
+}
+
+/// From the leaves to the root, pair by pair; nothing if one is not known.
+fn climb(
+    row: &mut Vec<u32>,
+    last: &mut Vec<Row>,
+    mut number: impl FnMut([u32; 2]) -> Option<u32>,
+) -> Option<[u32; 2]> {
+    let mut level = 0;
+    while row.len() > 2 {
+        if last.len() == level {
+            last.push(Row::default());
+        }
+        let before = &mut last[level];
+        for at in (0..row.len()).step_by(2) {
+            row[at / 2] = match row.get(at + 1) {
+                None => row[at],
+                Some(right) => {
+                    let pair = [row[at], *right];
+                    match before.known(at, pair) {
+                        Some(above) => above,
+                        None => {
+                            let above = number(pair)?;
+                            before.keep(at, pair, above);
+                            above
+                        }
+                    }
+                }
+            };
+        }
+        row.truncate(row.len().div_ceil(2));
+        level += 1;
+    }
+    Some(root(row))
 }
 
 fn root(row: &[u32]) -> [u32; 2] {
