@@ -136,7 +136,7 @@ fn symmetry_reaches_one_state_of_every_class_and_no_other() {
         println!("{name}: {states} states in {classes} classes, {reached} reached");
         // True of the small worlds; where it is not, the module of the reduction says why: where a
         // sequence is put back, a page is given back and taken again in one step.
-        match name.starts_with("growth") {
+        match matches!(name, "growth" | "growth-faults") {
             true => assert!(reached <= classes, "{name}: a class that there is not"),
             false => assert_eq!(reached, classes, "{name}"),
         }

@@ -18,7 +18,7 @@ pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> 
             let end = if run.violation.is_none() {
                 "rested"
             } else {
-                "did not rest"
+                "a clause broke"
             };
             println!(
                 "{name}, seed {seed}: {} steps, digest {:016x}, {} situations, {end}",
