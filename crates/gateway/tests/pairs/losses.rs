@@ -142,6 +142,21 @@ async fn last_words_of_a_prefill_are_counted_and_written_down() {
     }
 }
 
+/// A forward pass that fails is that of whoever had the request: prefill before the commit, decode
+/// behind it.
+#[tokio::test]
+async fn a_pass_that_fails_behind_the_commit_is_decodes() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, mut prefill, mut decode) = site.pair().await;
+    let mut answer = engine.submit(job(&[1, 2], 2)).unwrap();
+    let attempt = taken(&mut prefill, &mut decode).await;
+    decode.committed(attempt);
+    decode.token(attempt, 0, 6, None);
+    decode.ended(attempt, Ending::Failed(Failure::Compute));
+    let (before, fault) = failed(&mut answer).await;
+    assert_eq!((ids(&before, 0), fault.code), (vec![6], Code::DecodeFailed));
+}
+
 /// What goes on after a put-back goes on behind the ids that were named; the client has heard those
 /// that were said. They are the same, or it is no message.
 #[tokio::test]
