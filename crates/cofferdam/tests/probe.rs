@@ -143,11 +143,13 @@ fn whoever_ends_it_gets_a_report_of_what_was_found_so_far() {
 #[test]
 fn the_file_holds_every_suite_that_has_ended_however_the_process_ends() {
     let (sender, asked) = channel();
-    let url = serve(move |path, _| match path {
-        "/v1/completions" => {
+    // Whether the path is there is asked first, without a prompt.
+    let url = serve(move |path, body| match path {
+        "/v1/completions" if body["prompt"].is_string() => {
             let _ = sender.send(());
             None
         }
+        "/v1/completions" => Some((405, json!({}))),
         _ => Some((404, json!({}))),
     });
     let dir = tempfile::tempdir().unwrap();

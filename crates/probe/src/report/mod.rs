@@ -115,6 +115,9 @@ impl Report {
         if counts.requests == counts.broken && counts.broken > 0 {
             return why; // nobody was there, and that is all
         }
+        if let Some(reason) = self.never_asked() {
+            return vec![reason]; // what kept every suite from asking is said once
+        }
         for (suite, stopped) in &self.suites {
             match stopped {
                 // Said above, once.
@@ -147,6 +150,17 @@ impl Report {
             ));
         }
         why
+    }
+
+    /// Why nothing at all was asked, where one reason kept every suite from it.
+    fn never_asked(&self) -> Option<String> {
+        let mut reasons = self.suites.iter().map(|(_, stopped)| match stopped {
+            Some(Stopped::Needs(why)) => Some(why),
+            _ => None,
+        });
+        let first = reasons.next()??;
+        let alone = self.counts.requests == 0 && reasons.all(|it| it == Some(first));
+        alone.then(|| first.clone())
     }
 
     /// Tenants whose positive control was not seen.
