@@ -89,7 +89,7 @@ impl OwnerId {
     }
 }
 
-/// An isolation domain (one tenant). Pages are shared only inside one (H-13).
+/// An isolation domain (one tenant, or a part of one that it asked for). Pages are shared only inside one (H-13).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Domain(u64);
 
@@ -102,6 +102,12 @@ impl Domain {
     /// The number.
     pub const fn value(self) -> u64 {
         self.0
+    }
+
+    /// What the domains of one tenant have in common (it may divide its own further): the lower half.
+    /// For counting what a tenant has running, and for nothing that decides who may touch a page.
+    pub const fn tenant(self) -> u64 {
+        self.0 & 0xFFFF_FFFF
     }
 }
 

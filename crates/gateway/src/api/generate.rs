@@ -104,6 +104,7 @@ async fn prepare(
     let job = Job {
         label: record.id.clone(),
         tenant,
+        cache_salt: ask.cache_salt.clone(),
         model,
         prompt,
         max_new,

@@ -3,7 +3,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Who asks. One API key names one tenant, and one tenant is one isolation domain (H-13): cached
-/// pages are shared inside it and never across. It comes from the key file alone; nothing that a
+/// pages are shared inside it, or inside the parts that it asks for, and never across. It comes from the key file alone; nothing that a
 /// client sends can choose it.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TenantId(Arc<str>);
@@ -42,6 +42,9 @@ pub struct Job {
     pub label: String,
     /// Whose request it is.
     pub tenant: TenantId,
+    /// The part of the tenant's isolation domain that it asked for; none: the whole. It can make the
+    /// domain narrower only: it means nothing outside this tenant.
+    pub cache_salt: Option<String>,
     /// Which of the served models.
     pub model: String,
     /// Token ids of the prompt; not empty, each below the vocabulary's size.

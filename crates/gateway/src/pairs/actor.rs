@@ -191,7 +191,8 @@ impl<J: Decisions> Actor<J> {
             self.machine.next_request(),
             "ids are given out in one order"
         );
-        let domain = self.domains.of(&submission.job.tenant);
+        let job = &submission.job;
+        let domain = self.domains.of(&job.tenant, job.cache_salt.as_deref());
         let (spec, deadline_ms, open) = submission.split(domain, self.cache);
         self.counters.requests_judged += 1;
         self.stale = true;

@@ -167,7 +167,7 @@ async fn what_would_change_the_answer_is_refused_by_name() {
     for field in [
         "kv_transfer_params",
         "bootstrap_room",
-        "cache_salt",
+        "cache_sault",
         "temprature",
     ] {
         let refused = refused(&server, "/v1/completions", &bare, field, json!(1)).await;
@@ -312,5 +312,38 @@ async fn a_list_of_one_prompt_is_one_prompt() {
         assert_eq!(script.job.prompt, [97, 98]);
         script.say("x", Finish::Stop).await;
         assert_eq!(reply.await.unwrap().status, 200);
+    }
+}
+
+#[tokio::test]
+async fn a_cache_salt_is_handed_on_and_stays_inside_its_tenant() {
+    let server = Server::start().await;
+    for path in ["/v1/completions", "/v1/chat/completions"] {
+        let mut body = json!({"cache_salt": "sälty", "max_tokens": 1});
+        match path {
+            "/v1/completions" => body["prompt"] = json!("a"),
+            _ => body["messages"] = json!([{"role": "user", "content": "a"}]),
+        }
+        let reply = server.begin(path, body.clone());
+        let script = server.engine.next().await;
+        assert_eq!(script.job.cache_salt.as_deref(), Some("sälty"));
+        assert_eq!(script.job.tenant.as_str(), "anonymous");
+        script.say("x", Finish::Stop).await;
+        assert_eq!(reply.await.unwrap().status, 200);
+        body["cache_salt"] = json!(null);
+        let reply = server.begin(path, body.clone());
+        let script = server.engine.next().await;
+        assert_eq!(script.job.cache_salt, None);
+        script.say("x", Finish::Stop).await;
+        assert_eq!(reply.await.unwrap().status, 200);
+        for wrong in [json!(""), json!(1), json!(["a"]), json!("a".repeat(257))] {
+            body["cache_salt"] = wrong;
+            let reply = server.post(path, &body).await;
+            assert_eq!(
+                (reply.status, reply.code().as_str()),
+                (400, "invalid_request")
+            );
+            assert_eq!(reply.json()["error"]["param"], "cache_salt");
+        }
     }
 }

@@ -377,6 +377,7 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
     Job {
         label: "test".into(),
         tenant: TenantId::anonymous(),
+        cache_salt: None,
         model: "small".into(),
         prompt: prompt.to_vec(),
         max_new,

@@ -127,7 +127,7 @@ impl<J: Decisions> Decode<J> {
         let domain = self
             .expected
             .values()
-            .filter(|other| other.spec.domain == spec.domain);
+            .filter(|other| other.spec.domain.tenant() == spec.domain.tenant());
         let in_flight: u64 = domain.map(|other| cost(&other.spec)).sum();
         if in_flight.saturating_add(cost(spec)) > self.config.max_tokens_per_domain && new {
             return refused(Refusal::TenantCap);

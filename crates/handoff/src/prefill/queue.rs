@@ -100,7 +100,7 @@ impl<J: Decisions> Prefill<J> {
         let same = self
             .attempts
             .values()
-            .filter(|other| other.spec.domain == spec.domain);
+            .filter(|other| other.spec.domain.tenant() == spec.domain.tenant());
         let waiting: u64 = same.map(|other| other.spec.tokens.len() as u64).sum();
         let all = waiting.saturating_add(spec.tokens.len() as u64);
         if all > self.config.max_tokens_per_domain && new {

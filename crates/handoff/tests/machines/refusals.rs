@@ -236,6 +236,11 @@ fn h16_bounds_are_refusals_not_rejections() {
         [(3, refused(Refusal::TenantCap))],
         "20 + 21 > 40"
     );
+    // A tenant that divides its domain has no more for it.
+    let mut part = spec(1, 15, 6);
+    part.domain = pages::Domain::new(prompt.domain.value() | 5 << 32);
+    let said = d.expect(6, &part, PREFILL);
+    assert_eq!(endings(&said), [(6, refused(Refusal::TenantCap))]);
     let mut other = prompt.clone();
     other.domain = pages::Domain::new(8);
     d.expect(4, &other, PREFILL);

@@ -43,6 +43,8 @@ pub struct Ask {
     pub model: Option<String>,
     /// What to continue.
     pub input: Input,
+    /// The part of the tenant's cache that may be used.
+    pub cache_salt: Option<String>,
     /// How many answers.
     pub choices: u16,
     /// Most tokens of an answer; none: up to the context.
@@ -82,6 +84,7 @@ impl Ask {
             dialect,
             model: fields.text("model")?,
             input,
+            cache_salt: cache_salt(&mut fields)?,
             choices: fields.whole("n", 1, max_choices.into())?.unwrap_or(1) as u16,
             max_tokens: max_tokens(&mut fields)?,
             sampling,
@@ -96,6 +99,19 @@ impl Ask {
         refuse_known(&mut fields)?;
         fields.finish()?;
         Ok(ask)
+    }
+}
+
+/// Longest `cache_salt`, bytes.
+const SALT_BYTES_MAX: usize = 256;
+
+fn cache_salt(fields: &mut Fields) -> Result<Option<String>, Fault> {
+    match fields.text("cache_salt")? {
+        Some(salt) if salt.is_empty() || salt.len() > SALT_BYTES_MAX => {
+            let expected = format!("a string of 1 to {SALT_BYTES_MAX} bytes");
+            Err(invalid("cache_salt", expected))
+        }
+        salt => Ok(salt),
     }
 }
 
