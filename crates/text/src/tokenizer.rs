@@ -13,6 +13,7 @@ const MODEL: &str = "tokenizer.ggml.model";
 const PRE: &str = "tokenizer.ggml.pre";
 const TOKENS: &str = "tokenizer.ggml.tokens";
 const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
+const VOCAB_SIZE: &str = "llama.vocab_size";
 const MERGES: &str = "tokenizer.ggml.merges";
 
 /// Control tokens that end a generation by their name alone: files often name only one of them.
@@ -64,6 +65,7 @@ impl Tokenizer {
         let rules = pre_tokenizer::rules(metadata.string(PRE)?)?;
         let texts = metadata.strings(TOKENS)?;
         let kinds = kinds(metadata.i32s(TOKEN_TYPE)?, texts.len())?;
+        same_size(metadata, texts.len())?;
 
         let merges = merges(texts, metadata.strings(MERGES)?)?;
         let vocabulary = texts.iter().map(String::as_str).zip(0..);
@@ -336,6 +338,21 @@ fn merges(texts: &[String], merges: &[String]) -> Result<Vec<(u32, u32, u32)>, E
         numbers.push(known);
     }
     Ok(numbers)
+}
+
+/// A model of another size than its tokenizer is put together of two files, or cut.
+fn same_size(metadata: &Metadata, tokens: usize) -> Result<(), Error> {
+    let stated = metadata.find_u32(VOCAB_SIZE)?;
+    match stated.filter(|stated| *stated as usize != tokens) {
+        None => Ok(()),
+        Some(stated) => Err(Error::Vocabulary {
+            key: VOCAB_SIZE,
+            problem: format!(
+                "is {stated}, but `{TOKENS}` has {tokens} tokens: the file is damaged, or its \
+                 tokenizer is another model's"
+            ),
+        }),
+    }
 }
 
 fn special_id(

@@ -77,6 +77,20 @@ fn damaged_vocabularies_are_refused_by_key() {
             "`default` is not supported; expected one of: sm",
         ),
         ("tokenizer.ggml.pre", None, "missing"),
+        (
+            "llama.vocab_size",
+            Some(Value::U32(6)),
+            "is 6, but `tokenizer.ggml.tokens` has 5 tokens",
+        ),
+        ("llama.vocab_size", text("5"), "an integer"),
+        ("llama.vocab_size", Some(Value::F32(5.0)), "an integer"),
+        ("tokenizer.ggml.add_bos_token", text("true"), "boolean"),
+        (
+            "tokenizer.ggml.add_bos_token",
+            Some(Value::U32(1)),
+            "boolean",
+        ),
+        ("tokenizer.ggml.eos_token_id", text("1"), "an integer"),
         ("tokenizer.ggml.tokens", None, "missing"),
         (
             "tokenizer.ggml.token_type",
