@@ -239,14 +239,14 @@ fn h16_bounds_are_refusals_not_rejections() {
     // A tenant that divides its domain has no more for it.
     let mut part = spec(1, 15, 6);
     part.domain = pages::Domain::new(prompt.domain.value() | 5 << 32);
-    let said = d.expect(6, &part, PREFILL);
-    assert_eq!(endings(&said), [(6, refused(Refusal::TenantCap))]);
+    let said = d.expect(4, &part, PREFILL);
+    assert_eq!(endings(&said), [(4, refused(Refusal::TenantCap))]);
     let mut other = prompt.clone();
     other.domain = pages::Domain::new(8);
-    d.expect(4, &other, PREFILL);
+    d.expect(5, &other, PREFILL);
     other.domain = pages::Domain::new(9);
-    let said = d.expect(5, &other, PREFILL);
-    assert_eq!(endings(&said), [(5, refused(Refusal::QueueFull))]);
+    let said = d.expect(6, &other, PREFILL);
+    assert_eq!(endings(&said), [(6, refused(Refusal::QueueFull))]);
     assert_eq!(d.machine.load(), (2, 0));
 }
 
