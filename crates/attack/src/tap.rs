@@ -232,7 +232,7 @@ impl PrefillDecode {
         let lied = names.landing.remove(&handoff).unwrap_or_default();
         drop(names);
         let how = match how {
-            Closing::Abandoned => how,
+            Closing::Abandoned { .. } => how,
             Closing::Sealed {
                 batches,
                 mut pages,

@@ -320,7 +320,12 @@ pub enum Closing {
         first: Option<Vec<u8>>,
     },
     /// It gave up; what it wrote has completed.
-    Abandoned,
+    Abandoned {
+        /// What failed at P, if something did: its deadline, its forward pass, an integrity
+        /// fault that it found. D ends the attempt with it, because the gateway may hear of the
+        /// end from D first (law: it ends with its original error).
+        why: Option<Failure>,
+    },
 }
 
 /// Decode to prefill.

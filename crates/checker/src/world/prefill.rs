@@ -196,7 +196,7 @@ impl<J: Decisions> World<J> {
                 properties::of_offer(life, *offer, *attempt, notes);
             }
             PrefillToDecode::Closed { handoff, rank, how } => {
-                if *how == Closing::Abandoned {
+                if matches!(how, Closing::Abandoned { .. }) {
                     notes.saw(situations::ABANDONED);
                 }
                 properties::of_closed(state, life, *handoff, *rank, notes);

@@ -326,10 +326,10 @@ impl<J: Decisions> Decode<J> {
                 self.writer_over(id, rank, Evidence::Closed);
                 self.try_commit(id);
             }
-            (WriterState::Open, Closing::Abandoned) => {
+            (WriterState::Open, Closing::Abandoned { why }) => {
                 writer.state = WriterState::Abandoned;
                 self.writer_over(id, rank, Evidence::Closed);
-                self.end_if_abandoned(id);
+                self.end_abandoned(id, why);
             }
             // Stated again: whoever asks is answered when the answer is known.
             (WriterState::Sealed { .. } | WriterState::Abandoned, _) => {
@@ -344,9 +344,11 @@ impl<J: Decisions> Decode<J> {
         self.settle(id);
     }
 
-    fn end_if_abandoned(&mut self, id: HandoffKey) {
+    /// P's own words for it. "Fail-stop" would be said of D, by whose ending the gateway hears it.
+    fn end_abandoned(&mut self, id: HandoffKey, why: Option<Failure>) {
         if self.handoffs.get(&id).is_some_and(Handoff::is_landing) {
-            let failure = Failure::PeerFailed(Stage::Prefill);
+            let told = why.filter(|why| *why != Failure::Integrity(Fault::FailStop));
+            let failure = told.unwrap_or(Failure::PeerFailed(Stage::Prefill));
             self.end_handoff(id, Ending::Failed(failure));
         }
     }

@@ -74,7 +74,7 @@ impl<J: Decisions> Gateway<J> {
             return;
         };
         let spec = self.spec_of(request, &choices);
-        let Some((prefill, decode, limit)) = self.least_loaded(&spec) else {
+        let Some((prefill, decode, limit)) = self.least_loaded(&spec, &request.refused_by) else {
             return self.finish(n, Outcome::Refused(Refusal::PeerUnavailable));
         };
         let often = request.put_backs >= self.config.max_put_backs;
@@ -163,17 +163,16 @@ impl<J: Decisions> Gateway<J> {
         }
     }
 
-    fn least_loaded(&self, spec: &Spec) -> Option<(Conn, Conn, Limit)> {
+    fn least_loaded(&self, spec: &Spec, not: &[(Conn, Conn)]) -> Option<(Conn, Conn, Limit)> {
         let mut loads: BTreeMap<Conn, usize> = BTreeMap::new();
         for attempt in self.requests.values().flat_map(|r| &r.attempts) {
             *loads.entry(attempt.prefill).or_default() += 1;
             *loads.entry(attempt.decode).or_default() += 1;
         }
         let load = |conn: Conn| loads.get(&conn).copied().unwrap_or_default();
-        let able = self
-            .pairs()
-            .into_iter()
-            .filter(|(_, _, limit)| self.decisions.fits_pair(limit, spec).is_ok());
+        let others = self.pairs().into_iter();
+        let others = others.filter(|(p, d, _)| !not.contains(&(*p, *d)));
+        let able = others.filter(|(_, _, limit)| self.decisions.fits_pair(limit, spec).is_ok());
         able.min_by_key(|(p, d, _)| (load(*p) + load(*d), *p, *d))
     }
 
@@ -386,6 +385,11 @@ impl<J: Decisions> Gateway<J> {
     /// One retry of a request, with new ids, if no token of the attempt was sent; the attempt is
     /// detached already.
     fn retry_or_finish(&mut self, n: RequestKey, attempt: Attempt, ending: Ending) {
+        if let Ending::Refused(why) = ending
+            && self.another_may_take_it(n, &attempt, why)
+        {
+            return self.again(n, attempt);
+        }
         let may = match ending {
             Ending::Failed(Failure::Deadline(_)) => false,
             // That nobody else is there would say less than the last words of who was.
@@ -406,6 +410,20 @@ impl<J: Decisions> Gateway<J> {
             _ => Outcome::Failed(Failure::PeerFailed(Stage::Decode)),
         };
         self.finish(n, outcome);
+    }
+
+    /// A worker that is full, drains or has lost its peer speaks for the pair, not for all pairs: it
+    /// may know of a peer that is gone before this gateway does. What a tenant may have in flight
+    /// is no more for being asked for elsewhere (H-16).
+    fn another_may_take_it(&mut self, n: RequestKey, attempt: &Attempt, why: Refusal) -> bool {
+        let Some(request) = self.requests.get_mut(&n) else {
+            return false;
+        };
+        request.refused_by.push((attempt.prefill, attempt.decode));
+        let not = request.refused_by.clone();
+        why != Refusal::TenantCap
+            && not.len() <= self.config.max_refusals as usize
+            && self.least_loaded(&attempt.spec, &not).is_some()
     }
 
     /// What the attempt was to give: all choices once more, or each that is left on its own.

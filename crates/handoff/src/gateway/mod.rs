@@ -28,6 +28,9 @@ pub struct Config {
     /// How often choices of a request may be put back (H-20); from then on decode takes all pages
     /// that they can need at once, and they are not put back again.
     pub max_put_backs: u32,
+    /// Pairs that may turn a request away before it is told so, beside the first: where all are
+    /// full, asking every pair of a large fleet would be work for those who have too much of it.
+    pub max_refusals: u32,
     /// Time for a worker's Hello, and for decode's answer to Expect and to Cancel, milliseconds. A
     /// worker answers between two steps. One that does not is hung up on, and no request goes to it
     /// before it has said Hello again.
@@ -40,6 +43,7 @@ impl Default for Config {
             max_requests: 1024,
             max_retries: 1,
             max_put_backs: 3,
+            max_refusals: 4,
             answer_ms: 20_000,
         }
     }

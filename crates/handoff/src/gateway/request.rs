@@ -14,6 +14,8 @@ pub(super) struct Request {
     pub spec: Spec,
     pub deadline_ms: u64,
     pub retries: u32,
+    /// Pairs of which a worker turned it away: it goes to others, if there are any.
+    pub refused_by: Vec<(Conn, Conn)>,
     /// Tries that are attached, oldest first: one for all choices, and one for each choice that was
     /// put back. Whatever says another attempt's id is ignored.
     pub attempts: Vec<Attempt>,
@@ -36,6 +38,7 @@ impl Request {
             spec,
             deadline_ms,
             retries: 0,
+            refused_by: Vec::new(),
             attempts: Vec::new(),
             begun: false,
             put_backs: 0,

@@ -16,6 +16,7 @@ impl<J: Decisions> Prefill<J> {
             return;
         };
         let (over, decode, pages) = (job.is_over(), job.decode, job.pages.len() as u32);
+        let why = job.why;
         let first = job.first.clone();
         let Some(ticket) = &mut job.ticket else {
             return;
@@ -29,7 +30,7 @@ impl<J: Decisions> Prefill<J> {
             let close = if progress.failed {
                 Close::Unsettled
             } else if over {
-                Close::Closed(Closing::Abandoned)
+                Close::Closed(Closing::Abandoned { why })
             } else if first.is_some() && progress.next == pages {
                 // Exactly one writer states the first token: the one that sampled it.
                 let first = first.clone().filter(|_| rank == 0);
@@ -130,7 +131,7 @@ impl<J: Decisions> Prefill<J> {
             }
             None => {
                 for rank in 0..self.hello.ranks {
-                    let how = Closing::Abandoned;
+                    let how = Closing::Abandoned { why: None };
                     self.send(decode, PrefillToDecode::Closed { handoff, rank, how });
                 }
             }

@@ -121,6 +121,7 @@ impl<J: Decisions> Prefill<J> {
             .chain(own.into_iter().map(Page::Own));
         let job = Job {
             attempt: Some(attempt),
+            why: None,
             decode,
             pages: pages.collect(),
             cached_tokens,
@@ -229,7 +230,7 @@ impl<J: Decisions> Prefill<J> {
     /// P holds nothing for it, so nothing was ever written.
     fn refuse_ticket(&mut self, decode: Epoch, handoff: HandoffId, landings: &[LandingSite]) {
         for site in landings {
-            let (rank, how) = (site.rank, Closing::Abandoned);
+            let (rank, how) = (site.rank, Closing::Abandoned { why: None });
             self.send(decode, PrefillToDecode::Closed { handoff, rank, how });
         }
     }

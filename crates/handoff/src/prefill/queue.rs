@@ -135,6 +135,12 @@ impl<J: Decisions> Prefill<J> {
         let Some(known) = self.attempts.remove(&attempt) else {
             return;
         };
+        // D is told what it cannot know.
+        let why = match ending {
+            Ending::Failed(Failure::PeerFailed(_)) => None,
+            Ending::Failed(failure) => Some(failure),
+            _ => None,
+        };
         self.queue.retain(|other| *other != attempt);
         self.out.push(Effect::Disarm(Timer::Attempt(attempt)));
         if known.stage == AttemptStage::Waiting {
@@ -143,8 +149,11 @@ impl<J: Decisions> Prefill<J> {
         if self.gateways.contains_key(&known.conn) {
             self.tell_ended(known.conn, attempt, ending);
         }
-        if let AttemptStage::Job(job) = known.stage {
-            self.stop_job(job);
+        if let AttemptStage::Job(id) = known.stage {
+            if let Some(job) = self.jobs.get_mut(&id) {
+                job.why = why;
+            }
+            self.stop_job(id);
         }
     }
 

@@ -2,7 +2,9 @@
 
 use crate::id::{JobKey, SubmissionKey};
 use crate::prefix::Page;
-use crate::{ArenaId, AttemptId, Capacity, Close, Conn, Decisions, HandoffId, Manifest, Spec};
+use crate::{
+    ArenaId, AttemptId, Capacity, Close, Conn, Decisions, Failure, HandoffId, Manifest, Spec,
+};
 use pages::{BlockTable, Epoch, OpId, PageId, Pool, StatedTag};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -101,6 +103,8 @@ pub(super) enum ArenaState {
 pub(super) struct Job {
     /// None once the attempt has ended here.
     pub attempt: Option<AttemptId>,
+    /// What ended it, if that was no word of D.
+    pub why: Option<Failure>,
     pub spec: Spec,
     pub decode: Epoch,
     /// The prompt's pages: pinned prefix of P's own cache, then its own.
@@ -187,6 +191,7 @@ impl Job {
     pub fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
         Self {
             attempt: self.attempt,
+            why: self.why,
             spec: self.spec.clone(),
             decode: self.decode,
             pages: self

@@ -152,7 +152,9 @@ impl Scene {
             }
             Between::Abandoned(n) => {
                 let handoff = self.tickets[n as usize - 1].handoff;
-                let said = self.d.close(self.conn(n), handoff, 0, Closing::Abandoned);
+                let said = self
+                    .d
+                    .close(self.conn(n), handoff, 0, Closing::Abandoned { why: None });
                 self.fences.extend(fences(&said));
             }
             Between::CancelDeadline(n) => {

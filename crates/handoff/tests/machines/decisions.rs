@@ -86,7 +86,7 @@ fn h1_h7_only_a_completed_write_has_landed_and_frees_its_slots() {
         assert_eq!(Sound.frees_slots(write), yes);
     }
     for flying in [0, 1, 7] {
-        let closed = Close::Closed(Closing::Abandoned);
+        let closed = Close::Closed(Closing::Abandoned { why: None });
         assert_eq!(Sound.may_close(&closed, flying), flying == 0);
         assert_eq!(Sound.may_close(&Close::Unsettled, flying), flying == 0);
         assert_eq!(Sound.may_answer_closed(flying), flying == 0);

@@ -8,7 +8,8 @@ use crate::rig::{DECODE, GATEWAY, PREFILL, attempt, checksum, hello, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{
     Answers, AttemptId, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault,
-    GatewayToDecode, HandoffId, Manifest, PrefillToDecode, Refusal, Rejection, Role, Spec, digest,
+    GatewayToDecode, HandoffId, Manifest, PrefillToDecode, Refusal, Rejection, Role, Spec, Stage,
+    digest,
 };
 use pages::State;
 
@@ -43,7 +44,7 @@ fn h8_a_handoff_of_another_life_of_decode_is_unknown_whatever_its_number() {
     let said = d.state(10, &stale);
     let cancel = DecodeToPrefill::Cancel { handoff };
     assert_eq!(said, [Effect::ToPrefill(Conn(10), cancel)], "no copy");
-    let said = d.close(10, handoff, 0, Closing::Abandoned);
+    let said = d.close(10, handoff, 0, Closing::Abandoned { why: None });
     let (rank, answers) = (0, Answers::Closed);
     let unknown = DecodeToPrefill::Ended {
         handoff,
@@ -83,7 +84,7 @@ fn h18_a_writer_that_closes_after_its_fault_is_answered_at_once() {
     let said = d.state(10, &bad);
     let failure = Failure::Integrity(Fault::WrongFill);
     assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
-    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert_eq!(to_prefill(&said), [ended(&ticket, Answers::Closed)]);
     assert_eq!(d.machine.load(), (0, 0), "nobody waits for anything");
 }
@@ -97,7 +98,7 @@ fn h18_unsettled_after_an_answered_certificate_is_answered_at_once() {
     d.hear_gateway(GatewayToDecode::Cancel {
         attempt: attempt(1),
     });
-    d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     d.copied(&ticket.manifest(0, 0, 0..4));
     assert_eq!(d.machine.load(), (0, 0));
     let said = d.unsettled(10, &ticket, vec![0]);
@@ -108,6 +109,31 @@ fn h18_unsettled_after_an_answered_certificate_is_answered_at_once() {
     let said = d.unsettled(10, &running, vec![0]);
     assert_eq!(to_prefill(&said), [ended(&running, Answers::Unsettled)]);
     assert_eq!(fences(&said), [running.landings[0].arena]);
+}
+
+/// P's own words are the ending, because the gateway may hear of it from D first: a deadline that
+/// passed at P is no failure of P, and is not tried again. "Fail-stop" would be said of D.
+#[test]
+fn h6_what_p_gave_up_for_is_what_d_says_of_it() {
+    let lost = Failure::PeerFailed(Stage::Prefill);
+    let cases = [
+        (None, lost),
+        (Some(Failure::Integrity(Fault::FailStop)), lost),
+    ];
+    let same = [
+        Failure::Deadline(Stage::Prefill),
+        Failure::Deadline(Stage::Queue),
+        Failure::Compute,
+        Failure::Integrity(Fault::WrongTokens),
+    ];
+    for (why, failure) in cases.into_iter().chain(same.map(|f| (Some(f), f))) {
+        let mut d = scene();
+        let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+        let said = d.close(10, ticket.handoff, 0, Closing::Abandoned { why });
+        assert_eq!(endings(&said), [(1, Ending::Failed(failure))], "{why:?}");
+        assert_eq!(to_prefill(&said), [ended(&ticket, Answers::Closed)]);
+        assert_eq!(d.counts().free, 32);
+    }
 }
 
 /// Dropping an arena fails what has not committed, and nobody else.

@@ -89,7 +89,7 @@ fn h3_closed_frees_what_was_cancelled() {
         attempt: attempt(1),
     });
     assert_kept(&mut d, 4);
-    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert_eq!(to_prefill(&said).len(), 1, "answered: {said:?}");
     assert_kept(&mut d, 0);
 }
@@ -135,11 +135,11 @@ fn h3_an_integrity_fault_voids_closed() {
 fn h3_every_rank_is_a_writer_of_every_page() {
     let (mut d, ticket) = scene(2);
     deadline(&mut d);
-    d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert_kept(&mut d, 4);
-    d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert_kept(&mut d, 4);
-    d.close(10, ticket.handoff, 1, Closing::Abandoned);
+    d.close(10, ticket.handoff, 1, Closing::Abandoned { why: None });
     assert_kept(&mut d, 0);
 }
 
@@ -150,7 +150,7 @@ fn h3_a_check_in_flight_keeps_its_pages() {
     let batch = ticket.manifest(0, 0, 0..2);
     d.state(10, &batch);
     deadline(&mut d);
-    d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert_kept(&mut d, 2);
     d.copied(&batch);
     assert_kept(&mut d, 0);
@@ -229,7 +229,9 @@ fn h2_a_ticket_whose_targets_are_not_its_pages() {
     let closed = PrefillToDecode::Closed {
         handoff: crate::prefill_rig::handoff(1),
         rank: 0,
-        how: Closing::Abandoned,
+        how: Closing::Abandoned {
+            why: Some(handoff::Failure::Integrity(handoff::Fault::WrongTokens)),
+        },
     };
     assert_eq!(to_decode(&said), [closed]);
 }

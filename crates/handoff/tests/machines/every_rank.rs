@@ -171,7 +171,9 @@ fn deviations() -> Vec<(&'static str, Deviation, Option<Failure>, bool)> {
         ),
         (
             "gives up",
-            |d, ticket, rank, _| d.close(10, ticket.handoff, rank, Closing::Abandoned),
+            |d, ticket, rank, _| {
+                d.close(10, ticket.handoff, rank, Closing::Abandoned { why: None })
+            },
             Some(Failure::PeerFailed(Stage::Prefill)),
             false,
         ),
@@ -296,7 +298,7 @@ fn h1_a_ticket_needs_the_arena_of_every_rank() {
                 n: first.handoff.n + 1,
                 ..first.handoff
             };
-            said.extend(d.close(10, second, rank, Closing::Abandoned));
+            said.extend(d.close(10, second, rank, Closing::Abandoned { why: None }));
         }
         assert_eq!(fences(&said), [opening[usize::from(odd)]], "rank {odd}");
     }
@@ -350,7 +352,7 @@ fn h15_the_rank_that_is_silent_is_the_one_that_is_fenced() {
         d.fenced(arena);
         assert!(d.machine.at_rest(), "rank {odd}");
         let (mut d, ticket) = scene();
-        d.close(10, ticket.handoff, odd, Closing::Abandoned);
+        d.close(10, ticket.handoff, odd, Closing::Abandoned { why: None });
         d.hello(PREFILL, 11, RANKS);
         d.sync(11, &[], &[]);
         assert!(d.machine.at_rest(), "rank {odd}");

@@ -56,7 +56,7 @@ fn h3_the_client_leaves_after_the_ticket_and_a_copy_is_in_flight() {
     assert_eq!(to_prefill(&said), [DecodeToPrefill::Cancel { handoff }]);
     assert_eq!(d.counts().quarantined, 2, "the copy still writes them");
     assert!(
-        to_prefill(&d.close(10, handoff, 0, Closing::Abandoned)).is_empty(),
+        to_prefill(&d.close(10, handoff, 0, Closing::Abandoned { why: None })).is_empty(),
         "slots: not yet"
     );
     let said = d.copied(&batch);
@@ -106,7 +106,7 @@ fn a_gateway_that_is_gone_has_cancelled_everything() {
     let handoff = ticket.handoff;
     assert_eq!(to_prefill(&said), [DecodeToPrefill::Cancel { handoff }]);
     assert!(endings(&said).is_empty(), "nobody is there to be told");
-    d.close(10, handoff, 0, Closing::Abandoned);
+    d.close(10, handoff, 0, Closing::Abandoned { why: None });
     assert!(d.machine.at_rest());
 }
 
@@ -197,7 +197,7 @@ fn a_cancel_that_was_answered_in_time_drops_nothing() {
     let mut d = scene();
     let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
     cancel(&mut d);
-    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert!(said.contains(&Effect::Disarm(Timer::Cancel(ticket.handoff))));
     assert!(
         d.tell(Event::Fired(Timer::Cancel(ticket.handoff)))
@@ -309,7 +309,7 @@ fn h15_neighbours_that_do_not_finish_lose_the_arena_at_its_deadline() {
     assert_eq!(fences(&said), [arena]);
     let failure = Failure::PeerFailed(Stage::Transfer);
     assert_eq!(endings(&said), [(2, Ending::Failed(failure))]);
-    d.close(10, second.handoff, 0, Closing::Abandoned);
+    d.close(10, second.handoff, 0, Closing::Abandoned { why: None });
     let said = d.fenced(arena);
     assert_eq!(d.open_arenas(&said).len(), 1, "and there is another");
     assert!(d.machine.at_rest());

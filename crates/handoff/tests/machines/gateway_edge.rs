@@ -1,11 +1,11 @@
 //! The edge: which pair a request goes to, and what ends there before a worker hears of it.
 
 use crate::gateway_rig::{D, GatewayRig, P, outcomes};
-use crate::rig::{CONTEXT, DECODE, GATEWAY, NEIGHBOUR, PREFILL, hello, spec};
+use crate::rig::{CONTEXT, DECODE, Epoch, GATEWAY, NEIGHBOUR, PREFILL, hello, spec};
 use handoff::gateway::{Effect, Event, Outcome};
 use handoff::{
-    Capacity, Conn, Ending, Failure, Fault, GatewayToDecode, Hangup, Hello, Refusal, Rejection,
-    Role, Spec,
+    AttemptId, Capacity, Conn, DecodeToGateway, Ending, Failure, Fault, GatewayToDecode, Hangup,
+    Hello, Refusal, Rejection, Role, Spec,
 };
 
 const INTEGRITY: Failure = Failure::Integrity(Fault::WrongChecksum);
@@ -103,6 +103,77 @@ fn the_least_loaded_pair_that_can_take_it_gets_it() {
     let told: Vec<u64> = (0..4).map(|_| to(&g.request(&prompt()))).collect();
     assert_eq!(told, [2, 3, 2, 3], "the third never: it cannot hold it");
     assert_eq!(to(&g.request(&spec(1, 2, 2))), 4, "it can hold this");
+}
+
+/// What D is told to expect: which attempt, from which prefill's life.
+fn told(said: &[Effect]) -> Option<(AttemptId, pages::Epoch)> {
+    said.iter().find_map(|effect| match effect {
+        Effect::ToDecode(
+            _,
+            GatewayToDecode::Expect {
+                attempt, prefill, ..
+            },
+        ) => Some((*attempt, *prefill)),
+        _ => None,
+    })
+}
+
+/// D may know before the gateway does that a prefill is gone. With another there, the request is
+/// that one's; the client is refused when nobody is left, and hears why the last one did.
+#[test]
+fn h15_what_one_pair_turns_away_goes_to_another() {
+    for why in [
+        Refusal::PeerUnavailable,
+        Refusal::Draining,
+        Refusal::QueueFull,
+    ] {
+        for by_decode in [true, false] {
+            let mut g = GatewayRig::new();
+            g.prefill(Conn(5), hello(NEIGHBOUR, Role::Prefill));
+            let (first, from) = told(&g.request(&prompt())).expect("D is told");
+            assert_eq!(from, Epoch::new(PREFILL));
+            let said = match by_decode {
+                true => g.decode_ended(first, Ending::Refused(why)),
+                false => {
+                    g.hear_decode(DecodeToGateway::Expecting { attempt: first });
+                    g.prefill_ended(first, Ending::Refused(why));
+                    g.decode_ended(first, Ending::Cancelled)
+                }
+            };
+            assert!(outcomes(&said).is_empty(), "{said:?}");
+            let (second, from) = told(&said).expect("the other pair");
+            assert_eq!((from, second.n > first.n), (Epoch::new(NEIGHBOUR), true));
+            let said = g.decode_ended(second, Ending::Refused(why));
+            assert_eq!(outcomes(&said), [(1, Outcome::Refused(why))]);
+            assert_eq!(g.machine.load(), 0);
+        }
+    }
+}
+
+#[test]
+fn h16_what_a_tenant_may_have_is_not_asked_for_elsewhere() {
+    let mut g = GatewayRig::new();
+    g.prefill(Conn(5), hello(NEIGHBOUR, Role::Prefill));
+    let (first, _) = told(&g.request(&prompt())).expect("D is told");
+    let said = g.decode_ended(first, Ending::Refused(Refusal::TenantCap));
+    assert_eq!(outcomes(&said), [(1, Outcome::Refused(Refusal::TenantCap))]);
+}
+
+/// Where all are full, the fleet is not asked one by one.
+#[test]
+fn h15_a_request_is_turned_away_by_few_before_it_is_told_so() {
+    let mut g = GatewayRig::new();
+    for n in 0..12 {
+        g.prefill(Conn(100 + n), hello(100 + u128::from(n), Role::Prefill));
+    }
+    let mut said = g.request(&prompt());
+    let mut asked = 0;
+    while let Some((attempt, _)) = told(&said) {
+        asked += 1;
+        said = g.decode_ended(attempt, Ending::Refused(Refusal::QueueFull));
+    }
+    assert_eq!(asked, 5);
+    assert_eq!(outcomes(&said), [(1, Outcome::Refused(Refusal::QueueFull))]);
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn cancel(d: &mut DecodeRig, n: u64) {
 /// Ends attempt `n` with ticket `handoff`: its pages are free.
 fn end(d: &mut DecodeRig, conn: u64, n: u64, handoff: handoff::HandoffId) {
     cancel(d, n);
-    d.close(conn, handoff, 0, Closing::Abandoned);
+    d.close(conn, handoff, 0, Closing::Abandoned { why: None });
 }
 
 #[test]

@@ -282,6 +282,6 @@ fn h15_a_p_that_hangs_in_mid_transfer_costs_its_arena() {
     assert_eq!(fences(&said), arenas);
     d.fenced(arenas[0]);
     assert!(d.machine.at_rest());
-    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned);
+    let said = d.close(10, ticket.handoff, 0, Closing::Abandoned { why: None });
     assert!(!starts(&said));
 }

@@ -2,7 +2,7 @@
 //! before a ticket (H-5). And its own prefix cache.
 
 use crate::prefill_rig::{
-    D, PrefillRig, arena, endings, handoff, offer, offers, submitted, to_decode,
+    D, PrefillRig, abandoned, arena, endings, handoff, offer, offers, submitted, to_decode,
 };
 use crate::rig::{DECODE, attempt, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
@@ -59,7 +59,7 @@ fn h2_what_d_finds_faulty_is_over_and_p_computes_nothing_for_it() {
     assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
     assert!(p.machine.at_rest());
     let said = p.ticket(of, 1, 4, 1);
-    let abandoned = closed(1, 0, Closing::Abandoned);
+    let abandoned = closed(1, 0, Closing::Abandoned { why: None });
     assert_eq!(
         to_decode(&said),
         [abandoned],
@@ -164,7 +164,11 @@ fn h15_a_deadline_names_its_stage() {
     p.ticketed(2, &spec(1, 14, 1));
     let said = p.tell(Event::Fired(Timer::Attempt(attempt(2))));
     assert_eq!(endings(&said), [(2, failed(Stage::Prefill))]);
-    assert_eq!(to_decode(&said), [closed(2, 0, Closing::Abandoned)]);
+    assert_eq!(
+        to_decode(&said),
+        [closed(2, 0, abandoned(Failure::Deadline(Stage::Prefill)))],
+        "D may be the one of whom the gateway hears first"
+    );
 }
 
 #[test]
@@ -189,7 +193,7 @@ fn h2_a_ticket_that_does_not_fit_the_offer_is_a_fault_and_closed() {
         });
         let failure = Failure::Integrity(handoff::Fault::WrongTokens);
         assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
-        assert_eq!(to_decode(&said), [closed(1, 0, Closing::Abandoned)]);
+        assert_eq!(to_decode(&said), [closed(1, 0, abandoned(failure))]);
         assert_eq!(p.counts().free, 8);
     }
 }

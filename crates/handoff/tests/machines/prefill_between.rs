@@ -143,7 +143,7 @@ fn h8_a_ticket_for_an_offer_to_another_decode_is_closed_at_once() {
     let [PrefillToDecode::Closed { how, .. }] = &to_decode(&said)[..] else {
         panic!("{said:?}");
     };
-    assert_eq!(*how, Closing::Abandoned);
+    assert_eq!(*how, Closing::Abandoned { why: None });
     assert!(p.machine.runnable().is_empty(), "nothing may be computed");
     p.ticket(of, 1, 4, 1);
     assert_eq!(p.machine.runnable(), [of], "with the right one it may");
@@ -183,7 +183,7 @@ fn h18_a_lost_decode_ends_what_was_for_it_alone() {
     else {
         panic!("{said:?}");
     };
-    assert_eq!(*how, Closing::Abandoned);
+    assert_eq!(*how, Closing::Abandoned { why: None });
     assert_eq!(p.machine.load().1, 1, "remembered until it is answered");
     let said = p.tell(Event::Fired(Timer::Retry(attempt(4))));
     assert_eq!(offers(&said).len(), 1, "the other is there");

@@ -251,7 +251,7 @@ fn h18_a_cancel_for_what_p_does_not_hold_is_closed_for_every_rank() {
     p.connect(D);
     let handoff = handoff(9);
     let said = p.hear_decode(DecodeToPrefill::Cancel { handoff });
-    let how = Closing::Abandoned;
+    let how = Closing::Abandoned { why: None };
     let closed = |rank| PrefillToDecode::Closed {
         handoff,
         rank,
@@ -282,7 +282,7 @@ fn h8_a_second_ticket_for_one_offer_is_closed_and_changes_nothing() {
     let closed = PrefillToDecode::Closed {
         handoff: handoff(2),
         rank: 0,
-        how: Closing::Abandoned,
+        how: Closing::Abandoned { why: None },
     };
     assert_eq!(to_decode(&said), [closed]);
 }

@@ -5,8 +5,8 @@ use crate::rig::{CONTEXT, DECODE, GATEWAY, PAGE, PREFILL, attempt, checksum, hel
 use crate::watch::prefill::Watch;
 use handoff::prefill::{Config, Effect, Event, Prefill, SendPage};
 use handoff::{
-    Answers, ArenaId, Conn, DecodeToPrefill, Ending, GatewayToPrefill, HandoffId, Hello,
-    LandingSite, OfferId, PrefillToDecode, PrefillToGateway, Role, Spec, SubmissionId,
+    Answers, ArenaId, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToPrefill, HandoffId,
+    Hello, LandingSite, OfferId, PrefillToDecode, PrefillToGateway, Role, Spec, SubmissionId,
 };
 use pages::{Counts, PageId, Pool, StatedTag};
 
@@ -248,4 +248,10 @@ pub fn detached(said: &[Effect]) -> Vec<ArenaId> {
         _ => None,
     });
     detached.collect()
+}
+
+/// How a writer closes that gave up because of this.
+pub fn abandoned(failure: Failure) -> Closing {
+    let why = Some(failure);
+    Closing::Abandoned { why }
 }

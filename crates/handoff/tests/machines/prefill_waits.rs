@@ -133,7 +133,9 @@ fn h15_a_certificate_that_is_not_answered_ends_with_the_life() {
     let closed = PrefillToDecode::Closed {
         handoff: handoff(1),
         rank: 0,
-        how: Closing::Abandoned,
+        how: Closing::Abandoned {
+            why: Some(handoff::Failure::Deadline(handoff::Stage::Prefill)),
+        },
     };
     assert_eq!(to_decode(&said), [closed]);
     assert!(arms(&said, Timer::Answer(of)), "{said:?}");

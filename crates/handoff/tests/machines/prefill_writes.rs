@@ -2,7 +2,7 @@
 //! completed (H-7), nothing leaves behind the filled slots (H-17).
 
 use crate::prefill_rig::{
-    D, PrefillRig, arena, detached, endings, handoff, offers, submitted, to_decode,
+    D, PrefillRig, abandoned, arena, detached, endings, handoff, offers, submitted, to_decode,
 };
 use crate::rig::spec;
 use handoff::prefill::{Effect, Event};
@@ -140,7 +140,11 @@ fn a_failed_pass_is_abandoned_at_once() {
     p.tell(Event::ChunkBegin { offer, tokens: 8 });
     let said = p.tell(Event::ChunkFailed { offer });
     assert_eq!(endings(&said), [(1, Ending::Failed(Failure::Compute))]);
-    assert_eq!(to_decode(&said), [closed(1, 0, Closing::Abandoned)]);
+    assert_eq!(
+        to_decode(&said),
+        [closed(1, 0, abandoned(Failure::Compute))],
+        "with the reason, which D cannot know"
+    );
     assert_eq!(p.counts().free, 8);
 }
 
@@ -158,7 +162,7 @@ fn h3_cancelled_in_a_pass_the_pages_stay_until_it_has_ended() {
     assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
     assert_eq!(
         to_decode(&said),
-        [closed(1, 0, Closing::Abandoned)],
+        [closed(1, 0, Closing::Abandoned { why: None })],
         "nothing was submitted"
     );
     assert_eq!(p.counts().free, 4);
@@ -182,7 +186,7 @@ fn h7_cancelled_with_a_write_in_flight_it_closes_when_that_has_completed() {
     assert!(to_decode(&said).is_empty(), "{said:?}");
     let said = p.written(writes[0].0, true);
     let last = to_decode(&said).pop();
-    assert_eq!(last, Some(closed(1, 0, Closing::Abandoned)));
+    assert_eq!(last, Some(closed(1, 0, Closing::Abandoned { why: None })));
     assert!(
         p.hear_decode(DecodeToPrefill::Cancel { handoff })
             .is_empty(),

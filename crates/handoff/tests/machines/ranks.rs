@@ -98,7 +98,7 @@ fn h18_a_rank_that_does_not_exist_is_answered() {
         manifest.rank = rank;
         let said = d.state(10, &manifest);
         assert_eq!(to_prefill(&said), [DecodeToPrefill::Cancel { handoff }]);
-        let said = d.close(10, handoff, rank, Closing::Abandoned);
+        let said = d.close(10, handoff, rank, Closing::Abandoned { why: None });
         let answers = Answers::Closed;
         let ended = DecodeToPrefill::Ended {
             handoff,
@@ -114,7 +114,7 @@ fn h18_a_rank_that_does_not_exist_is_answered() {
 fn one_rank_that_gives_up_ends_the_handoff_and_both_are_answered() {
     let (mut d, ticket) = scene();
     let handoff = ticket.handoff;
-    let said = d.close(10, handoff, 1, Closing::Abandoned);
+    let said = d.close(10, handoff, 1, Closing::Abandoned { why: None });
     let failure = Failure::PeerFailed(Stage::Prefill);
     assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
     let messages = to_prefill(&said);
@@ -132,7 +132,7 @@ fn one_rank_that_gives_up_ends_the_handoff_and_both_are_answered() {
         !messages.contains(&ended(0)),
         "rank 0 has certified nothing (H-7)"
     );
-    let said = d.close(10, handoff, 0, Closing::Abandoned);
+    let said = d.close(10, handoff, 0, Closing::Abandoned { why: None });
     assert_eq!(to_prefill(&said), [ended(0)]);
     assert!(d.machine.at_rest());
 }
@@ -144,7 +144,7 @@ fn unsettled_on_one_rank_fences_the_arena_of_that_rank() {
     let said = d.unsettled(10, &ticket, vec![3]);
     assert_eq!(fences(&said), [ticket.landings[0].arena]);
     assert_eq!(endings(&said), [(1, Ending::Failed(Failure::Unsettled))]);
-    d.close(10, ticket.handoff, 1, Closing::Abandoned);
+    d.close(10, ticket.handoff, 1, Closing::Abandoned { why: None });
     let said = d.fenced(ticket.landings[0].arena);
     let ended = DecodeToPrefill::Ended {
         handoff: ticket.handoff,

@@ -274,7 +274,12 @@ fn a_stranger_is_hung_up_on() {
     };
     let said = d.tell(handoff::decode::Event::FromGateway(Conn(50), cancel));
     assert_eq!(said, [Effect::Close(Conn(50), Hangup::OutOfOrder)]);
-    let said = d.close(51, crate::sync::unknown_handoff(1), 0, Closing::Abandoned);
+    let said = d.close(
+        51,
+        crate::sync::unknown_handoff(1),
+        0,
+        Closing::Abandoned { why: None },
+    );
     assert_eq!(said, [Effect::Close(Conn(51), Hangup::OutOfOrder)]);
 }
 

@@ -99,7 +99,7 @@ fn a_life_keeps_its_number_of_ranks() {
 fn nothing_but_sync_follows_hello_and_nothing_but_once() {
     let mut d = DecodeRig::new(32, |_| ());
     d.hello(PREFILL, 10, 1);
-    let said = d.close(10, unknown_handoff(1), 0, Closing::Abandoned);
+    let said = d.close(10, unknown_handoff(1), 0, Closing::Abandoned { why: None });
     assert!(said.contains(&Effect::Close(Conn(10), Hangup::OutOfOrder)));
     d.connect(PREFILL, 11, 1);
     let said = d.sync(11, &[], &[]);
@@ -111,7 +111,7 @@ fn a_new_connection_of_the_same_life_replaces_the_old_one() {
     let mut d = scene();
     let said = d.hello(PREFILL, 11, 1);
     assert_eq!(said[0], Effect::Close(Conn(10), Hangup::Replaced));
-    let said = d.close(10, unknown_handoff(1), 0, Closing::Abandoned);
+    let said = d.close(10, unknown_handoff(1), 0, Closing::Abandoned { why: None });
     assert_eq!(
         said,
         [Effect::Close(Conn(10), Hangup::OutOfOrder)],
@@ -252,7 +252,7 @@ fn h18_a_lost_answer_to_closed_is_said_again_also_when_all_is_forgotten() {
     let mut d = scene();
     let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
     let handoff = ticket.handoff;
-    d.close(10, handoff, 0, Closing::Abandoned);
+    d.close(10, handoff, 0, Closing::Abandoned { why: None });
     assert!(d.machine.at_rest());
     let said = again(&mut d, 11, &[handoff], &[]);
     assert_eq!(said, [DecodeToPrefill::Cancel { handoff }]);
@@ -262,7 +262,7 @@ fn h18_a_lost_answer_to_closed_is_said_again_also_when_all_is_forgotten() {
         rank: 0,
         answers,
     };
-    let said = d.close(11, handoff, 0, Closing::Abandoned);
+    let said = d.close(11, handoff, 0, Closing::Abandoned { why: None });
     assert_eq!(to_prefill(&said), [ended]);
 }
 
@@ -280,7 +280,7 @@ fn h18_whatever_is_unknown_is_answered() {
     };
     for handoff in [unknown_handoff(5), unknown_handoff(u64::MAX), foreign] {
         for rank in [0, u16::MAX] {
-            let said = d.close(10, handoff, rank, Closing::Abandoned);
+            let said = d.close(10, handoff, rank, Closing::Abandoned { why: None });
             assert_eq!(to_prefill(&said), [ended(handoff, rank, Answers::Closed)]);
             let slots = vec![1, u32::MAX];
             let said = d.hear_prefill(

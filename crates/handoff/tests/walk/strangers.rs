@@ -325,7 +325,7 @@ impl World {
 
 pub fn some_closing(dice: &mut Dice) -> Closing {
     if dice.chance(40) {
-        return Closing::Abandoned;
+        return Closing::Abandoned { why: None };
     }
     Closing::Sealed {
         batches: dice.number(2, u64::from(u32::MAX)) as u32,

@@ -2,7 +2,10 @@
 //! was told.
 
 use handoff::gateway::{Effect, Event, Gateway, Item, Timer};
-use handoff::{AttemptId, Conn, GatewayToDecode, GatewayToPrefill, RequestId, Reserve, Spec};
+use handoff::{
+    AttemptId, Conn, DecodeToGateway, Ending, GatewayToDecode, GatewayToPrefill, PrefillToGateway,
+    RequestId, Reserve, Spec,
+};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// A request, as far as it has come.
@@ -26,16 +29,30 @@ pub struct Watch {
     /// Where an attempt was announced, and where it was sent to.
     decodes: BTreeMap<AttemptId, Conn>,
     prefills: BTreeMap<AttemptId, Conn>,
+    /// Attempts that a worker has turned away.
+    refused: BTreeSet<AttemptId>,
     next: Option<RequestId>,
 }
 
-/// Attempts that one request may cost: the first and one retry.
+/// Attempts that one request may cost: the first and one retry, and as many as were turned away.
 const ATTEMPTS: usize = 2;
+/// Of these there are few.
+const REFUSALS: usize = 5;
 /// Put-backs of one request, but for choices that were running when there had been so many.
 const PUT_BACKS: usize = 3;
 
 impl Watch {
     pub fn before(&mut self, machine: &Gateway, event: &Event) {
+        let refused = |ending: &Ending| matches!(ending, Ending::Refused(_));
+        match event {
+            Event::FromDecode(_, DecodeToGateway::Ended { attempt, ending })
+            | Event::FromPrefill(_, PrefillToGateway::Ended { attempt, ending })
+                if refused(ending) =>
+            {
+                self.refused.insert(*attempt);
+            }
+            _ => {}
+        }
         if let Event::Request { spec, .. } = event {
             let request = machine.next_request();
             self.next = Some(request);
@@ -116,7 +133,13 @@ impl Watch {
             );
             assert!(known.spoken.is_empty(), "H-6: a retry after a token");
             known.attempts.push(*attempt);
-            assert!(known.attempts.len() <= ATTEMPTS, "retries are bounded");
+            let turned_away = |attempt: &&AttemptId| self.refused.contains(attempt);
+            let refused = known.attempts.iter().filter(turned_away).count();
+            assert!(
+                known.attempts.len() - refused <= ATTEMPTS,
+                "retries are bounded"
+            );
+            assert!(refused <= REFUSALS, "so are refusals");
         }
         self.specs.insert(*attempt, spec.clone());
         let fresh = self.of.insert(*attempt, request).is_none();

@@ -34,7 +34,7 @@ pub struct AcknowledgesBeforeDrain;
 
 impl Swap for AcknowledgesBeforeDrain {
     fn may_close(&self, how: &Close, flying: usize) -> bool {
-        flying == 0 || matches!(how, Close::Closed(Closing::Abandoned))
+        flying == 0 || matches!(how, Close::Closed(Closing::Abandoned { .. }))
     }
 }
 
