@@ -152,6 +152,41 @@ fn acknowledging_what_was_not_sent_fails_everything() {
     }
 }
 
+/// More than sockets hold, so that the end of it cannot have been sent before it is read.
+fn long_batch() -> Vec<Write> {
+    let words = Arc::new(vec![5u16; SHAPE.slot_words]);
+    let one = |n| Write {
+        source: words.clone(),
+        runs: Arc::new([WHOLE]),
+        slot: n % SHAPE.slots,
+    };
+    (0..16_000).map(one).collect() // 32 MB
+}
+
+#[test]
+fn acknowledging_before_the_end_fails_everything() {
+    for before in [0, 1] {
+        let fake = Fake::new();
+        let (mut endpoint, completions, mut line) = fake.granted(PATIENCE);
+        for id in 1..=before {
+            endpoint.submit(SubmissionId(id), vec![write(0)]).unwrap();
+            line.read_exact(&mut [0; ARRIVES]).unwrap();
+        }
+        let long = before + 1;
+        endpoint.submit(SubmissionId(long), long_batch()).unwrap();
+        line.read_exact(&mut [0; ARRIVES]).unwrap();
+        for id in 1..=long {
+            line.write_all(&id.to_le_bytes()).unwrap();
+        }
+        line.flush().unwrap();
+        for id in 1..=before {
+            expect(&completions, id, Ending::Landed);
+        }
+        expect(&completions, long, Ending::Failed);
+        assert_eq!(endpoint.destroy().unsettled(), [SubmissionId(long)]);
+    }
+}
+
 #[test]
 fn a_connection_that_is_cut_while_idle_fails_the_endpoint() {
     let fake = Fake::new();
