@@ -192,18 +192,23 @@ pub fn of_expect<J: Decisions>(
                 });
             }
             let tries = client.attempts.len() - client.resumed;
-            // What one pair turns away may go to another, if there is one.
-            let pairs = world.setup.prefills * world.setup.decodes;
-            let elsewhere = (pairs - 1).min(limits.max_refusals as usize);
-            notes.check(
-                "H-16",
-                tries <= limits.max_retries as usize + elsewhere,
-                || "tried again too often".into(),
-            );
+            // What one pair turns away may go to another; there are few of these.
+            let few = client.refused <= limits.max_refusals as usize;
+            let tried = tries.saturating_sub(client.refused);
+            let once = few && tried <= limits.max_retries as usize;
+            notes.check("H-16", once, || "tried again too often".into());
             client.committed.clear();
         }
     }
     client.attempts.push(attempt);
+}
+
+/// An attempt that a worker turns away has cost nobody anything.
+pub fn of_refusal<J: Decisions>(state: &mut State<J>, attempt: AttemptId) {
+    let of = |client: &&mut Client| client.attempts.contains(&attempt);
+    if let Some(client) = state.clients.iter_mut().find(of) {
+        client.refused += 1;
+    }
 }
 
 /// H-5, H-8: an offer is of an attempt that was not rejected, under an id of this life.

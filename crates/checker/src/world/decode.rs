@@ -300,6 +300,10 @@ impl<J: Decisions> World<J> {
             } => {
                 life.rejected.insert(*attempt);
             }
+            DecodeToGateway::Ended {
+                attempt,
+                ending: Ending::Refused(_),
+            } => properties::of_refusal(state, *attempt),
             DecodeToGateway::Committed {
                 attempt,
                 cached_tokens,

@@ -106,6 +106,13 @@ impl<J: Decisions> World<J> {
                     life.rejected.insert(*attempt);
                     notes.saw(situations::PAST_THE_EDGE);
                 }
+                if let PrefillToGateway::Ended {
+                    attempt,
+                    ending: Ending::Refused(_),
+                } = &message
+                {
+                    properties::of_refusal(state, *attempt);
+                }
                 let message = self.maybe_overstated(message);
                 let link = find(&mut state.asking, conn).filter(|link| link.callee_up);
                 if let Some(link) = link.filter(|link| link.caller_up) {

@@ -263,6 +263,8 @@ pub struct Client {
     pub attempts: Vec<AttemptId>,
     /// How many of them went on with a choice that was put back.
     pub resumed: usize,
+    /// How many of them a worker has turned away.
+    pub refused: usize,
     /// Those that D has committed, since all were given up the last time.
     pub committed: Vec<AttemptId>,
     /// An answer has begun.
