@@ -45,6 +45,7 @@ waits! {
             "the offer is taken back (its pages are free, its attempt queues again), the connection is hung up, `Peer` runs";
         "Job.attempt": "decode", "the answers to all certificates, or `Answer`, then `Peer`",
             "an ended job holds no page, and a place of its own decode life only";
+        "Job.why": "-", "-", "-";
         "Job.chunk": "own compute", "ChunkEnd or ChunkFailed", "-";
         "Job.first": "own compute", "ChunkEnd, or `Attempt`", "the ranks close as abandoned";
         "Job.release_after_chunk": "own compute", "ChunkEnd or ChunkFailed", "the pages are given back then";
