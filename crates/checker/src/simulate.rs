@@ -59,15 +59,22 @@ pub fn large(setup: &Setup) -> Setup {
         failed_arenas: often(of.failed_arenas),
         together: None,
     };
+    let prefills = setup.prefills.max(3);
     Setup {
         prompts: prompts.collect(),
         at_once: false,
-        prefills: setup.prefills.max(3),
+        prefills,
         decodes: setup.decodes.max(3),
         prefill_pages: setup.prefill_pages * LONGER,
         decode_pages: setup.decode_pages * LONGER,
         context: setup.context * LONGER,
         arena_slots: setup.arena_slots * 2,
+        // Room for every worker, as there was: one that is turned away for want of it dials again
+        // for as long as it lives.
+        peers: match setup.peers {
+            0 => 0,
+            peers => peers + prefills - setup.prefills,
+        },
         faults,
         ..setup.clone()
     }
