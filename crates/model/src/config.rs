@@ -41,11 +41,7 @@ impl Config {
         if architecture != "llama" {
             return Err(unsupported("general.architecture", architecture, "llama"));
         }
-        for key in ["llama.expert_count", "llama.attention.sliding_window"] {
-            if let Some(n) = file.find_u32(key)?.filter(|n| *n != 0) {
-                return Err(unsupported(key, n, "0 or absent"));
-            }
-        }
+        refuse_what_is_not_computed(file)?;
         let hidden = count(file, "llama.embedding_length")?;
         let heads = count(file, "llama.attention.head_count")?;
         let head_dim = match file.find_u32("llama.attention.key_length")? {
@@ -129,16 +125,62 @@ impl Config {
     }
 }
 
+/// Keys of the same family that change what is computed, or are of a type that they cannot have: a
+/// model that answers almost as it should is worse than one that is refused.
+fn refuse_what_is_not_computed(file: &gguf::File) -> Result<(), Error> {
+    const COUNTS: [&str; 2] = ["llama.expert_count", "llama.attention.sliding_window"];
+    const NUMBERS: [&str; 8] = [
+        "llama.attention.scale",
+        "llama.attention.clamp_kqv",
+        "llama.attention.max_alibi_bias",
+        "llama.attn_logit_softcapping",
+        "llama.final_logit_softcapping",
+        "llama.embedding_scale",
+        "llama.residual_scale",
+        "llama.logit_scale",
+    ];
+    for key in COUNTS {
+        if let Some(n) = file.find_u32(key)?.filter(|n| *n != 0) {
+            return Err(unsupported(key, n, "0 or absent"));
+        }
+    }
+    for key in NUMBERS {
+        if let Some(x) = file.find_f32(key)?.filter(|x| *x != 0.0) {
+            return Err(unsupported(key, x, "0 or absent"));
+        }
+    }
+    for (key, wanted, expected) in [
+        ("llama.attention.causal", true, "true or absent"),
+        ("llama.use_parallel_residual", false, "false or absent"),
+    ] {
+        if let Some(is) = file.find_bool(key)?.filter(|is| *is != wanted) {
+            return Err(unsupported(key, is, expected));
+        }
+    }
+    // Said for people, and read by nobody; of another type the file is not what it seems.
+    file.find_u32("llama.rope.scaling.original_context_length")?;
+    file.find_bool("llama.rope.scaling.finetuned")?;
+    Ok(())
+}
+
+/// A factor without a type is linear scaling, as it was before there were types.
 fn position_divisor(file: &gguf::File) -> Result<f32, Error> {
-    let kind = file
-        .find_string("llama.rope.scaling.type")?
-        .unwrap_or("none");
-    match kind {
-        "none" => Ok(1.0),
-        "linear" => Ok(file.f32("llama.rope.scaling.factor")?),
-        _ => Err(unsupported(
+    const FACTOR: &str = "llama.rope.scaling.factor";
+    let factor = match file.find_f32(FACTOR)? {
+        Some(factor) => Some(factor),
+        None => file.find_f32("llama.rope.scale_linear")?,
+    };
+    let kind = file.find_string("llama.rope.scaling.type")?;
+    match kind.unwrap_or("linear") {
+        "none" => match factor.filter(|factor| *factor != 1.0) {
+            Some(factor) => Err(unsupported(FACTOR, factor, "1 or absent without scaling")),
+            None => Ok(1.0),
+        },
+        "linear" if kind.is_some() => Ok(factor.map_or_else(|| file.f32(FACTOR), Ok)?),
+        "linear" => Ok(factor.unwrap_or(1.0)),
+        other => Err(unsupported(
             "llama.rope.scaling.type",
-            kind,
+            other,
             "none or linear",
         )),
     }

@@ -118,6 +118,65 @@ fn a_model_that_computes_something_else_is_refused_by_name() {
     };
     let error = rewrite(&yarn);
     assert!(error.contains("llama.rope.scaling.type = yarn"), "{error}");
+
+    use gguf::Value::{Bool, F32, String as Text, U32};
+    for (key, value, says) in [
+        ("llama.attention.scale", F32(0.5), "= 0.5"),
+        ("llama.logit_scale", F32(2.0), "= 2"),
+        ("llama.final_logit_softcapping", F32(30.0), "= 30"),
+        ("llama.attention.sliding_window", U32(4096), "= 4096"),
+        ("llama.attention.causal", Bool(false), "= false"),
+        ("llama.use_parallel_residual", Bool(true), "= true"),
+        ("llama.attention.causal", U32(1), "a boolean"),
+        ("llama.logit_scale", Text("2".into()), "a float"),
+        ("llama.rope.scaling.factor", Text("2".into()), "a float"),
+        ("llama.rope.scaling.factor", F32(-1.0), "= -1"),
+        ("llama.rope.scaling.finetuned", U32(1), "a boolean"),
+    ] {
+        let error = rewrite(&|writer: &mut Writer| writer.key(key, value.clone()));
+        assert!(
+            error.contains(key) && error.contains(says),
+            "{key}: {error}"
+        );
+    }
+    let both = |writer: &mut Writer| {
+        writer.key("llama.rope.scaling.type", Text("none".into()));
+        writer.key("llama.rope.scaling.factor", F32(4.0));
+    };
+    let error = rewrite(&both);
+    assert!(error.contains("llama.rope.scaling.factor = 4"), "{error}");
+}
+
+/// Older files name the factor and no type: that is linear scaling, and not none.
+#[test]
+fn a_factor_without_a_type_scales() {
+    let file = small_file();
+    let with = |keys: &[(&str, gguf::Value)]| {
+        let mut writer = Writer::new();
+        let all = file.iter().map(|(key, value)| (key, value.clone()));
+        for (key, value) in all.chain(keys.iter().cloned()) {
+            writer.key(key, value);
+        }
+        for tensor in file.tensors() {
+            let numbers = tensor.dequantize();
+            writer.tensor(tensor.name(), tensor.dims(), tensor.dtype(), &numbers);
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("scaled.gguf");
+        writer.write(&path).unwrap();
+        let file = gguf::File::open(&path).unwrap();
+        let model = Model::load(&file, LoadOptions::default()).unwrap();
+        model.config().rope_position_divisor
+    };
+    let factor = || ("llama.rope.scaling.factor", gguf::Value::F32(4.0));
+    let linear = gguf::Value::String("linear".into());
+    assert_eq!(with(&[]), 1.0);
+    assert_eq!(with(&[factor()]), 4.0);
+    assert_eq!(
+        with(&[("llama.rope.scale_linear", gguf::Value::F32(2.0))]),
+        2.0
+    );
+    assert_eq!(with(&[factor(), ("llama.rope.scaling.type", linear)]), 4.0);
 }
 
 #[test]
