@@ -172,8 +172,8 @@ fn curl_line(gateway: &Ready, keys: Option<&Path>) -> String {
     });
     format!(
         "try:   curl http://{address}/v1/chat/completions -H 'Content-Type: application/json'{key} \
-         -d '{{\"model\":\"{model}\",\"messages\":[{{\"role\":\"user\",\"content\":\"What is the \
-         capital of France?\"}}]}}'"
+         -d '{{\"model\":\"{model}\",\"temperature\":0,\"messages\":[{{\"role\":\"user\",\
+         \"content\":\"What is the capital of Japan?\"}}]}}'"
     )
 }
 

@@ -37,8 +37,7 @@ impl Progress {
         self.bar.set_position(bytes.min(self.bytes_total));
         if self.bar.is_hidden() && self.last_line.elapsed() >= LINE_EVERY {
             self.last_line = Instant::now();
-            let (now, total) = (megabytes(bytes), megabytes(self.bytes_total));
-            eprintln!("{}: {now} of {total}", self.what);
+            eprintln!("{}: {}", self.what, so_far(bytes, self.bytes_total));
         }
     }
 
@@ -47,6 +46,22 @@ impl Progress {
     }
 }
 
+/// pip has the file twice for a moment: what is there then is more than what comes.
+fn so_far(bytes: u64, total: u64) -> String {
+    format!("{} of {}", megabytes(bytes.min(total)), megabytes(total))
+}
+
 fn megabytes(bytes: u64) -> String {
     format!("{:.1} MB", bytes as f64 / 1e6)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::so_far;
+
+    #[test]
+    fn it_is_never_more_than_all() {
+        assert_eq!(so_far(46_450_000, 92_900_000), "46.5 MB of 92.9 MB");
+        assert_eq!(so_far(142_700_000, 92_900_000), "92.9 MB of 92.9 MB");
+    }
 }
