@@ -224,6 +224,8 @@ impl<J: Decisions> Gateway<J> {
         };
         attempt.judged = Some(PrefillJudged(()));
         let (p, d) = (attempt.prefill, attempt.decode);
+        // Who had no room for it then may have some when it is tried again.
+        request.refused_by.clear();
         if begun {
             return;
         }

@@ -150,6 +150,22 @@ fn h15_what_one_pair_turns_away_goes_to_another() {
     }
 }
 
+/// A pair that had no room is asked again when the one that took the request has failed it.
+#[test]
+fn h15_who_had_no_room_is_asked_again_when_another_has_failed() {
+    let mut g = GatewayRig::new();
+    g.prefill(Conn(5), hello(NEIGHBOUR, Role::Prefill));
+    let (first, _) = told(&g.request(&prompt())).expect("D is told");
+    let said = g.decode_ended(first, Ending::Refused(Refusal::QueueFull));
+    let (second, _) = told(&said).expect("the other pair");
+    g.hear_decode(DecodeToGateway::Expecting { attempt: second });
+    g.commit(second);
+    g.tell(Event::Disconnected(Conn(5)));
+    let said = g.decode_ended(second, Ending::Failed(Failure::Compute));
+    let (_, from) = told(&said).expect("the first has room by now, perhaps");
+    assert_eq!(from, Epoch::new(PREFILL));
+}
+
 #[test]
 fn h16_what_a_tenant_may_have_is_not_asked_for_elsewhere() {
     let mut g = GatewayRig::new();
