@@ -56,7 +56,7 @@ pub struct Soaked {
     /// The gateway's counters of integrity faults, as last seen in each of its lives.
     pub integrity: u64,
     /// Resident memory of all parts in MiB: after a sixth of the time, and at the end.
-    pub memory: (u64, u64),
+    pub memory: (usize, usize),
 }
 
 impl fmt::Display for Soaked {
@@ -203,22 +203,12 @@ fn look(info: &Value, seen: &mut BTreeMap<u64, u64>) {
 }
 
 /// Resident memory of all parts, MiB.
-fn memory(site: &Site) -> u64 {
-    let of = |pid: u32| {
-        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
-        let line = status
-            .lines()
-            .find(|line| line.starts_with("VmRSS:"))
-            .map(str::to_owned);
-        let kib = line.and_then(|line| line.split_whitespace().nth(1)?.parse::<u64>().ok());
-        kib.unwrap_or_default()
-    };
-    site.running
-        .parts()
+fn memory(site: &Site) -> usize {
+    let parts = site.running.parts();
+    let of = parts
         .iter()
-        .map(|(pid, _)| of(*pid))
-        .sum::<u64>()
-        >> 10
+        .filter_map(|(pid, _)| testkit::memory::resident(*pid));
+    of.sum::<usize>() >> 20
 }
 
 struct Load<'a> {

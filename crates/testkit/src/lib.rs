@@ -1,13 +1,15 @@
 //! Test helpers, never part of the product: the reference figures of the real model, where its
 //! weights are, small random models with its tokenizer, real processes, a client of their API, and
-//! crowds of requests. They panic with the reason when they cannot do what a test needs.
+//! crowds of requests, the memory of processes, and Python for other people's clients. They panic with the reason when they cannot do what a test needs.
 #![forbid(unsafe_code)]
 
 mod copying;
 pub mod crowd;
 mod golden;
 mod http;
+pub mod memory;
 pub mod process;
+mod python;
 mod small;
 pub mod weights;
 mod writer;
@@ -15,5 +17,6 @@ mod writer;
 pub use copying::copying_gguf;
 pub use golden::{Case, Golden, Kind, Perplexity, TokenizerVector, golden};
 pub use http::{Api, Events, Pending, Reply};
+pub use python::python;
 pub use small::{SmallSpec, small_gguf};
 pub use writer::{Writer, quantize_q8_0};

@@ -3,18 +3,7 @@
 
 use cofferdam_text::{ChatTemplate, Error, Message, Tokenizer};
 use gguf::Metadata;
-use testkit::weights;
-
-/// The most memory that this process has had since the last look, in bytes.
-fn peak() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
-}
+use testkit::{memory, weights};
 
 /// Regression: 4 MiB of `1` took 1.4 GB and 16 s, because every word was an object with a table of
 /// its bytes. Now it takes its tokens, and the longest word its merges.
@@ -27,7 +16,7 @@ fn a_text_takes_memory_by_its_length_whatever_is_in_it() {
     let longest = tokenizer.longest_token();
     let of_tokens = (0..49_152).map(|id| tokenizer.token_bytes(id).unwrap().len());
     assert_eq!(Some(longest), of_tokens.max());
-    let before = peak();
+    let before = memory::peak();
     // A word for each byte; one word; no merges; special tokens; marks that guard the content.
     for piece in [
         "1",
@@ -60,7 +49,7 @@ fn a_text_takes_memory_by_its_length_whatever_is_in_it() {
         };
         assert_eq!((given, limit), (text.len(), text.len()));
     }
-    let more = peak() - before;
+    let more = memory::peak() - before;
     assert!(
         more < 100 * LEN,
         "{} MiB for a text of {} MiB",

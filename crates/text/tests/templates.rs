@@ -40,17 +40,6 @@ fn render(template: &str, content: &str, bytes_max: usize) -> Result<usize, Erro
         .expect("it does not panic")
 }
 
-/// The most memory that this process has had, in bytes.
-fn peak() -> usize {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmHWM:"))
-        .unwrap();
-    let kib: usize = line.split_whitespace().nth(1).unwrap().parse().unwrap();
-    kib << 10
-}
-
 /// Lists in lists, which share all but their two places, and 2^60 elements to whoever walks them.
 macro_rules! NESTED {
     ($end:literal) => {
@@ -240,14 +229,14 @@ const GREEDY: &[(&str, &str)] = &[
 
 #[test]
 fn no_template_takes_more_than_its_memory() {
-    let before = peak();
+    let before = testkit::memory::peak();
     for (name, template) in GREEDY {
         let short = render(template, "hi", 100_000);
         match &short {
             Err(error) => assert!(error.to_string().len() < 2000, "{name}: a long error"),
             Ok(_) => panic!("{name}: it made what it should not: {short:?}"),
         }
-        let more = peak() - before;
+        let more = testkit::memory::peak() - before;
         // A filter that escapes makes up to six bytes of each before they are counted.
         let most = 6 * (TEMPLATE_FUEL * FUEL_BYTES) as usize;
         assert!(more < most, "{name}: {} MB", more / 1_000_000);

@@ -1,7 +1,7 @@
 //! The `openai` client from PyPI, in an environment that this test makes.
 
 use crate::{serve, small};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::Command;
 
 /// The version that was tested; kept so that a new one is a decision.
@@ -18,7 +18,8 @@ fn the_openai_client_is_served() {
         &model,
         &["--max-context=256", "--served-model-name=small", &keys],
     );
-    let output = Command::new(python().join("bin/python"))
+    let python = testkit::python(Path::new(env!("CARGO_TARGET_TMPDIR")), OPENAI);
+    let output = Command::new(python)
         .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve_whole/openai_client.py"))
         .arg(format!("http://{}/v1", api.addr))
         .arg("k-red")
@@ -31,35 +32,4 @@ fn the_openai_client_is_served() {
     assert!(output.status.success(), "{said}\n{erred}");
     print!("{said}");
     assert!(said.ends_with("all good\n"), "{said}");
-}
-
-/// An environment with the client in it, made once and kept beside the build.
-fn python() -> PathBuf {
-    let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let environment = base.join(OPENAI.replace("==", "-"));
-    let complete = environment.join("complete");
-    if complete.exists() {
-        return environment;
-    }
-    let run = |command: &mut Command| {
-        let output = command
-            .output()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let erred = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}\n{erred}");
-    };
-    run(Command::new("python3")
-        .args(["-m", "venv", "--clear"])
-        .arg(&environment));
-    let quiet = [
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        OPENAI,
-    ];
-    run(Command::new(environment.join("bin/python")).args(quiet));
-    std::fs::write(&complete, "").unwrap(); // an environment without it is made anew
-    environment
 }

@@ -9,18 +9,8 @@ use testkit::Api;
 use testkit::crowd::{COMPLETIONS, prompt};
 
 /// Resident memory of a process, in MiB.
-fn resident(pid: u32) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
-    let line = status
-        .lines()
-        .find(|line| line.starts_with("VmRSS:"))
-        .unwrap();
-    line.split_whitespace()
-        .nth(1)
-        .unwrap()
-        .parse::<u64>()
-        .unwrap()
-        >> 10
+fn resident(pid: u32) -> usize {
+    testkit::memory::resident(pid).unwrap() >> 20
 }
 
 fn connect(api: &Api) -> TcpStream {

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::io::Write;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use cofferdam_gateway::engine::{Count, Finish};
@@ -81,7 +81,8 @@ fn parsed(parser: &str, page: &str) -> usize {
         "import sys\nfrom prometheus_client.{parser} import text_string_to_metric_families as read\n\
          print(sum(len(family.samples) for family in read(sys.stdin.read())))"
     );
-    let mut python = Command::new(python().join("bin/python"))
+    let python = testkit::python(Path::new(env!("CARGO_TARGET_TMPDIR")), PARSERS);
+    let mut python = Command::new(python)
         .args(["-c", &program])
         .stdin(Stdio::piped())
         .stdout(Stdio::piped())
@@ -102,34 +103,4 @@ fn parsed(parser: &str, page: &str) -> usize {
         .trim()
         .parse()
         .unwrap()
-}
-
-/// An environment with the parsers in it, made once and kept beside the build.
-fn python() -> PathBuf {
-    let base = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
-    let environment = base.join(PARSERS.replace("==", "-"));
-    let complete = environment.join("complete");
-    if complete.exists() {
-        return environment;
-    }
-    let run = |command: &mut Command| {
-        let output = command
-            .output()
-            .unwrap_or_else(|error| panic!("{command:?}: {error}"));
-        let erred = String::from_utf8_lossy(&output.stderr);
-        assert!(output.status.success(), "{command:?}\n{erred}");
-    };
-    run(Command::new("python3")
-        .args(["-m", "venv", "--clear"])
-        .arg(&environment));
-    run(Command::new(environment.join("bin/python")).args([
-        "-m",
-        "pip",
-        "install",
-        "--quiet",
-        "--disable-pip-version-check",
-        PARSERS,
-    ]));
-    std::fs::write(&complete, "").unwrap(); // an environment without it is made anew
-    environment
 }
