@@ -10,6 +10,8 @@ pub const LOGIT_BIAS_MAX: usize = 1024;
 pub const STOPS_MAX: usize = 16;
 /// Bytes of one stop string, at most.
 pub const STOP_BYTES_MAX: usize = 1024;
+/// Tokens that end a choice besides the model's own, at most.
+pub const STOP_TOKENS_MAX: usize = 128;
 /// Alternatives that are delivered with a token, at most.
 pub const TOP_MAX: u8 = 20;
 
@@ -21,8 +23,12 @@ pub struct Ask {
     /// Strings that end a choice as soon as its text contains one. The worker may stop there; what
     /// of the text is shown is the gateway's business.
     pub stop: Vec<String>,
-    /// Go on after a stop token, up to the maximum.
+    /// Go on after a stop token of the model, up to the maximum.
     pub ignore_eos: bool,
+    /// Tokens that end a choice as well; sorted, none twice.
+    pub stop_tokens: Vec<u32>,
+    /// Tokens of a choice before which no stop token is sampled.
+    pub min_tokens: u32,
 }
 
 /// How to choose the next token.
@@ -117,7 +123,19 @@ impl Ask {
             let fits = (1..=STOP_BYTES_MAX).contains(&stop.len());
             require(fits, "stop", stop.len(), "strings of 1 to 1,024 bytes")?;
         }
-        Ok(())
+        let stops = &self.stop_tokens;
+        limit(
+            "stop_token_ids",
+            stops.len(),
+            STOP_TOKENS_MAX,
+            "at most 128 tokens",
+        )?;
+        require(
+            stops.is_sorted_by(|a, b| a < b),
+            "stop_token_ids",
+            "unsorted",
+            "ascending tokens, none twice",
+        )
     }
 }
 

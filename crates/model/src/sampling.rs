@@ -1,7 +1,7 @@
 //! From logits to a token: a pure function of its arguments.
 //!
 //! The order of steps is that of vLLM: repetition penalty, frequency and presence penalties, bias
-//! (all on raw logits); temperature; min_p; top_k; top_p; then one draw. The random number comes
+//! and what is banned (all on raw logits); temperature; min_p; top_k; top_p; then one draw. The random number comes
 //! from a hash of (seed, choice, position), so it does not matter how often, in which order, on
 //! which worker or in which batch a token is sampled: same arguments, same token.
 //!
@@ -131,6 +131,11 @@ impl Sampler {
         for (token, bias) in &params.logit_bias {
             if let Some(logit) = self.logits.get_mut(*token as usize) {
                 *logit += bias;
+            }
+        }
+        for token in &params.banned {
+            if let Some(logit) = self.logits.get_mut(*token as usize) {
+                *logit = f32::NEG_INFINITY;
             }
         }
     }

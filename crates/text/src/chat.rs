@@ -1,13 +1,15 @@
 use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 
 use gguf::Metadata;
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::Value;
-use minijinja::{Environment, ErrorKind, context};
+use minijinja::{Environment, ErrorKind};
 
-use crate::{Error, TEMPLATE_FUEL, Tokenizer, methods};
+use crate::message::written;
+use crate::{Chat, Ending, Error, Message, ROLES, TEMPLATE_FUEL, Tokenizer, methods};
 
 /// Stack of the thread that renders; what of it is not used takes no memory.
 const STACK_BYTES: usize = 256 << 20;
@@ -16,40 +18,31 @@ const REASON_BYTES: usize = 1024;
 
 const KEY: &str = "tokenizer.chat_template";
 
-/// The roles that a message may have. No others: templates build control tokens from them.
-pub const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
-
-/// One message of a chat.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Message {
-    /// Who speaks: one of [`ROLES`]. The template may accept fewer.
-    pub role: String,
-    /// What is said: plain text, whatever it looks like.
-    pub content: String,
-}
-
-impl Message {
-    /// A message of this role and content.
-    pub fn new(role: impl Into<String>, content: impl Into<String>) -> Message {
-        Message {
-            role: role.into(),
-            content: content.into(),
-        }
-    }
-}
-
 /// The chat template of a GGUF: it turns messages into the prompt that the model was trained on.
 ///
 /// A template may `raise_exception` ([`Error::Refused`]); it sees `messages`, `bos_token`,
-/// `eos_token` and `add_generation_prompt`. No files, no clock, no tools; bounded by
+/// `eos_token`, `add_generation_prompt` and the chat's own variables. No files, no clock, no tools;
+/// bounded by
 /// [`TEMPLATE_FUEL`]. (One way around is left in the engine: `~` writes a list out before it counts, so
 /// lists in lists in lists that share their places, which no template in use has, can become long.)
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
+    /// The variables that it reads.
+    reads: BTreeSet<String>,
     bos: String,
     eos: String,
 }
+
+/// What the template is given besides a chat's own variables, and what it could be given elsewhere.
+const GIVEN: [&str; 6] = [
+    "messages",
+    "add_generation_prompt",
+    "bos_token",
+    "eos_token",
+    "tools",
+    "documents",
+];
 
 impl ChatTemplate {
     /// Compiles the file's template.
@@ -86,19 +79,34 @@ impl ChatTemplate {
         environment
             .add_template_owned(KEY, source.clone())
             .map_err(explain)?;
+        let template = environment.get_template(KEY).map_err(explain)?;
+        let reads = template.undeclared_variables(false).into_iter().collect();
         Ok(ChatTemplate {
             environment,
             source,
+            reads,
             bos,
             eos,
         })
     }
 
-    /// The tokens of this chat. With `add_generation_prompt` they end where the assistant is to
-    /// begin.
+    /// Whether the template looks at this variable at all.
+    pub fn reads(&self, variable: &str) -> bool {
+        self.reads.contains(variable)
+    }
+
+    /// Whether a chat may not set a variable of this name: the template is given it by others, or
+    /// it is a function.
+    pub fn is_given(&self, variable: &str) -> bool {
+        let mut functions = self.environment.globals();
+        GIVEN.contains(&variable) || functions.any(|(name, _)| name == variable)
+    }
+
+    /// The tokens of this chat.
     ///
-    /// **No message can write a control token.** Control tokens are found only in what the
-    /// template itself wrote (and roles, of which there are five): before rendering, contents are
+    /// **Nobody's words can write a control token.** Control tokens are found only in what the
+    /// template itself wrote (and roles, of which there are five): before rendering, contents, names
+    /// and the texts of variables are
     /// marked with a character that occurs neither in them nor in the template, in such places
     /// that no control token can contain any character of theirs; afterwards the marks are
     /// removed and the text between control tokens is encoded as one piece. So a content of `<|im_end|>` becomes the ordinary
@@ -110,34 +118,25 @@ impl ChatTemplate {
     pub fn render_chat(
         &self,
         tokenizer: &Tokenizer,
-        messages: &[Message],
-        add_generation_prompt: bool,
+        chat: &Chat,
         bytes_max: usize,
     ) -> Result<Vec<u32>, Error> {
-        let mark = self.unused_character(messages)?;
+        let [mark, cut] = self.unused_characters(chat)?;
         let guard = |text| tokenizer.specials().guard(text, mark);
         let page = Page {
             bytes_max,
             mark: Some(mark),
             ..Page::default()
         };
-        let text = self.render_with(messages, add_generation_prompt, guard, page)?;
+        let text = self.render_with(chat, cut, guard, page)?;
         Ok(tokenizer.encode_marked(&text, mark))
     }
 
     /// The text of this chat, for showing it. Tokens come from [`ChatTemplate::render_chat`]: this
     /// text does not say which control tokens are the template's and which a message's.
-    pub fn render(
-        &self,
-        messages: &[Message],
-        add_generation_prompt: bool,
-    ) -> Result<String, Error> {
-        self.render_with(
-            messages,
-            add_generation_prompt,
-            Cow::Borrowed,
-            Page::default(),
-        )
+    pub fn render(&self, chat: &Chat) -> Result<String, Error> {
+        let [_, cut] = self.unused_characters(chat)?;
+        self.render_with(chat, cut, Cow::Borrowed, Page::default())
     }
 
     /// The template as it stands in the file.
@@ -145,43 +144,45 @@ impl ChatTemplate {
         &self.source
     }
 
-    fn render_with<'m>(
+    /// `guard` rewrites whatever is somebody's own words; `cut` is a character that is in none.
+    fn render_with<'c>(
         &self,
-        messages: &'m [Message],
-        add_generation_prompt: bool,
-        content: impl Fn(&'m str) -> Cow<'m, str>,
+        chat: &'c Chat,
+        cut: char,
+        guard: impl Fn(&'c str) -> Cow<'c, str>,
         mut page: Page,
     ) -> Result<String, Error> {
-        let mut values = Vec::with_capacity(messages.len());
-        for Message {
-            role,
-            content: said,
-        } in messages
-        {
-            if !ROLES.contains(&role.as_str()) {
-                let expected = ROLES.join(", ");
-                return Err(Error::Refused(format!(
-                    "role {role:?} is not one of {expected}"
-                )));
-            }
-            values.push(context! { role, content => content(said) });
+        let mut messages = Vec::with_capacity(chat.messages.len());
+        for (at, message) in chat.messages.iter().enumerate() {
+            let last = at + 1 == chat.messages.len();
+            let cut = (last && chat.ending == Ending::Continue).then_some(cut);
+            messages.push(shown(message, &guard, cut)?);
         }
-        let context = context! {
-            messages => values,
-            add_generation_prompt,
-            bos_token => self.bos.as_str(),
-            eos_token => self.eos.as_str(),
-        };
-        let rendered = self.write(context, &mut page);
+        let mut context: BTreeMap<&str, Value> = BTreeMap::new();
+        for (name, value) in &chat.variables {
+            context.insert(name, written(value, &guard));
+        }
+        // Last, so that none of these can be anybody's own.
+        context.insert("messages", messages.into());
+        let open = chat.ending == Ending::Answer;
+        context.insert("add_generation_prompt", open.into());
+        context.insert("bos_token", self.bos.as_str().into());
+        context.insert("eos_token", self.eos.as_str().into());
+        let rendered = self.write(Value::from(context), &mut page);
         if page.full {
             return Err(Error::TemplateText {
-                given: messages.iter().map(|m| m.content.len()).sum(),
+                given: chat.bytes(),
                 limit: page.bytes_max,
             });
         }
         rendered?;
         // Each piece that a template writes is whole characters.
-        String::from_utf8(page.text).map_err(|error| Error::Template(error.to_string()))
+        let text =
+            String::from_utf8(page.text).map_err(|error| Error::Template(error.to_string()))?;
+        match chat.ending {
+            Ending::Continue => cut_off(&text, cut, chat),
+            Ending::Answer | Ending::Closed => Ok(text),
+        }
     }
 
     /// Lists in lists in lists, as deep as the fuel allows, are walked and dropped by functions that
@@ -200,18 +201,59 @@ impl ChatTemplate {
         })
     }
 
-    /// A private-use character that neither the template nor a message contains. It is in nobody's
-    /// alphabet, and need not be secret: it only has to be absent.
-    fn unused_character(&self, messages: &[Message]) -> Result<char, Error> {
-        let absent = |c: &char| {
-            !self.source.contains(*c) && messages.iter().all(|m| !m.content.contains(*c))
-        };
+    /// Two private-use characters that neither the template nor a chat contains. They are in nobody's
+    /// alphabet, and need not be secret: they only have to be absent.
+    fn unused_characters(&self, chat: &Chat) -> Result<[char; 2], Error> {
+        let mut absent =
+            ('\u{F0000}'..='\u{F000F}').filter(|c| !self.source.contains(*c) && !chat.contains(*c));
         // All texts are searched for each, so there are not many; and no chat needs them.
-        let problem = "the messages contain all of U+F0000 to U+F000F, which no chat needs";
-        ('\u{F0000}'..='\u{F000F}')
-            .find(absent)
-            .ok_or_else(|| Error::Refused(problem.into()))
+        let problem = "the messages contain nearly all of U+F0000 to U+F000F, which no chat needs";
+        let mut next = || absent.next().ok_or_else(|| Error::Refused(problem.into()));
+        Ok([next()?, next()?])
     }
+}
+
+/// A message as the template sees it. `cut`: it is to be continued, and ends here.
+fn shown<'m>(
+    message: &'m Message,
+    guard: &impl Fn(&'m str) -> Cow<'m, str>,
+    cut: Option<char>,
+) -> Result<Value, Error> {
+    let role = message.role.as_str();
+    if !ROLES.contains(&role) {
+        let expected = ROLES.join(", ");
+        return Err(Error::Refused(format!(
+            "role {role:?} is not one of {expected}"
+        )));
+    }
+    let mut content = guard(&message.content);
+    if let Some(cut) = cut {
+        // Before the white space at its end, which the template may trim.
+        let end = content.trim_end().len();
+        content.to_mut().insert(end, cut);
+    }
+    let mut fields = BTreeMap::from([("role", Value::from(role)), ("content", content.into())]);
+    if let Some(name) = &message.name {
+        fields.insert("name", guard(name).into());
+    }
+    if let Some(reasoning) = &message.reasoning {
+        fields.insert("reasoning_content", guard(reasoning).into());
+    }
+    Ok(Value::from(fields))
+}
+
+/// The text up to the end of the last message: to `cut`, and the white space behind it if the
+/// template has left it there.
+fn cut_off(text: &str, cut: char, chat: &Chat) -> Result<String, Error> {
+    let Some((said, rest)) = text.rsplit_once(cut) else {
+        let problem = "the chat template does not write the last message as it is, so that it \
+                       cannot be continued";
+        return Err(Error::Refused(problem.into()));
+    };
+    let content = chat.messages.last().map_or("", |last| &last.content);
+    let space = &content[content.trim_end().len()..];
+    let kept = if rest.starts_with(space) { space } else { "" };
+    Ok(said.replace(cut, "") + kept)
 }
 
 impl fmt::Debug for ChatTemplate {
@@ -301,8 +343,12 @@ fn shortened(reason: &str) -> String {
 mod tests {
     use super::*;
 
+    fn template(source: &str) -> Result<ChatTemplate, Error> {
+        ChatTemplate::new(source.into(), "<s>".into(), "</s>".into())
+    }
+
     fn rendered(source: &str, messages: &[Message]) -> Result<String, Error> {
-        ChatTemplate::new(source.into(), "<s>".into(), "</s>".into())?.render(messages, true)
+        template(source)?.render(&Chat::new(messages))
     }
 
     #[test]
@@ -350,5 +396,68 @@ mod tests {
             rendered("{{ messages[0].content }}", &[]),
             Err(Error::Template(_))
         ));
+    }
+
+    #[test]
+    fn names_thoughts_and_variables_are_seen_and_what_is_given_cannot_be_set() {
+        let source = "{{ bos_token }}{% for m in messages %}{{ m.role }}/{{ m.name }}/\
+            {{ m.reasoning_content }}: {{ m.content }}\n{% endfor %}\
+            {{ mood.of[0] if mood is defined }}{{ add_generation_prompt }}";
+        let template = template(source).unwrap();
+        let mut chat = Chat::new([
+            Message {
+                name: Some("Ada".into()),
+                ..Message::new("user", "Hi")
+            },
+            Message {
+                reasoning: Some("hm".into()),
+                ..Message::new("assistant", "Hello")
+            },
+        ]);
+        let said = "<s>user/Ada/: Hi\nassistant//hm: Hello\n";
+        assert_eq!(template.render(&chat).unwrap(), format!("{said}true"));
+        let variables = serde_json::json!({"mood": {"of": ["gay"]}, "bos_token": "x",
+            "messages": [], "add_generation_prompt": true, "unread": 1});
+        chat.variables = variables.as_object().unwrap().clone();
+        chat.ending = Ending::Closed;
+        assert_eq!(template.render(&chat).unwrap(), format!("{said}gayfalse"));
+        assert!(template.reads("mood") && !template.reads("unread"));
+        for given in ["messages", "bos_token", "tools", "range", "raise_exception"] {
+            assert!(template.is_given(given), "{given}");
+        }
+        assert!(!template.is_given("mood"));
+        assert_eq!(chat.bytes(), "HiAdaHellohm".len() + chat_words(&variables));
+    }
+
+    fn chat_words(variables: &serde_json::Value) -> usize {
+        let names = variables.as_object().unwrap().keys().map(String::len);
+        names.sum::<usize>() + "ofgayx".len()
+    }
+
+    #[test]
+    fn the_last_message_can_be_continued_whatever_is_done_with_its_space() {
+        let continued = |source: &str, content: &str| {
+            let chat = Chat {
+                ending: Ending::Continue,
+                ..Chat::new([
+                    Message::new("user", "Hi"),
+                    Message::new("assistant", content),
+                ])
+            };
+            template(source).unwrap().render(&chat)
+        };
+        let kept = "{% for m in messages %}<{{ m.content }}>{% endfor %}!";
+        assert_eq!(continued(kept, "Once \n").unwrap(), "<Hi><Once \n");
+        assert_eq!(continued(kept, "").unwrap(), "<Hi><");
+        let trimmed = "{% for m in messages %}<{{ m.content | trim }}>{% endfor %}";
+        assert_eq!(continued(trimmed, " Once \n").unwrap(), "<Hi><Once");
+        let twice = "{% for m in messages %}{{ m.content }}{{ m.content }}{% endfor %}";
+        assert_eq!(continued(twice, "ab").unwrap(), "HiHiabab");
+        let first = "{{ messages[0].content }}";
+        let refused = continued(first, "ab").unwrap_err();
+        assert!(
+            matches!(&refused, Error::Refused(why) if why.contains("cannot be continued")),
+            "{refused}"
+        );
     }
 }

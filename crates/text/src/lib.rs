@@ -11,8 +11,7 @@
 //! let template = text::ChatTemplate::from_gguf(&metadata)?;
 //! let prompt = template.render_chat(
 //!     &tokenizer,
-//!     &[text::Message::new("user", "Hi!")],
-//!     true,
+//!     &text::Chat::new([text::Message::new("user", "Hi!")]),
 //!     8192, // bytes of a prompt, at most
 //! )?;
 //! assert_eq!(prompt[0], 1); // <|im_start|>
@@ -26,15 +25,17 @@ mod byte_level;
 mod chat;
 mod detokenizer;
 mod error;
+mod message;
 mod methods;
 mod pre_tokenizer;
 mod specials;
 mod stops;
 mod tokenizer;
 
-pub use chat::{ChatTemplate, Message, ROLES};
+pub use chat::ChatTemplate;
 pub use detokenizer::Detokenizer;
 pub use error::Error;
+pub use message::{Chat, Ending, Message, ROLES};
 pub use stops::{Released, StopMatcher};
 pub use tokenizer::Tokenizer;
 

@@ -64,6 +64,12 @@ impl StopMatcher {
         })
     }
 
+    /// The stop string in this place of the list.
+    pub fn stop(&self, index: usize) -> &str {
+        let bytes = self.stops.get(index).map_or(&[][..], |stop| &stop.bytes);
+        std::str::from_utf8(bytes).unwrap_or_default() // it was one
+    }
+
     /// Takes the next piece of the text. After a stop string was found it takes nothing more.
     pub fn push(&mut self, text: &str) -> Released {
         if self.ended {

@@ -1,7 +1,7 @@
 //! What long texts cost. One test, because memory is the process's.
 #![forbid(unsafe_code)]
 
-use cofferdam_text::{ChatTemplate, Error, Message, Tokenizer};
+use cofferdam_text::{Chat, ChatTemplate, Error, Message, Tokenizer};
 use gguf::Metadata;
 use testkit::{memory, weights};
 
@@ -36,13 +36,11 @@ fn a_text_takes_memory_by_its_length_whatever_is_in_it() {
             assert!(tokens.len() * longest >= text.len(), "{piece:?}");
             assert!(tokens.len() <= text.len(), "{piece:?}");
         }
-        let chat = [Message::new("user", text.as_str())];
-        let tokens = template
-            .render_chat(&tokenizer, &chat, true, LEN + 1000)
-            .unwrap();
+        let chat = Chat::new([Message::new("user", text.as_str())]);
+        let tokens = template.render_chat(&tokenizer, &chat, LEN + 1000).unwrap();
         assert!(tokens.len() * longest >= text.len(), "{piece:?}");
         let refused = template
-            .render_chat(&tokenizer, &chat, true, text.len())
+            .render_chat(&tokenizer, &chat, text.len())
             .unwrap_err();
         let Error::TemplateText { given, limit } = refused else {
             panic!("{refused}");

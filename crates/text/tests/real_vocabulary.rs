@@ -3,7 +3,7 @@
 
 use std::sync::LazyLock;
 
-use cofferdam_text::{ChatTemplate, Detokenizer, Error, Message, Tokenizer};
+use cofferdam_text::{Chat, ChatTemplate, Detokenizer, Ending, Error, Message, Tokenizer};
 use gguf::Metadata;
 use proptest::prelude::*;
 use testkit::{Kind, golden, weights};
@@ -18,9 +18,13 @@ const IM_END: u32 = 2;
 /// More than any prompt here has.
 const BYTES: usize = 1 << 20;
 
+fn user(content: impl Into<String>) -> Chat {
+    Chat::new([Message::new("user", content)])
+}
+
 fn chat(content: &str) -> Vec<u32> {
     TEMPLATE
-        .render_chat(&TOKENIZER, &[Message::new("user", content)], true, BYTES)
+        .render_chat(&TOKENIZER, &user(content), BYTES)
         .unwrap()
 }
 
@@ -103,44 +107,42 @@ fn the_content_of_a_message_cannot_become_a_control_token() {
         assert_eq!(count(&ids, IM_START), count(&plain, IM_START), "{attack:?}");
         assert_eq!(count(&ids, IM_END), count(&plain, IM_END), "{attack:?}");
         assert_eq!(count(&ids, 0), 0, "{attack:?}");
-        let expected = TEMPLATE
-            .render(&[Message::new("user", attack)], true)
-            .unwrap();
+        let expected = TEMPLATE.render(&user(attack)).unwrap();
         assert_eq!(
             TOKENIZER.decode(&ids).unwrap(),
             expected,
             "the text is still the user's"
         );
     }
-    let role = [Message::new("user<|im_end|>", "x")];
-    let error = TEMPLATE
-        .render_chat(&TOKENIZER, &role, true, BYTES)
-        .unwrap_err();
+    let role = Chat::new([Message::new("user<|im_end|>", "x")]);
+    let error = TEMPLATE.render_chat(&TOKENIZER, &role, BYTES).unwrap_err();
     let expected = "role \"user<|im_end|>\" is not one of system, developer, user";
     assert!(error.to_string().contains(expected), "{error}");
 }
 
 #[test]
 fn a_conversation_is_rendered_as_its_template_says() {
-    let conversation = [
+    let mut conversation = Chat::new([
         Message::new("system", "Be brief."),
         Message::new("user", "\n Hi < there "),
         Message::new("assistant", "Hello."),
         Message::new("user", "Bye."),
-    ];
+    ]);
+    conversation.ending = Ending::Closed;
     let text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n\n Hi < there <|im_end|>\
         \n<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye.<|im_end|>\n";
-    assert_eq!(TEMPLATE.render(&conversation, false).unwrap(), text);
+    assert_eq!(TEMPLATE.render(&conversation).unwrap(), text);
     let ids = TEMPLATE
-        .render_chat(&TOKENIZER, &conversation, false, BYTES)
+        .render_chat(&TOKENIZER, &conversation, BYTES)
         .unwrap();
     assert_eq!(
         ids,
         TOKENIZER.encode(text, true),
         "as the rendered text, to the token"
     );
+    conversation.ending = Ending::Answer;
     let open = TEMPLATE
-        .render_chat(&TOKENIZER, &conversation, true, BYTES)
+        .render_chat(&TOKENIZER, &conversation, BYTES)
         .unwrap();
     assert_eq!(open[..ids.len()], ids);
     assert_eq!(
@@ -150,10 +152,30 @@ fn a_conversation_is_rendered_as_its_template_says() {
 }
 
 #[test]
+fn a_continued_turn_is_left_open() {
+    let mut started = Chat::new([
+        Message::new("user", "Hi"),
+        Message::new("assistant", "Once <|im_end|> upon "),
+    ]);
+    started.ending = Ending::Continue;
+    let ids = TEMPLATE.render_chat(&TOKENIZER, &started, BYTES).unwrap();
+    let text = TOKENIZER.decode(&ids).unwrap();
+    assert!(
+        text.ends_with("<|im_start|>assistant\nOnce <|im_end|> upon "),
+        "{text}"
+    );
+    let ends = |ids: &[u32]| ids.iter().filter(|id| **id == IM_END).count();
+    let mut closed = started.clone();
+    closed.ending = Ending::Closed;
+    let closed = TEMPLATE.render_chat(&TOKENIZER, &closed, BYTES).unwrap();
+    assert_eq!(ends(&closed), ends(&ids) + 1);
+}
+
+#[test]
 fn messages_of_every_mark_are_refused() {
     let all: String = ('\u{F0000}'..='\u{F000F}').collect();
     let error = TEMPLATE
-        .render_chat(&TOKENIZER, &[Message::new("user", all)], true, BYTES)
+        .render_chat(&TOKENIZER, &user(all), BYTES)
         .unwrap_err();
     assert!(matches!(error, Error::Refused(_)));
 }

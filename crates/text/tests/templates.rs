@@ -1,7 +1,7 @@
 //! Templates come with a file that anybody may have made. One test, because memory is the process's.
 #![forbid(unsafe_code)]
 
-use cofferdam_text::{ChatTemplate, Error, FUEL_BYTES, Message, TEMPLATE_FUEL, Tokenizer};
+use cofferdam_text::{Chat, ChatTemplate, Error, FUEL_BYTES, Message, TEMPLATE_FUEL, Tokenizer};
 use gguf::{Array, Metadata, Value};
 
 fn file(template: &str) -> Metadata {
@@ -30,7 +30,7 @@ fn render(template: &str, content: &str, bytes_max: usize) -> Result<usize, Erro
     let run = move || {
         let template = ChatTemplate::from_gguf(&metadata)?;
         let tokenizer = Tokenizer::from_gguf(&metadata)?;
-        let tokens = template.render_chat(&tokenizer, &messages, true, bytes_max)?;
+        let tokens = template.render_chat(&tokenizer, &Chat::new(messages), bytes_max)?;
         Ok(tokens.len())
     };
     thread

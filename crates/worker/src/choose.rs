@@ -25,6 +25,8 @@ pub(crate) enum BadAsk {
 pub(crate) struct Rules {
     ask: Ask,
     params: SamplingParams,
+    /// The same, for as long as a choice may not end yet.
+    unending: Option<SamplingParams>,
     stops: Option<StopMatcher>,
     tokenizer: Tokenizer,
     prompt: Vec<u32>,
@@ -44,6 +46,10 @@ impl Rules {
         let ask = Ask::decode(&spec.sampling)?;
         let params = params(&ask);
         params.validate(vocab)?;
+        let unending = unending(&ask, &params, tokenizer);
+        if let Some(unending) = &unending {
+            unending.validate(vocab)?;
+        }
         let stops = match ask.stop.is_empty() {
             true => None,
             false => Some(StopMatcher::new(&ask.stop)?),
@@ -52,6 +58,7 @@ impl Rules {
         Ok(Self {
             ask,
             params,
+            unending,
             stops,
             tokenizer: tokenizer.clone(),
             prompt: prompt.to_vec(),
@@ -75,7 +82,21 @@ fn params(ask: &Ask) -> SamplingParams {
         repetition_penalty: sampling.repetition_penalty,
         logit_bias: sampling.logit_bias.iter().copied().collect(),
         top_logprobs: u32::from(sampling.logprobs.unwrap_or(0)),
+        ..SamplingParams::default()
     }
+}
+
+/// How to sample while a choice has fewer tokens than it was asked to have at least: as always, but
+/// no token that would end it.
+fn unending(ask: &Ask, params: &SamplingParams, tokenizer: &Tokenizer) -> Option<SamplingParams> {
+    if ask.min_tokens == 0 {
+        return None;
+    }
+    let own = tokenizer.ends().filter(|_| !ask.ignore_eos);
+    Some(SamplingParams {
+        banned: own.chain(ask.stop_tokens.iter().copied()).collect(),
+        ..params.clone()
+    })
 }
 
 /// One choice of a request, as far as it has got.
@@ -120,7 +141,12 @@ impl Voice {
             prompt,
             generated: &self.generated,
         };
-        let sampled = sampler.sample(logits, &self.rules.params, draw, history);
+        let early = self.generated.len() < self.rules.ask.min_tokens as usize;
+        let params = match &self.rules.unending {
+            Some(unending) if early => unending,
+            _ => &self.rules.params,
+        };
+        let sampled = sampler.sample(logits, params, draw, history);
         let wanted = self.rules.ask.sampling.logprobs.is_some();
         let logprob = wanted.then_some(sampled.logprob);
         TokenOut {
@@ -134,7 +160,8 @@ impl Voice {
     pub(crate) fn accept(&mut self, token: u32) -> Option<Finish> {
         self.generated.push(token);
         let rules = &self.rules;
-        if rules.tokenizer.is_end(token) && !rules.ask.ignore_eos {
+        let own = rules.tokenizer.is_end(token) && !rules.ask.ignore_eos;
+        if own || rules.ask.stop_tokens.binary_search(&token).is_ok() {
             return Some(Finish::Stop);
         }
         if let Some((detokenizer, stops)) = &mut self.matching {

@@ -280,3 +280,32 @@ fn scrubbing_changes_no_answer() {
     }
     wait_for("every page is free", || at_rest(&scrubbing));
 }
+
+#[test]
+fn a_stop_token_ends_an_answer_and_not_before_its_least_length() {
+    let local = Local::start(&config()).unwrap();
+    let said = |ask: &Ask| {
+        let (tokens, finishes, ending) = collect(submit(&local, spec(prompt(3, 9), 24, 1, ask)));
+        assert_eq!(ending, Ending::Finished);
+        (tokens[0].clone(), finishes[0])
+    };
+    let (all, _) = said(&endless());
+    // A token that it says for the first time in the midst of its answer.
+    let at = (4..20)
+        .find(|at| !all[..*at].contains(&all[*at]))
+        .expect("a model that repeats itself from the start proves nothing");
+    let stop = Ask {
+        stop_tokens: vec![all[at]],
+        ..endless()
+    };
+    let (tokens, finish) = said(&stop);
+    assert_eq!((&tokens[..], finish), (&all[..=at], Some(Finish::Stop)));
+    let longer = Ask {
+        min_tokens: at as u32 + 1,
+        ..stop
+    };
+    let (tokens, _) = said(&longer);
+    assert_eq!(tokens[..at], all[..at], "until there nothing is different");
+    assert!(tokens.len() > at, "it may not end there: {tokens:?}");
+    assert_ne!(tokens[at], all[at], "so another token is said");
+}

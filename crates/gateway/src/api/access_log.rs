@@ -101,8 +101,10 @@ pub struct Record {
     pub client_id: Option<String>,
     /// Who asked, once known.
     pub tenant: Option<TenantId>,
-    /// The engine's id of the request.
+    /// The engine's id of the request; of each of several prompts, with spaces between.
     pub engine_request: Option<String>,
+    /// How many prompts it has.
+    pub prompts: u32,
     /// Who computed it.
     pub provenance: Option<Provenance>,
     /// Exact figures so far.
@@ -131,6 +133,7 @@ impl Record {
             client_id: None,
             tenant: None,
             engine_request: None,
+            prompts: 1,
             provenance: None,
             usage: Usage::default(),
             stream: false,
@@ -198,10 +201,13 @@ impl Record {
         if let Some(id) = &self.engine_request {
             put("engine_request", json!(id));
             put("stream", json!(self.stream));
-            put(
-                "ttft_ms",
-                json!(self.first_token.map(|at| ms(at - self.start))),
-            );
+            // Of several prompts, which may be computed at once or one after the other, it would be
+            // nobody's measure (docs/watch.md).
+            let first = self.first_token.filter(|_| self.prompts == 1);
+            put("ttft_ms", json!(first.map(|at| ms(at - self.start))));
+            if self.prompts > 1 {
+                put("prompts", json!(self.prompts));
+            }
             put("completion_tokens", json!(self.usage.completion));
             put("cached_tokens", json!(self.usage.cached));
         }

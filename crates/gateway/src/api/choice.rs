@@ -1,8 +1,7 @@
 //! One choice of an answer on its way from tokens to text: detokenized, cut at a stop string,
 //! its log-probabilities kept beside the text that they belong to.
 
-use text::StopMatcher;
-
+use super::ask::Rules;
 use super::text::{Detokenize, Text};
 use crate::engine::{Finish, TokenOut};
 
@@ -32,9 +31,10 @@ pub struct Piece {
 pub struct ChoiceText {
     index: u16,
     detokenize: Box<dyn Detokenize>,
-    stops: StopMatcher,
-    ignore_eos: bool,
+    rules: Rules,
     keep_logs: bool,
+    /// What its first piece begins with: the prompt, if it is to be repeated.
+    before: String,
     /// Tokens counted.
     tokens: u32,
     /// Characters decoded, shown or held.
@@ -49,20 +49,14 @@ pub struct ChoiceText {
 }
 
 impl ChoiceText {
-    /// A choice without tokens.
-    pub fn new(
-        index: u16,
-        text: &dyn Text,
-        stops: StopMatcher,
-        logs: bool,
-        ignore_eos: bool,
-    ) -> Self {
+    /// A choice without tokens, whose first piece begins with `before`.
+    pub fn new(index: u16, text: &dyn Text, rules: Rules, logs: bool, before: String) -> Self {
         Self {
             index,
-            detokenize: text.stream(),
-            stops,
-            ignore_eos,
+            detokenize: text.stream(rules.specials),
+            rules,
             keep_logs: logs,
+            before,
             tokens: 0,
             decoded: 0,
             shown: 0,
@@ -86,7 +80,7 @@ impl ChoiceText {
     pub fn push(&mut self, token: TokenOut, text: &dyn Text) -> Piece {
         debug_assert!(self.finish.is_none(), "nothing follows the end");
         self.tokens += 1;
-        if !self.ignore_eos && text.is_end(token.id) {
+        if !self.rules.keep_stop && self.ends_with(token.id, text) {
             return self.piece(String::new());
         }
         let new = self.detokenize.push(token.id);
@@ -96,9 +90,19 @@ impl ChoiceText {
                 offset: self.decoded,
             });
         }
+        if self.tokens <= self.rules.min_tokens {
+            // It may not end here, whatever it says.
+            self.decoded += new.chars().count();
+            return self.piece(new);
+        }
         let piece = self.scan(&new);
         self.cut = piece.finish.is_some();
         piece
+    }
+
+    fn ends_with(&self, token: u32, text: &dyn Text) -> bool {
+        let own = !self.rules.ignore_eos && text.is_end(token);
+        own || self.rules.stop_tokens.binary_search(&token).is_ok()
     }
 
     /// Whether a stop string ended it here, before the engine did.
@@ -111,7 +115,7 @@ impl ChoiceText {
         let tail = self.detokenize.finish();
         let mut piece = self.scan(&tail);
         if piece.finish.is_none() {
-            let rest = self.stops.flush();
+            let rest = self.rules.stop.flush();
             self.shown += rest.chars().count();
             piece.text += &rest;
             piece.logs.append(&mut self.held);
@@ -123,9 +127,12 @@ impl ChoiceText {
 
     fn scan(&mut self, new: &str) -> Piece {
         self.decoded += new.chars().count();
-        let scan = self.stops.push(new);
-        if scan.stopped.is_some() {
+        let mut scan = self.rules.stop.push(new);
+        if let Some(stop) = scan.stopped {
             self.finish = Some(Finish::Stop);
+            if self.rules.keep_stop {
+                scan.text += self.rules.stop.stop(stop);
+            }
         }
         self.piece(scan.text)
     }
@@ -142,7 +149,7 @@ impl ChoiceText {
         let logs = self.held.drain(..ready).collect();
         Piece {
             choice: self.index,
-            text,
+            text: std::mem::take(&mut self.before) + &text,
             logs,
             finish: self.finish,
         }

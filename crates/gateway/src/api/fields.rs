@@ -69,6 +69,11 @@ impl Fields {
         self.map.remove(key)
     }
 
+    /// Looks at a field and leaves it.
+    pub fn look(&self, key: &str) -> Option<&Value> {
+        self.map.get(key)
+    }
+
     /// Takes `true` or `false`.
     ///
     /// # Errors
@@ -93,7 +98,10 @@ impl Fields {
     /// # Errors
     /// It is something else, or outside.
     pub fn whole(&mut self, key: &str, low: i64, high: i64) -> Result<Option<i64>, Fault> {
-        let expected = format!("a whole number from {low} to {high}");
+        let expected = match high {
+            i64::MAX => format!("a whole number from {low}"),
+            high => format!("a whole number from {low} to {high}"),
+        };
         self.convert(key, &expected, |value| {
             whole(&value).filter(|n| (low..=high).contains(n))
         })

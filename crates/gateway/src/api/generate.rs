@@ -9,12 +9,13 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 
 use super::access_log::{Outcome, Record};
-use super::ask::{Ask, Dialect, Input};
+use super::ask::{Ask, Dialect, Input, Prompt};
 use super::body::{self, Reply};
 use super::choice::Piece;
+use super::fields::invalid;
 use super::render::Envelope;
 use super::router::{Counted, Shared, finish};
-use super::run::Run;
+use super::run::{Asked, Run};
 use super::server::Phase;
 use super::text::Text;
 use super::{models, status, stream, tokenize};
@@ -33,30 +34,41 @@ pub async fn answer(
         Ok(prepared) => prepared,
         Err(fault) => return finish(record, Err(fault)),
     };
-    let Prepared { ask, job } = prepared;
-    let Ok(place) = shared.running.clone().try_acquire_owned() else {
+    let Prepared {
+        ask,
+        jobs,
+        deadline,
+    } = prepared;
+    let count = jobs.len() as u32; // as many as prompts, of which there are few
+    let Ok(place) = shared.running.clone().try_acquire_many_owned(count) else {
         let limit = shared.config.max_running;
-        let fault = Fault::new(
-            Code::QueueFull,
-            format!("all {limit} places are taken; try again"),
-        );
-        return finish(record, Err(fault));
+        let message = match count {
+            1 => format!("all {limit} places are taken; try again"),
+            count => format!(
+                "{count} of {limit} places are not free; try again, or send fewer prompts at once"
+            ),
+        };
+        return finish(record, Err(Fault::new(Code::QueueFull, message)));
     };
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
         .as_secs();
-    let envelope = Envelope::new(&ask, &record.id, &job.model, created);
-    let (prompt, max_new, deadline) = (job.prompt.len() as u32, job.max_new, job.deadline);
+    let model = jobs.first().map_or("", |(job, _)| job.model.as_str());
+    let envelope = Envelope::new(&ask, &record.id, model, created);
     record.stream = ask.stream;
-    let accepted = match shared.engine.submit(job) {
-        Ok(accepted) => accepted,
-        Err(fault) => return finish(record, Err(fault)),
-    };
+    record.prompts = count;
+    let mut accepted = Vec::with_capacity(jobs.len());
+    for (job, asked) in jobs {
+        match shared.engine.submit(job) {
+            Ok(answer) => accepted.push((answer, asked)),
+            // What was accepted already is dropped, and so cancelled.
+            Err(fault) => return finish(record, Err(fault)),
+        }
+    }
     let counted = Counted::new(&shared.metrics.running);
     let text = shared.text.clone();
-    let run =
-        Run::new(accepted, &ask, text, prompt, max_new, deadline, record).holding((place, counted));
+    let run = Run::new(accepted, &ask, text, deadline, record).holding((place, counted));
     if ask.stream {
         stream::answer(shared, run, envelope).await
     } else {
@@ -66,7 +78,9 @@ pub async fn answer(
 
 struct Prepared {
     ask: Ask,
-    job: Job,
+    /// One for each prompt.
+    jobs: Vec<(Job, Asked)>,
+    deadline: Instant,
 }
 
 async fn prepare(
@@ -85,58 +99,138 @@ async fn prepare(
     }
     let text = shared.text.clone();
     let max_choices = shared.config.max_choices;
+    let echo_max = shared.config.max_body_bytes;
     let snapshot = facts.clone();
-    let (ask, model, prompt) = shared
+    let (ask, model, prompts) = shared
         .block(&tenant, move || {
             let ask = Ask::parse(dialect, &received.bytes, max_choices)?;
             drop(received);
             let model = models::resolve(&snapshot, ask.model.as_deref())?.id.clone();
-            let prompt = tokens(&ask.input, &*text, &snapshot)?;
+            let prompts = prompts(&ask, &*text, &snapshot, echo_max)?;
             check_bias(&ask.sampling, text.vocab())?;
-            Ok((ask, model, prompt))
+            let stops = &ask.rules.stop_tokens;
+            tokenize::in_vocabulary("stop_token_ids", stops, text.vocab())?;
+            Ok((ask, model, prompts))
         })
         .await?;
-    record.usage.prompt = prompt.len() as u32;
+    record.usage.prompt = prompts.iter().map(|read| read.tokens.len() as u32).sum();
     let limit = limit(&facts)?;
-    let max_new = judge_length(prompt.len(), ask.max_tokens, limit)?;
+    let deadline = Instant::now() + shared.config.request_timeout;
+    let mut jobs = Vec::with_capacity(prompts.len());
+    for (at, read) in prompts.into_iter().enumerate() {
+        let max_new = judge_length(&read, &ask, limit)?;
+        let asked = Asked {
+            prompt: read.tokens.len() as u32,
+            max_new,
+            before: read.echo,
+        };
+        let job = Job {
+            label: record.id.clone(),
+            tenant: tenant.clone(),
+            cache_salt: ask.cache_salt.clone(),
+            model: model.clone(),
+            prompt: read.tokens,
+            max_new,
+            choices: ask.choices,
+            sampling: Sampling {
+                // A client's own seed gives each prompt the answer that it has alone; with ours, a
+                // prompt that stands there twice gets two.
+                seed: ask.seed.unwrap_or(seed.wrapping_add(at as u64)),
+                ..ask.sampling.clone()
+            },
+            ignore_eos: ask.rules.ignore_eos,
+            stop_tokens: ask.rules.stop_tokens.clone(),
+            min_new: ask.rules.min_tokens,
+            deadline,
+        };
+        jobs.push((job, asked));
+    }
     // Last, so that what can never be served is told so even while nothing can be.
     status::refuse_unready(shared)?;
-    let job = Job {
-        label: record.id.clone(),
-        tenant,
-        cache_salt: ask.cache_salt.clone(),
-        model,
-        prompt,
-        max_new,
-        choices: ask.choices,
-        sampling: Sampling {
-            seed: ask.seed.unwrap_or(seed),
-            ..ask.sampling.clone()
-        },
-        ignore_eos: ask.ignore_eos,
-        deadline: Instant::now() + shared.config.request_timeout,
-    };
-    Ok(Prepared { ask, job })
+    Ok(Prepared {
+        ask,
+        jobs,
+        deadline,
+    })
 }
 
-fn tokens(input: &Input, text: &dyn Text, facts: &EngineFacts) -> Result<Vec<u32>, Fault> {
-    let (param, tokens) = match input {
-        Input::Chat(messages) => {
-            let given = messages.iter().map(|message| message.content.len()).sum();
-            let most = judge_bytes("messages", given, limit(facts)?, text)?;
-            ("messages", text.chat(messages, true, most)?)
+/// A prompt as the engine gets it.
+struct Read {
+    /// Where it stands in the request.
+    param: String,
+    tokens: Vec<u32>,
+    /// Its text, if that is to be repeated.
+    echo: String,
+}
+
+fn prompts(
+    ask: &Ask,
+    text: &dyn Text,
+    facts: &EngineFacts,
+    echo_max: usize,
+) -> Result<Vec<Read>, Fault> {
+    let prompts = match &ask.input {
+        Input::Chat(talk) => {
+            talk.judge(text)?;
+            let most = judge_bytes("messages", talk.chat.bytes(), limit(facts)?, text)?;
+            let tokens = text.chat(&talk.chat, most)?;
+            return Ok(vec![checked("messages".to_owned(), tokens, text)?]);
         }
-        Input::Text(prompt) => {
-            judge_bytes("prompt", prompt.len(), limit(facts)?, text)?;
-            ("prompt", text.encode(prompt, true)?)
-        }
-        Input::Tokens(tokens) => ("prompt", tokens.clone()),
+        Input::Prompts(prompts) => prompts,
     };
-    tokenize::in_vocabulary(param, &tokens, text.vocab())?;
-    if tokens.is_empty() {
-        return Err(Fault::new(Code::InvalidRequest, "the prompt has no token").on(param));
+    let mut read = Vec::with_capacity(prompts.len());
+    let mut echoed = 0;
+    for (at, prompt) in prompts.iter().enumerate() {
+        let param = match prompts.len() {
+            1 => "prompt".to_owned(),
+            _ => format!("prompt[{at}]"),
+        };
+        let tokens = match prompt {
+            Prompt::Text(prompt) => {
+                judge_bytes(&param, prompt.len(), limit(facts)?, text)?;
+                text.encode(prompt, ask.add_special)?
+            }
+            Prompt::Tokens(tokens) => tokens.clone(),
+        };
+        let mut one = checked(param, tokens, text)?;
+        if ask.echo {
+            // A few bytes of a request must not become many of an answer.
+            let bytes = match prompt {
+                Prompt::Text(prompt) => prompt.len(),
+                Prompt::Tokens(tokens) => tokens.iter().map(|id| text.bytes(*id).len()).sum(),
+            };
+            echoed += bytes * usize::from(ask.choices);
+            if echoed > echo_max {
+                let message = format!(
+                    "`echo`: the prompts, once for each answer, have more than {echo_max} bytes of \
+                     text; leave it out"
+                );
+                return Err(Fault::new(Code::PayloadTooLarge, message).on("echo"));
+            }
+            one.echo = match prompt {
+                Prompt::Text(prompt) => prompt.clone(),
+                Prompt::Tokens(tokens) => text.decode(tokens)?,
+            };
+        }
+        read.push(one);
     }
-    Ok(tokens)
+    Ok(read)
+}
+
+fn checked(param: String, tokens: Vec<u32>, text: &dyn Text) -> Result<Read, Fault> {
+    tokenize::in_vocabulary(&param, &tokens, text.vocab())?;
+    if tokens.is_empty() {
+        return Err(Fault::new(
+            Code::InvalidRequest,
+            "the prompt has no token; send one at least",
+        )
+        .on(param));
+    }
+    Ok(Read {
+        param,
+        tokens,
+        echo: String::new(),
+    })
 }
 
 fn check_bias(sampling: &Sampling, vocab: u32) -> Result<(), Fault> {
@@ -162,7 +256,7 @@ fn limit(facts: &EngineFacts) -> Result<&Limit, Fault> {
 /// # Errors
 /// There are more. The text has not been read.
 pub fn judge_bytes(
-    param: &'static str,
+    param: &str,
     given: usize,
     limit: &Limit,
     text: &dyn Text,
@@ -177,7 +271,7 @@ pub fn judge_bytes(
         "`{param}` has {given} bytes of text; the limit is {largest} tokens ({how}), and no token of \
          this model has more than {longest} bytes, so no prompt has more than {most}; shorten it"
     );
-    Err(Fault::new(Code::ContextLengthExceeded, message).on(param))
+    Err(Fault::new(Code::ContextLengthExceeded, message).on(param.to_owned()))
 }
 
 /// The largest prompt. An answer has at least one token, whatever the engine derived.
@@ -186,10 +280,25 @@ fn largest(limit: &Limit) -> usize {
     (limit.max_prompt_tokens as usize).min(context.saturating_sub(1))
 }
 
-/// The largest number of tokens to sample. Nothing is ever cut to fit: what does not fit is
-/// refused, with the figures (H-2). Only where the client gave no maximum does the context end the
-/// answer.
-fn judge_length(prompt: usize, max_tokens: Option<u32>, limit: &Limit) -> Result<u32, Fault> {
+/// The largest number of tokens to sample for a prompt.
+fn judge_length(read: &Read, ask: &Ask, limit: &Limit) -> Result<u32, Fault> {
+    let most = room(read.tokens.len(), ask.max_tokens, limit).map_err(|mut fault| {
+        // Which of several prompts it was.
+        if read.param.starts_with("prompt[") {
+            fault.message = format!("`{}`: {}", read.param, fault.message);
+        }
+        fault
+    })?;
+    if ask.rules.min_tokens > most {
+        let expected = format!("at most {most}, the largest number of tokens of this answer");
+        return Err(invalid("min_tokens", expected));
+    }
+    Ok(most)
+}
+
+/// Nothing is ever cut to fit: what does not fit is refused, with the figures (H-2). Only where the
+/// client gave no maximum does the context end the answer.
+fn room(prompt: usize, max_tokens: Option<u32>, limit: &Limit) -> Result<u32, Fault> {
     let how = limit.derivation.join("; ");
     let (largest, context) = (largest(limit), limit.max_model_len as usize);
     if prompt > largest {
@@ -290,25 +399,25 @@ mod tests {
     #[test]
     fn lengths_are_judged_to_the_token() {
         let limit = limit(100, 80);
-        assert_eq!(judge_length(80, None, &limit).unwrap(), 20);
-        assert_eq!(judge_length(80, Some(20), &limit).unwrap(), 20);
-        let fault = judge_length(80, Some(21), &limit).unwrap_err();
+        assert_eq!(room(80, None, &limit).unwrap(), 20);
+        assert_eq!(room(80, Some(20), &limit).unwrap(), 20);
+        let fault = room(80, Some(21), &limit).unwrap_err();
         assert_eq!(fault.code, Code::MaxTokensOverContext);
         assert!(fault.message.contains("together 101"), "{fault}");
-        let fault = judge_length(81, None, &limit).unwrap_err();
+        let fault = room(81, None, &limit).unwrap_err();
         assert_eq!(fault.code, Code::ContextLengthExceeded);
         assert_eq!(
             fault.message,
             "the prompt has 81 tokens; the limit is 80 tokens (pool of prefill-0: 100 tokens)"
         );
-        assert!(judge_length(1, Some(u32::MAX), &limit).is_err());
+        assert!(room(1, Some(u32::MAX), &limit).is_err());
     }
 
     #[test]
     fn an_answer_always_has_room_for_one_token() {
         let limit = limit(10, 10);
-        assert!(judge_length(10, None, &limit).is_err());
-        assert_eq!(judge_length(9, None, &limit).unwrap(), 1);
-        assert!(judge_length(1, None, &self::limit(0, 0)).is_err());
+        assert!(room(10, None, &limit).is_err());
+        assert_eq!(room(9, None, &limit).unwrap(), 1);
+        assert!(room(1, None, &self::limit(0, 0)).is_err());
     }
 }

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value, json};
 
-use super::ask::{Ask, Dialect};
+use super::ask::{Ask, Dialect, StreamUsage};
 use super::choice::{Piece, TokenLog};
 use super::run::Usage;
 use super::text::Text;
@@ -14,7 +14,7 @@ pub struct Envelope {
     id: String,
     model: String,
     created: u64,
-    usage_in_chunks: bool,
+    usage: StreamUsage,
     logs: bool,
 }
 
@@ -30,7 +30,7 @@ impl Envelope {
             id: format!("{prefix}-{request}"),
             model: model.to_owned(),
             created,
-            usage_in_chunks: ask.include_usage,
+            usage: ask.usage,
             logs: ask.sampling.logprobs.is_some(),
         }
     }
@@ -45,33 +45,45 @@ impl Envelope {
         map
     }
 
-    fn chunk(&self, choices: Vec<Value>, usage: Option<Usage>) -> Value {
+    /// A chunk; `usage` is shown in each if that was asked for, in the last one always.
+    fn chunk(&self, choices: Vec<Value>, usage: Usage, last: bool) -> Value {
         let kind = match self.dialect {
             Dialect::Chat => "chat.completion.chunk",
             Dialect::Completion => "text_completion",
         };
         let mut map = self.object(kind, choices);
-        if self.usage_in_chunks {
-            map.insert("usage".into(), usage.map_or(Value::Null, usage_json));
+        let StreamUsage {
+            at_the_end,
+            in_each,
+        } = self.usage;
+        if at_the_end || in_each {
+            let shown = last || in_each;
+            let usage = if shown {
+                usage_json(usage)
+            } else {
+                Value::Null
+            };
+            map.insert("usage".into(), usage);
         }
         Value::Object(map)
     }
 
     /// The chunk that opens a choice of a chat; completions have none.
-    pub fn opening(&self, choice: u16) -> Option<Value> {
+    pub fn opening(&self, choice: u16, usage: Usage) -> Option<Value> {
         (self.dialect == Dialect::Chat).then(|| {
             let delta = json!({"role": "assistant", "content": ""});
             self.chunk(
                 vec![json!({
                     "index": choice, "delta": delta, "logprobs": null, "finish_reason": null,
                 })],
-                None,
+                usage,
+                false,
             )
         })
     }
 
-    /// The chunks of a piece: none if it shows nothing.
-    pub fn chunks(&self, piece: &Piece, text: &dyn Text) -> Vec<Value> {
+    /// The chunks of a piece: none if it shows nothing. `usage`: the figures so far.
+    pub fn chunks(&self, piece: &Piece, usage: Usage, text: &dyn Text) -> Vec<Value> {
         let mut chunks = Vec::new();
         let shows = !piece.text.is_empty() || !piece.logs.is_empty();
         match self.dialect {
@@ -83,7 +95,7 @@ impl Envelope {
                         "logprobs": self.logprobs(&piece.logs, text),
                         "finish_reason": null,
                     });
-                    chunks.push(self.chunk(vec![choice], None));
+                    chunks.push(self.chunk(vec![choice], usage, false));
                 }
                 if let Some(finish) = piece.finish {
                     let choice = json!({
@@ -92,7 +104,7 @@ impl Envelope {
                         "logprobs": null,
                         "finish_reason": reason(finish),
                     });
-                    chunks.push(self.chunk(vec![choice], None));
+                    chunks.push(self.chunk(vec![choice], usage, false));
                 }
             }
             Dialect::Completion if shows || piece.finish.is_some() => {
@@ -102,7 +114,7 @@ impl Envelope {
                     "logprobs": self.logprobs(&piece.logs, text),
                     "finish_reason": piece.finish.map(reason),
                 });
-                chunks.push(self.chunk(vec![choice], None));
+                chunks.push(self.chunk(vec![choice], usage, false));
             }
             Dialect::Completion => {}
         }
@@ -111,8 +123,9 @@ impl Envelope {
 
     /// The last chunk of a stream that was asked for its usage.
     pub fn closing(&self, usage: Usage) -> Option<Value> {
-        self.usage_in_chunks
-            .then(|| self.chunk(Vec::new(), Some(usage)))
+        self.usage
+            .at_the_end
+            .then(|| self.chunk(Vec::new(), usage, true))
     }
 
     /// A whole answer; `pieces` has one merged piece for each choice, in order.

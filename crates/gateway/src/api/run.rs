@@ -2,7 +2,10 @@
 //! be shown. Whoever holds a [`Run`] holds the request; dropping it cancels.
 
 use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::ops::Range;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use tokio::time::{Instant, timeout_at};
@@ -28,16 +31,38 @@ pub struct Usage {
     pub cached: u32,
 }
 
+/// What was asked of the engine for one prompt.
+#[derive(Clone, Debug, Default)]
+pub struct Asked {
+    /// Tokens of the prompt.
+    pub prompt: u32,
+    /// Most tokens of an answer to it.
+    pub max_new: u32,
+    /// What its answers begin with.
+    pub before: String,
+}
+
+/// One prompt of a generation and its answers, which the engine knows as one request.
+struct Part {
+    /// None once nobody waits for more of it; dropping it cancels what still runs.
+    answer: Option<Answer>,
+    /// Its choices among all: choice `i` of the engine is the one at `start + i`.
+    choices: Range<usize>,
+    committed: bool,
+    prompt: u32,
+    cached: u32,
+    max_new: u32,
+}
+
 /// A running generation.
 pub struct Run {
-    answer: Answer,
+    parts: Vec<Part>,
+    /// Whose events are looked at first, so that nobody's are kept waiting by another's.
+    turn: usize,
     text: Arc<dyn Text>,
     choices: Vec<ChoiceText>,
     ready: VecDeque<Piece>,
-    committed: bool,
     deadline: Instant,
-    max_new: u32,
-    usage: Usage,
     /// Access log and metrics; written when dropped.
     pub record: Record,
     /// Its place among the running requests.
@@ -45,33 +70,42 @@ pub struct Run {
 }
 
 impl Run {
-    /// Takes over an answer that was just accepted.
+    /// Takes over what was just accepted, an answer for each prompt.
     pub fn new(
-        answer: Answer,
+        accepted: Vec<(Answer, Asked)>,
         ask: &Ask,
         text: Arc<dyn Text>,
-        prompt: u32,
-        max_new: u32,
         deadline: std::time::Instant,
         mut record: Record,
     ) -> Self {
-        record.engine_request = Some(answer.request.clone());
+        let ids = accepted.iter().map(|(answer, _)| answer.request.as_str());
+        record.engine_request = Some(ids.collect::<Vec<_>>().join(" "));
         let logs = ask.sampling.logprobs.is_some();
-        let choices = (0..ask.choices)
-            .map(|i| ChoiceText::new(i, &*text, ask.stop.clone(), logs, ask.ignore_eos))
-            .collect();
+        let mut choices = Vec::new();
+        let mut parts = Vec::new();
+        for (answer, asked) in accepted {
+            let first = choices.len();
+            for index in first..first + usize::from(ask.choices) {
+                let before = asked.before.clone();
+                let rules = ask.rules.clone();
+                choices.push(ChoiceText::new(index as u16, &*text, rules, logs, before));
+            }
+            parts.push(Part {
+                answer: Some(answer),
+                choices: first..choices.len(),
+                committed: false,
+                prompt: asked.prompt,
+                cached: 0,
+                max_new: asked.max_new,
+            });
+        }
         Self {
-            answer,
+            parts,
+            turn: 0,
             text,
             choices,
             ready: VecDeque::new(),
-            committed: false,
             deadline: Instant::from_std(deadline) + DEADLINE_GRACE,
-            max_new,
-            usage: Usage {
-                prompt,
-                ..Usage::default()
-            },
             record,
             place: None,
         }
@@ -85,10 +119,10 @@ impl Run {
 
     /// The figures so far.
     pub fn usage(&self) -> Usage {
-        let completion = self.choices.iter().map(ChoiceText::tokens).sum();
         Usage {
-            completion,
-            ..self.usage
+            prompt: self.parts.iter().map(|part| part.prompt).sum(),
+            completion: self.choices.iter().map(ChoiceText::tokens).sum(),
+            cached: self.parts.iter().map(|part| part.cached).sum(),
         }
     }
 
@@ -102,16 +136,17 @@ impl Run {
             if let Some(piece) = self.ready.pop_front() {
                 return Ok(Some(piece));
             }
-            if self.ended_here() {
-                // Every choice ended and at least one by a stop string: the engine has
-                // nothing more to say that anybody waits for.
+            self.let_go();
+            if self.parts.iter().all(|part| part.answer.is_none()) {
                 return Ok(None);
             }
-            let event = match timeout_at(self.deadline, self.answer.events.recv()).await {
-                Ok(Some(event)) => event,
-                Ok(None) => return Err(broken("ended an answer without an outcome")),
+            let deadline = self.deadline;
+            let (part, event) = match timeout_at(deadline, self.event()).await {
+                Ok((part, Some(event))) => (part, event),
+                Ok((_, None)) => return Err(broken("ended an answer without an outcome")),
                 Err(_) => {
-                    let code = if self.committed {
+                    let mut waiting = self.parts.iter().filter(|part| part.answer.is_some());
+                    let code = if waiting.all(|part| part.committed) {
                         Code::DecodeTimeout
                     } else {
                         Code::QueueTimeout
@@ -119,49 +154,72 @@ impl Run {
                     return Err(Fault::new(code, "the deadline passed without an outcome"));
                 }
             };
-            if self.take(event)? {
-                return Ok(None);
+            self.take(part, event)?;
+        }
+    }
+
+    /// The next event of any part, or that its channel was closed.
+    async fn event(&mut self) -> (usize, Option<Event>) {
+        let (parts, turn) = (&mut self.parts, &mut self.turn);
+        poll_fn(|context| {
+            let count = parts.len();
+            for at in (0..count).map(|i| (*turn + i) % count) {
+                let Some(answer) = &mut parts[at].answer else {
+                    continue;
+                };
+                if let Poll::Ready(event) = answer.events.poll_recv(context) {
+                    *turn = (at + 1) % count;
+                    return Poll::Ready((at, event));
+                }
+            }
+            Poll::Pending
+        })
+        .await
+    }
+
+    /// Lets go of the parts of which every choice ended and at least one by a stop string: the
+    /// engine has nothing more to say of them that anybody waits for.
+    fn let_go(&mut self) {
+        for part in &mut self.parts {
+            let choices = &self.choices[part.choices.clone()];
+            let all = choices.iter().all(|choice| choice.finish().is_some());
+            if all && choices.iter().any(ChoiceText::is_cut) {
+                part.answer = None;
             }
         }
     }
 
-    fn ended_here(&self) -> bool {
-        let all = self.choices.iter().all(|c| c.finish().is_some());
-        all && self.choices.iter().any(ChoiceText::is_cut)
-    }
-
-    /// Whether the request is done.
-    fn take(&mut self, event: Event) -> Result<bool, Fault> {
+    fn take(&mut self, at: usize, event: Event) -> Result<(), Fault> {
+        let part = &mut self.parts[at];
+        let choices = &mut self.choices[part.choices.clone()];
         match event {
             Event::Committed(provenance) => {
-                if self.record.first_token.is_some() {
+                if choices.iter().any(|choice| choice.tokens() > 0) {
                     return Err(broken("committed again after a token"));
                 }
-                if provenance.cached_tokens > self.usage.prompt {
+                if provenance.cached_tokens > part.prompt {
                     return Err(broken("cached more tokens than the prompt has"));
                 }
-                self.committed = true;
-                self.usage.cached = provenance.cached_tokens;
+                part.committed = true;
+                part.cached = provenance.cached_tokens;
                 self.record.provenance = Some(provenance);
             }
-            Event::Tokens { choice, tokens } => self.tokens(choice, tokens)?,
-            Event::Finished { choice, reason } => self.finished(choice, reason)?,
-            Event::Done if self.choices.iter().all(|c| c.finish().is_some()) => {
-                self.record.usage = self.usage();
-                return Ok(true);
-            }
+            Event::Tokens { choice, tokens } => self.tokens(at, choice, tokens)?,
+            Event::Finished { choice, reason } => self.finished(at, choice, reason)?,
+            Event::Done if choices.iter().all(|c| c.finish().is_some()) => part.answer = None,
             Event::Done => return Err(broken("is done while a choice is not")),
             Event::Failed(fault) => return Err(fault),
         }
         self.record.usage = self.usage();
-        Ok(false)
+        Ok(())
     }
 
-    fn tokens(&mut self, index: u16, tokens: Vec<TokenOut>) -> Result<(), Fault> {
-        if !self.committed {
+    fn tokens(&mut self, at: usize, index: u16, tokens: Vec<TokenOut>) -> Result<(), Fault> {
+        let part = &self.parts[at];
+        if !part.committed {
             return Err(broken("sent a token before the prompt was verified"));
         }
-        let choice = choice(&mut self.choices, index)?;
+        let choice = choice(&mut self.choices[part.choices.clone()], index)?;
         self.record.saw_token();
         for token in tokens {
             if choice.finish().is_some() {
@@ -171,23 +229,26 @@ impl Run {
                 }
                 return Err(broken("sent a token of a choice that it had finished"));
             }
-            if token.id >= self.text.vocab() || choice.tokens() >= self.max_new {
+            if token.id >= self.text.vocab() || choice.tokens() >= part.max_new {
                 return Err(broken("sent a token outside the vocabulary or the maximum"));
             }
             let piece = choice.push(token, &*self.text);
-            if piece.finish.is_some() {
-                self.answer.steering.stop_choice(index);
+            if piece.finish.is_some()
+                && let Some(answer) = &part.answer
+            {
+                answer.steering.stop_choice(index);
             }
             self.ready.push_back(piece);
         }
         Ok(())
     }
 
-    fn finished(&mut self, index: u16, reason: Finish) -> Result<(), Fault> {
-        if !self.committed {
+    fn finished(&mut self, at: usize, index: u16, reason: Finish) -> Result<(), Fault> {
+        let part = &self.parts[at];
+        if !part.committed {
             return Err(broken("finished a choice before the prompt was verified"));
         }
-        let choice = choice(&mut self.choices, index)?;
+        let choice = choice(&mut self.choices[part.choices.clone()], index)?;
         if choice.finish().is_some() {
             let crossed_our_stop = choice.is_cut();
             return crossed_our_stop

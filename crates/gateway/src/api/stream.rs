@@ -117,13 +117,14 @@ impl Pump {
 
     fn frame(&mut self, piece: &Piece) -> String {
         let mut frame = String::new();
+        let usage = self.run.usage();
         if !self.opened.contains(&piece.choice) {
             self.opened.push(piece.choice);
-            if let Some(chunk) = self.envelope.opening(piece.choice) {
+            if let Some(chunk) = self.envelope.opening(piece.choice, usage) {
                 event(&mut frame, &chunk);
             }
         }
-        for chunk in self.envelope.chunks(piece, &*self.shared.text) {
+        for chunk in self.envelope.chunks(piece, usage, &*self.shared.text) {
             event(&mut frame, &chunk);
         }
         frame

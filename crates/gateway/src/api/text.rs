@@ -1,18 +1,11 @@
 //! What the HTTP half needs of a tokenizer and a chat template: a trait, so that tests can bring a
 //! small one, and [`ServedText`], which is crate `text` with its errors in a client's words.
 
-use text::{ChatTemplate, Detokenizer, Error, Message, Tokenizer};
+use text::{ChatTemplate, Detokenizer, Error, Tokenizer};
 
 use crate::engine::{Code, Fault};
 
-/// One message of a conversation, checked: a known role and plain text.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ChatMessage {
-    /// `system`, `user` or `assistant`.
-    pub role: &'static str,
-    /// What was said.
-    pub content: String,
-}
+pub use text::{Chat, Ending, Message};
 
 /// Tokenizer and chat template of the served model.
 pub trait Text: Send + Sync + 'static {
@@ -32,18 +25,18 @@ pub trait Text: Send + Sync + 'static {
     /// The text cannot be tokenized.
     fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Fault>;
 
-    /// Token ids of a conversation by the model's template; with `open_answer` the prompt ends
-    /// where the assistant would begin to speak.
+    /// Token ids of a conversation by the model's template.
     ///
     /// # Errors
     /// The template refuses the conversation (its words are passed on), or makes more than
     /// `bytes_max` bytes of it.
-    fn chat(
-        &self,
-        messages: &[ChatMessage],
-        open_answer: bool,
-        bytes_max: usize,
-    ) -> Result<Vec<u32>, Fault>;
+    fn chat(&self, chat: &Chat, bytes_max: usize) -> Result<Vec<u32>, Fault>;
+
+    /// Whether the template looks at a variable of this name.
+    fn reads(&self, variable: &str) -> bool;
+
+    /// Whether the template is given a variable of this name by the server.
+    fn is_given(&self, variable: &str) -> bool;
 
     /// Text of token ids, all of which are below [`Text::vocab`]; special tokens are shown.
     ///
@@ -54,8 +47,8 @@ pub trait Text: Send + Sync + 'static {
     /// The bytes that one token stands for; not always whole characters.
     fn bytes(&self, token: u32) -> Vec<u8>;
 
-    /// Begins to turn the tokens of one answer into text. Special tokens are not shown.
-    fn stream(&self) -> Box<dyn Detokenize>;
+    /// Begins to turn the tokens of one answer into text, special tokens shown or not.
+    fn stream(&self, specials: bool) -> Box<dyn Detokenize>;
 }
 
 /// Turns the tokens of one answer into text, as they come.
@@ -106,20 +99,17 @@ impl Text for ServedText {
         })
     }
 
-    fn chat(
-        &self,
-        messages: &[ChatMessage],
-        open_answer: bool,
-        bytes_max: usize,
-    ) -> Result<Vec<u32>, Fault> {
-        let messages: Vec<Message> = messages
-            .iter()
-            .map(|m| Message::new(m.role, m.content.as_str()))
-            .collect();
-        let tokens = self
-            .template
-            .render_chat(&self.tokenizer, &messages, open_answer, bytes_max);
+    fn chat(&self, chat: &Chat, bytes_max: usize) -> Result<Vec<u32>, Fault> {
+        let tokens = self.template.render_chat(&self.tokenizer, chat, bytes_max);
         tokens.map_err(|error| blame(error, "messages"))
+    }
+
+    fn reads(&self, variable: &str) -> bool {
+        self.template.reads(variable)
+    }
+
+    fn is_given(&self, variable: &str) -> bool {
+        self.template.is_given(variable)
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {
@@ -135,8 +125,9 @@ impl Text for ServedText {
             .to_vec()
     }
 
-    fn stream(&self) -> Box<dyn Detokenize> {
+    fn stream(&self, specials: bool) -> Box<dyn Detokenize> {
         Box::new(ServedStream {
+            specials,
             detokenizer: Detokenizer::new(&self.tokenizer),
             tokenizer: self.tokenizer.clone(),
         })
@@ -157,13 +148,14 @@ fn blame(error: Error, param: &'static str) -> Fault {
 }
 
 struct ServedStream {
+    specials: bool,
     detokenizer: Detokenizer,
     tokenizer: Tokenizer,
 }
 
 impl Detokenize for ServedStream {
     fn push(&mut self, token: u32) -> String {
-        if self.tokenizer.is_special(token) {
+        if !self.specials && self.tokenizer.is_special(token) {
             return String::new();
         }
         self.detokenizer.push(token)

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::access_log::Record;
-use super::ask::{messages, token_ids};
+use super::ask::{talk, token_ids};
 use super::body::{self, Received, Reply};
 use super::fields::{Fields, invalid};
 use super::router::Shared;
@@ -37,23 +37,23 @@ pub async fn tokenize(
             let strings = fields.flag("return_token_strs")?.unwrap_or(false);
             let prompt = fields.text("prompt")?;
             let special = fields.flag("add_special_tokens")?;
-            let tokens = match (prompt, fields.take("messages")) {
-                (Some(prompt), None) => {
+            let chat = fields.look("messages").is_some();
+            let tokens = match prompt {
+                Some(prompt) if !chat => {
                     fields.finish()?;
                     judge_bytes("prompt", prompt.len(), &facts, &*text)?;
                     text.encode(&prompt, special.unwrap_or(true))?
                 }
-                (None, Some(list)) => {
-                    let open = fields.flag("add_generation_prompt")?.unwrap_or(true);
+                None if chat => {
+                    let talk = talk(&mut fields)?;
                     if special == Some(true) {
                         let expected = "false: the template writes its own special tokens";
                         return Err(invalid("add_special_tokens", expected));
                     }
                     fields.finish()?;
-                    let list = messages(list)?;
-                    let given = list.iter().map(|message| message.content.len()).sum();
-                    let most = judge_bytes("messages", given, &facts, &*text)?;
-                    text.chat(&list, open, most)?
+                    talk.judge(&*text)?;
+                    let most = judge_bytes("messages", talk.chat.bytes(), &facts, &*text)?;
+                    text.chat(&talk.chat, most)?
                 }
                 _ => return Err(invalid("prompt", "either `prompt` or `messages`")),
             };
@@ -103,7 +103,7 @@ pub async fn detokenize(
 
 /// As a request's text is judged; a shorter one, while there is no limit yet to judge by.
 fn judge_bytes(
-    param: &'static str,
+    param: &str,
     given: usize,
     facts: &EngineFacts,
     text: &dyn Text,
@@ -116,7 +116,7 @@ fn judge_bytes(
                 "`{param}` has {given} bytes of text; until the KV pools of the workers have been \
                  measured, {UNMEASURED_BYTES} are read at most"
             );
-            Err(Fault::new(Code::Unavailable, message).on(param))
+            Err(Fault::new(Code::Unavailable, message).on(param.to_owned()))
         }
     }
 }
@@ -135,13 +135,13 @@ fn judge_text(tokens: &[u32], text: &dyn Text, most: usize) -> Result<(), Fault>
 ///
 /// # Errors
 /// There is one.
-pub fn in_vocabulary(param: &'static str, tokens: &[u32], vocab: u32) -> Result<(), Fault> {
+pub fn in_vocabulary(param: &str, tokens: &[u32], vocab: u32) -> Result<(), Fault> {
     match tokens.iter().find(|&&id| id >= vocab) {
         None => Ok(()),
         Some(id) => Err(Fault::new(
             Code::InvalidRequest,
             format!("`{param}`: token id {id} is outside the vocabulary of {vocab}"),
         )
-        .on(param)),
+        .on(param.to_owned())),
     }
 }

@@ -56,8 +56,12 @@ pub struct Job {
     pub choices: u16,
     /// How to sample.
     pub sampling: Sampling,
-    /// Go on after a stop token, up to `max_new`.
+    /// Go on after a stop token of the model, up to `max_new`.
     pub ignore_eos: bool,
+    /// Tokens that end an answer as well; sorted, none twice, each below the vocabulary's size.
+    pub stop_tokens: Vec<u32>,
+    /// Tokens of an answer before which no stop token is sampled; at most `max_new`.
+    pub min_new: u32,
     /// When the client's patience ends; the engine fails the request by then (H-15).
     pub deadline: Instant,
 }

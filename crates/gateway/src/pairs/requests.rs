@@ -99,6 +99,8 @@ pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
         },
         stop: Vec::new(), // found by the HTTP half, which then says `stop_choice`
         ignore_eos: job.ignore_eos,
+        stop_tokens: job.stop_tokens.clone(),
+        min_tokens: job.min_new,
     };
     let checked = ask.check();
     checked.map_err(|error| Fault::new(Code::InvalidRequest, error.to_string()).on(error.field))?;

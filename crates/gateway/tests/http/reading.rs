@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex};
 
 use cofferdam_gateway::Config;
 use cofferdam_gateway::api::auth::ApiKeys;
-use cofferdam_gateway::api::text::{ChatMessage, Detokenize, Text};
+use cofferdam_gateway::api::text::{Chat, Detokenize, Text};
 use cofferdam_gateway::engine::{Fault, Finish};
 use serde_json::{Value, json};
 
@@ -59,11 +59,16 @@ impl Text for Watched {
         self.look(text);
         ByteText.encode(text, add_special)
     }
-    fn chat(&self, messages: &[ChatMessage], open: bool, most: usize) -> Result<Vec<u32>, Fault> {
-        messages
-            .iter()
-            .for_each(|message| self.look(&message.content));
-        ByteText.chat(messages, open, most)
+    fn chat(&self, chat: &Chat, most: usize) -> Result<Vec<u32>, Fault> {
+        let messages = chat.messages.iter();
+        messages.for_each(|message| self.look(&message.content));
+        ByteText.chat(chat, most)
+    }
+    fn reads(&self, variable: &str) -> bool {
+        ByteText.reads(variable)
+    }
+    fn is_given(&self, variable: &str) -> bool {
+        ByteText.is_given(variable)
     }
     fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {
         ByteText.decode(tokens)
@@ -71,8 +76,8 @@ impl Text for Watched {
     fn bytes(&self, token: u32) -> Vec<u8> {
         ByteText.bytes(token)
     }
-    fn stream(&self) -> Box<dyn Detokenize> {
-        ByteText.stream()
+    fn stream(&self, specials: bool) -> Box<dyn Detokenize> {
+        ByteText.stream(specials)
     }
 }
 

@@ -387,6 +387,8 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
             ..Sampling::default()
         },
         ignore_eos: false,
+        stop_tokens: Vec::new(),
+        min_new: 0,
         deadline: Instant::now() + 2 * PATIENCE,
     }
 }

@@ -6,7 +6,7 @@
 
 use super::stack::{KEYS, Shape};
 use anyhow::{anyhow, bail};
-use gateway::api::text::{ChatMessage, ServedText, Text};
+use gateway::api::text::{Chat, Message, ServedText, Text};
 use serde_json::{Value, json};
 use std::cmp::Ordering;
 
@@ -218,11 +218,7 @@ fn laid_out(
 /// Tokens of a prompt, as the gateway counts them.
 fn count(text: &ServedText, prompt: &str, is_chat: bool) -> anyhow::Result<u32> {
     let tokens = if is_chat {
-        let message = ChatMessage {
-            role: "user",
-            content: prompt.to_owned(),
-        };
-        text.chat(&[message], true, usize::MAX)
+        text.chat(&Chat::new([Message::new("user", prompt)]), usize::MAX)
     } else {
         text.encode(prompt, true)
     };

@@ -32,6 +32,8 @@ pub struct SamplingParams {
     pub repetition_penalty: f32,
     /// Added to the logits of these tokens. -100 to 100, at most [`LOGIT_BIAS_MAX`] entries.
     pub logit_bias: BTreeMap<u32, f32>,
+    /// Tokens that are not sampled at all; fewer than the vocabulary has.
+    pub banned: Vec<u32>,
     /// How many alternatives to report with a token: 0 to [`TOP_LOGPROBS_MAX`].
     pub top_logprobs: u32,
 }
@@ -48,6 +50,7 @@ impl Default for SamplingParams {
             frequency_penalty: 0.0,
             repetition_penalty: 1.0,
             logit_bias: BTreeMap::new(),
+            banned: Vec::new(),
             top_logprobs: 0,
         }
     }
@@ -87,6 +90,9 @@ impl SamplingParams {
                 return invalid("logit_bias", format!("of tokens below {vocab}"), token);
             }
             between("logit_bias", *bias, -100.0, 100.0)?;
+        }
+        if self.banned.len() >= vocab {
+            return invalid("banned", format!("fewer than {vocab}"), self.banned.len());
         }
         Ok(())
     }

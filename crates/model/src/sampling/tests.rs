@@ -50,6 +50,34 @@ fn greedy_takes_the_lowest_id_among_equals() {
 }
 
 #[test]
+fn what_is_banned_is_never_sampled_and_the_rest_as_likely_as_before() {
+    let logits = [1.0, 9.0, 1.0, 8.0];
+    let greedy = SamplingParams {
+        temperature: 0.0,
+        banned: vec![1],
+        ..Default::default()
+    };
+    assert_eq!(token(&logits, &greedy, 0), 3);
+    for top_k in [0, 3] {
+        let params = SamplingParams {
+            banned: vec![1, 3],
+            logit_bias: BTreeMap::from([(1, 100.0)]),
+            top_k,
+            ..Default::default()
+        };
+        let seen = frequencies(&logits, &params, 2_000);
+        assert_eq!((seen[1], seen[3]), (0.0, 0.0));
+        // Three standard deviations of 2,000 draws are 0.034.
+        assert!((seen[0] - 0.5).abs() < 0.034, "{seen:?}");
+    }
+    let all = SamplingParams {
+        banned: vec![0, 1, 2, 3],
+        ..Default::default()
+    };
+    assert_eq!(all.validate(4).unwrap_err().field, "banned");
+}
+
+#[test]
 fn draws_follow_the_softmax_at_every_temperature() {
     let logits = [1.0, 0.0, 2.0, -1.0];
     for temperature in [0.5, 1.0, 2.0] {

@@ -1,26 +1,133 @@
-use serde_json::Value;
+use serde_json::{Map, Value};
+use text::{Chat, Ending, Message};
 
-use super::{Fields, Input, invalid, unsupported};
-use crate::api::text::ChatMessage;
+use super::{Fields, empty, invalid, unsupported};
+use crate::api::text::Text;
 use crate::engine::Fault;
 
 /// Most messages of a conversation.
 const MAX_MESSAGES: usize = 4096;
-
-pub fn input(fields: &mut Fields) -> Result<Input, Fault> {
-    let value = fields
-        .take("messages")
-        .ok_or_else(|| invalid("messages", LIST))?;
-    messages(value).map(Input::Chat)
-}
+/// Largest `chat_template_kwargs`, bytes as JSON; and the longest of its names.
+const VARIABLES_BYTES_MAX: usize = 16 << 10;
+const VARIABLE_BYTES_MAX: usize = 64;
+/// What OpenAI and vLLM take as `reasoning_effort`.
+const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 const LIST: &str = "a list of 1 to 4096 messages {\"role\": …, \"content\": …}";
+const NO_TOOLS: &str = "tool calls are not implemented; write the call and what came of it as text \
+                        into `content`";
 
-/// Reads a conversation: known roles, text only.
+/// A conversation as it was asked for, not yet seen by its template.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Talk {
+    /// The conversation.
+    pub chat: Chat,
+    /// How long the model is to think; also among the chat's variables.
+    effort: Option<String>,
+}
+
+impl Talk {
+    /// Refuses what this model's template cannot be told.
+    ///
+    /// # Errors
+    /// A variable that is not the client's to set, or an effort that nothing would come of.
+    pub fn judge(&self, text: &dyn Text) -> Result<(), Fault> {
+        if let Some(name) = self.chat.variables.keys().find(|name| text.is_given(name)) {
+            return Err(unsupported(
+                format!("chat_template_kwargs.{name}"),
+                "the template is given this by the server; leave it out",
+            ));
+        }
+        match self.effort.as_deref() {
+            None | Some("none") => Ok(()),
+            Some(_) if text.reads(EFFORT) => Ok(()),
+            Some(_) => Err(unsupported(
+                EFFORT,
+                "the chat template of this model does not read it; leave it out, or set what the \
+                 template reads in `chat_template_kwargs`",
+            )),
+        }
+    }
+}
+
+const EFFORT: &str = "reasoning_effort";
+
+/// Reads a conversation and how its template is to write it.
 ///
 /// # Errors
-/// A fault naming the message and field that cannot be served.
-pub fn messages(value: Value) -> Result<Vec<ChatMessage>, Fault> {
+/// A fault naming the field that cannot be served.
+pub fn talk(fields: &mut Fields) -> Result<Talk, Fault> {
+    let list = fields
+        .take("messages")
+        .ok_or_else(|| invalid("messages", LIST))?;
+    let mut variables = variables(fields)?;
+    let effort = fields.text(EFFORT)?;
+    if let Some(effort) = &effort {
+        if !EFFORTS.contains(&effort.as_str()) {
+            return Err(invalid(EFFORT, format!("one of {}", EFFORTS.join(", "))));
+        }
+        if variables
+            .insert(EFFORT.to_owned(), effort.as_str().into())
+            .is_some()
+        {
+            let expected = "to be set here or in `chat_template_kwargs`, not in both";
+            return Err(invalid(EFFORT, expected));
+        }
+        if effort == "none" {
+            // The switch of the templates that have one and think unless they are told.
+            let switch = variables.entry("enable_thinking".to_owned());
+            switch.or_insert(Value::Bool(false));
+        }
+    }
+    let chat = Chat {
+        ending: ending(fields)?,
+        messages: messages(list)?,
+        variables,
+    };
+    Ok(Talk { chat, effort })
+}
+
+fn ending(fields: &mut Fields) -> Result<Ending, Fault> {
+    let further = fields.flag("continue_final_message")?.unwrap_or(false);
+    match fields.flag("add_generation_prompt")? {
+        Some(true) if further => Err(invalid(
+            "add_generation_prompt",
+            "false where `continue_final_message` is true",
+        )),
+        _ if further => Ok(Ending::Continue),
+        Some(false) => Ok(Ending::Closed),
+        None | Some(true) => Ok(Ending::Answer),
+    }
+}
+
+/// What a template may be told beside the messages. Names are such as a template can read.
+fn variables(fields: &mut Fields) -> Result<Map<String, Value>, Fault> {
+    let key = "chat_template_kwargs";
+    let expected = format!(
+        "an object of at most {VARIABLES_BYTES_MAX} bytes, its names of letters, digits and `_` and \
+         of at most {VARIABLE_BYTES_MAX} bytes"
+    );
+    let named = |name: &String| {
+        let first = name.bytes().next().is_some_and(|b| !b.is_ascii_digit());
+        let rest = name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
+        first && rest && name.len() <= VARIABLE_BYTES_MAX
+    };
+    match fields.take(key) {
+        None => Ok(Map::new()),
+        Some(Value::Object(map)) if map.keys().all(named) => {
+            let value = Value::Object(map);
+            let fits = value.to_string().len() <= VARIABLES_BYTES_MAX;
+            match value {
+                Value::Object(map) if fits => Ok(map),
+                _ => Err(invalid(key, expected)),
+            }
+        }
+        Some(_) => Err(invalid(key, expected)),
+    }
+}
+
+/// Reads a conversation: known roles, text only.
+fn messages(value: Value) -> Result<Vec<Message>, Fault> {
     match value {
         Value::Array(list) if (1..=MAX_MESSAGES).contains(&list.len()) => list
             .into_iter()
@@ -31,55 +138,76 @@ pub fn messages(value: Value) -> Result<Vec<ChatMessage>, Fault> {
     }
 }
 
-fn message(index: usize, value: Value) -> Result<ChatMessage, Fault> {
+fn message(index: usize, value: Value) -> Result<Message, Fault> {
     let Value::Object(map) = value else {
         return Err(invalid(format!("messages[{index}]"), "an object"));
     };
     let mut fields = Fields::of(map, format!("messages[{index}]."));
-    let role = match fields.text("role")?.as_deref() {
-        // OpenAI's newer name of the same role.
-        Some("system" | "developer") => "system",
-        Some("user") => "user",
-        Some("assistant") => "assistant",
-        Some("tool" | "function") => {
-            return Err(unsupported(
-                fields.name("role"),
-                "tool calls are not implemented",
-            ));
-        }
-        _ => {
-            return Err(invalid(
-                fields.name("role"),
-                "system, developer, user or assistant",
-            ));
-        }
-    };
+    let role = role(&mut fields)?;
     for (key, why) in [
-        ("name", "speakers are told apart by role only"),
-        ("tool_calls", "tool calls are not implemented"),
-        ("tool_call_id", "tool calls are not implemented"),
-        ("function_call", "function calls are not implemented"),
+        ("tool_calls", NO_TOOLS),
+        ("tool_call_id", NO_TOOLS),
+        ("function_call", NO_TOOLS),
         ("audio", "input is text only"),
+        ("refusal", "write its text into `content`"),
     ] {
         if let Some(value) = fields.take(key)
-            && !super::empty(&value)
+            && !empty(&value)
         {
             return Err(unsupported(fields.name(key), why));
         }
     }
+    fields.take("annotations"); // where an answer's words came from: nothing that a model reads
+    let message = Message {
+        role: role.to_owned(),
+        name: fields.text("name")?,
+        reasoning: reasoning(&mut fields)?,
+        content: content(&mut fields, role)?,
+    };
+    fields.finish()?;
+    Ok(message)
+}
+
+fn role(fields: &mut Fields) -> Result<&'static str, Fault> {
+    match fields.text("role")?.as_deref() {
+        // OpenAI's newer name of the same role.
+        Some("system" | "developer") => Ok("system"),
+        Some("user") => Ok("user"),
+        Some("assistant") => Ok("assistant"),
+        Some("tool" | "function") => Err(unsupported(fields.name("role"), NO_TOOLS)),
+        _ => Err(invalid(
+            fields.name("role"),
+            "system, developer, user or assistant",
+        )),
+    }
+}
+
+/// What a model thought before it spoke, under vLLM's old name or its new one.
+fn reasoning(fields: &mut Fields) -> Result<Option<String>, Fault> {
+    let [old, new] = ["reasoning_content", "reasoning"];
+    match (fields.text(old)?, fields.text(new)?) {
+        (Some(a), Some(b)) if a != b => Err(invalid(
+            fields.name(new),
+            "the same text as `reasoning_content`, or only one",
+        )),
+        (a, b) => Ok(a.or(b)),
+    }
+}
+
+fn content(fields: &mut Fields, role: &str) -> Result<String, Fault> {
     let name = fields.name("content");
-    let content = match fields.take("content") {
-        Some(Value::String(text)) => text,
-        Some(Value::Array(parts)) => parts
+    match fields.take("content") {
+        Some(Value::String(text)) => Ok(text),
+        Some(Value::Array(parts)) => Ok(parts
             .into_iter()
             .enumerate()
             .map(|(part, value)| text_part(format!("{name}[{part}]"), value))
             .collect::<Result<Vec<_>, _>>()?
-            .concat(),
-        _ => return Err(invalid(name, "a string or a list of text parts")),
-    };
-    fields.finish()?;
-    Ok(ChatMessage { role, content })
+            .concat()),
+        // How the answer of an assistant is spelled that said nothing.
+        None if role == "assistant" => Ok(String::new()),
+        _ => Err(invalid(name, "a string or a list of text parts")),
+    }
 }
 
 fn text_part(name: String, value: Value) -> Result<String, Fault> {
@@ -95,6 +223,7 @@ fn text_part(name: String, value: Value) -> Result<String, Fault> {
     let text = fields
         .text("text")?
         .ok_or_else(|| invalid(fields.name("text"), "a string"))?;
+    fields.take("cache_control"); // a hint for another provider's cache
     fields.finish()?;
     Ok(text)
 }

@@ -1,37 +1,34 @@
 use serde_json::Value;
 
-use super::{Fields, Input, invalid, unsupported};
+use super::{Fields, Prompt, invalid};
 use crate::api::fields::whole;
 use crate::engine::Fault;
 
-const EXPECTED: &str = "a string or a list of token ids";
+/// Most prompts of one request.
+const PROMPTS_MAX: usize = 64;
 
-pub fn input(fields: &mut Fields) -> Result<Input, Fault> {
-    let value = fields
-        .take("prompt")
-        .ok_or_else(|| invalid("prompt", EXPECTED))?;
-    one(value, true)
-}
+const EXPECTED: &str =
+    "a string, a list of token ids, or a list of 1 to 64 of these, all of one kind";
 
-/// One prompt, or a list of exactly one. Several prompts in a request would be several requests
-/// with one outcome, and an outcome is set once for each (H-6): clients send several requests.
-fn one(value: Value, may_nest: bool) -> Result<Input, Fault> {
-    match value {
-        Value::String(text) => Ok(Input::Text(text)),
-        Value::Array(mut list)
-            if matches!(list.first(), Some(Value::String(_) | Value::Array(_))) =>
-        {
-            match list.len() {
-                1 if may_nest => one(list.remove(0), false),
-                1 => Err(invalid("prompt", EXPECTED)),
-                _ => Err(unsupported(
-                    "prompt",
-                    "one prompt a request; send several requests",
-                )),
+/// One prompt or several.
+pub fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, Fault> {
+    let wrong = || invalid("prompt", EXPECTED);
+    match fields.take("prompt").ok_or_else(wrong)? {
+        Value::String(text) => Ok(vec![Prompt::Text(text)]),
+        Value::Array(list) if matches!(list.first(), Some(Value::String(_) | Value::Array(_))) => {
+            if list.len() > PROMPTS_MAX {
+                return Err(wrong());
             }
+            let texts = matches!(list.first(), Some(Value::String(_)));
+            let each = list.into_iter().map(|value| match value {
+                Value::String(text) if texts => Ok(Prompt::Text(text)),
+                Value::Array(list) if !texts => token_ids("prompt", &list).map(Prompt::Tokens),
+                _ => Err(wrong()),
+            });
+            each.collect()
         }
-        Value::Array(list) => token_ids("prompt", &list).map(Input::Tokens),
-        _ => Err(invalid("prompt", EXPECTED)),
+        Value::Array(list) => Ok(vec![Prompt::Tokens(token_ids("prompt", &list)?)]),
+        _ => Err(wrong()),
     }
 }
 

@@ -48,6 +48,8 @@ fn positive(fields: &mut Fields, key: &str, high: f64) -> Result<Option<f32>, Fa
 fn seed(fields: &mut Fields) -> Result<Option<u64>, Fault> {
     match fields.take("seed") {
         None => Ok(None),
+        // How vLLM's and llama.cpp's clients spell "none".
+        Some(value) if super::super::fields::whole(&value) == Some(-1) => Ok(None),
         Some(value) => value
             .as_u64()
             .or_else(|| super::super::fields::whole(&value).map(|n| n as u64))

@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 pub use client::{Client, Reply, request};
 pub use engine::{Script, ScriptedEngine, committed, token, tokens};
-pub use text::{ByteText, END, LONGEST, VOCAB};
+pub use text::{ByteText, END, LONGEST, SPECIAL, VOCAB};
 
 /// Waits for what must come. The bound is no measurement: it turns a hanging test into a failing
 /// one.

@@ -1,4 +1,4 @@
-use cofferdam_gateway::api::text::{ChatMessage, Detokenize, Text};
+use cofferdam_gateway::api::text::{Chat, Detokenize, Ending, Text};
 use cofferdam_gateway::engine::Fault;
 
 /// A token that ends an answer.
@@ -9,6 +9,9 @@ pub const SPECIAL: u32 = 257;
 pub const LONGEST: usize = 9;
 /// Ids are below this.
 pub const VOCAB: u32 = 258;
+
+/// Variables that its template reads.
+const READ: [&str; 2] = ["mood", "enable_thinking"];
 
 /// A tokenizer whose tokens are bytes, so that tests can write text as tokens. Its template frames
 /// every message with [`SPECIAL`].
@@ -27,29 +30,45 @@ impl Text for ByteText {
         token == END
     }
 
-    fn encode(&self, text: &str, _add_special: bool) -> Result<Vec<u32>, Fault> {
-        Ok(text.bytes().map(u32::from).collect())
+    /// Shows when it was asked to add nothing, of which there is nothing.
+    fn encode(&self, text: &str, add_special: bool) -> Result<Vec<u32>, Fault> {
+        let shown = (!add_special).then_some(SPECIAL);
+        Ok(text.bytes().map(u32::from).chain(shown).collect())
     }
 
-    fn chat(
-        &self,
-        messages: &[ChatMessage],
-        open_answer: bool,
-        _bytes_max: usize,
-    ) -> Result<Vec<u32>, Fault> {
+    fn chat(&self, chat: &Chat, _bytes_max: usize) -> Result<Vec<u32>, Fault> {
         let mut tokens = Vec::new();
-        for message in messages {
-            tokens.push(SPECIAL);
-            tokens.extend(
-                format!("{}:{}", &message.role[..1], message.content)
-                    .bytes()
-                    .map(u32::from),
-            );
+        let mut say = |text: &str| tokens.extend(text.bytes().map(u32::from));
+        for variable in READ {
+            if let Some(value) = chat.variables.get(variable) {
+                say(&value.to_string());
+            }
         }
-        if open_answer {
+        for message in &chat.messages {
+            let name = message.name.as_deref().unwrap_or_default();
+            let reasoning = message.reasoning.as_deref().unwrap_or_default();
             tokens.push(SPECIAL);
+            let text = format!(
+                "{}{name}:{reasoning}{}",
+                &message.role[..1],
+                message.content
+            );
+            tokens.extend(text.bytes().map(u32::from));
+        }
+        match chat.ending {
+            Ending::Answer => tokens.push(SPECIAL),
+            Ending::Closed => {}
+            Ending::Continue => tokens.push(b'>'.into()),
         }
         Ok(tokens)
+    }
+
+    fn reads(&self, variable: &str) -> bool {
+        READ.contains(&variable)
+    }
+
+    fn is_given(&self, variable: &str) -> bool {
+        variable == "messages"
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {
@@ -65,19 +84,19 @@ impl Text for ByteText {
         }
     }
 
-    fn stream(&self) -> Box<dyn Detokenize> {
-        Box::new(ByteStream(Vec::new()))
+    fn stream(&self, specials: bool) -> Box<dyn Detokenize> {
+        Box::new(ByteStream(Vec::new(), specials))
     }
 }
 
-struct ByteStream(Vec<u8>);
+struct ByteStream(Vec<u8>, bool);
 
 impl Detokenize for ByteStream {
     fn push(&mut self, token: u32) -> String {
-        if token >= END {
-            return String::new();
+        match token {
+            END | SPECIAL if !self.1 => return String::new(),
+            token => self.0.extend(ByteText.bytes(token)),
         }
-        self.0.push(token as u8);
         match std::str::from_utf8(&self.0) {
             Ok(text) => {
                 let text = text.to_owned();
