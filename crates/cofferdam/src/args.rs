@@ -8,6 +8,7 @@ use crate::waits::{self, Waits};
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum, value_parser};
 use control::Addr;
+use gateway::api::origins::Origin;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
@@ -292,6 +293,15 @@ pub struct Api {
         value_delimiter = ','
     )]
     pub operator: Vec<String>,
+    /// Origin whose pages may read answers in a browser, such as https://app.example.org; * for all;
+    /// once for each [default: none]
+    #[arg(
+        long,
+        value_name = "ORIGIN",
+        env = "COFFERDAM_ALLOW_ORIGIN",
+        value_delimiter = ','
+    )]
+    pub allow_origin: Vec<Origin>,
     /// File that gets a line of JSON for every request [default: standard error]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ACCESS_LOG")]
     pub access_log: Option<PathBuf>,

@@ -134,6 +134,9 @@ impl<'a> Plan<'a> {
         for operator in &api.operator {
             words.flag("operator", operator);
         }
+        for origin in &api.allow_origin {
+            words.flag("allow-origin", origin);
+        }
         let deadline = api.request_deadline.as_millis();
         words.flag("request-deadline", format_args!("{deadline}ms"));
         let silence = api.silence_deadline.as_millis();
@@ -293,6 +296,8 @@ mod tests {
             "--queue-deadline=2s",
             "--tenant-tokens=4096",
             "--request-deadline=3m",
+            "--allow-origin=https://app.example.org,http://localhost:3000",
+            "--allow-origin=tauri://localhost",
             "--audit-log=a.log",
             "--served-model-name=-m",
             "--drain-seconds=7",

@@ -8,6 +8,7 @@ use crate::supervisor::Ready;
 use anyhow::{Context, anyhow};
 use gateway::api::AccessLog;
 use gateway::api::auth::ApiKeys;
+use gateway::api::origins::Origins;
 use gateway::api::text::ServedText;
 use gateway::engine::{Engine, Readiness};
 use std::fs::File;
@@ -103,6 +104,7 @@ pub(super) async fn serve(
             .map(keys)
             .transpose()
             .map_err(Failure::usage)?,
+        origins: Origins(api.allow_origin.clone()),
         drain,
         request_timeout: api.request_deadline,
         access_log: access_log(api.access_log.as_deref()).map_err(Failure::usage)?,

@@ -207,6 +207,13 @@ impl Body for Reply {
     }
 }
 
+/// Status and headers say everything.
+pub fn empty(status: StatusCode) -> Response<Reply> {
+    let mut response = Response::new(Reply::Whole(None));
+    *response.status_mut() = status;
+    response
+}
+
 /// A whole answer of this media type.
 pub fn whole(status: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response<Reply> {
     let mut response = Response::new(Reply::Whole(Some(bytes.into())));

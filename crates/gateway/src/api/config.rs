@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::access_log::AccessLog;
 use super::auth::ApiKeys;
+use super::origins::Origins;
 use super::private::Private;
 
 /// Limits and choices of the HTTP half. Every queue, body and wait has one (H-15, H-16).
@@ -13,6 +14,8 @@ pub struct Config {
     pub keys: Option<ApiKeys>,
     /// Whether the model is private until what runs was tested; none: it never is.
     pub private: Option<Arc<Private>>,
+    /// Pages of which other origins may read answers; by default none.
+    pub origins: Origins,
     /// Connections served at once. Some more are told 503, the rest is closed unanswered.
     pub max_connections: usize,
     /// Generations at once, over all tenants; above it 429. The engine has its own queue.
@@ -47,6 +50,7 @@ impl Default for Config {
         Self {
             keys: None,
             private: None,
+            origins: Origins::default(),
             max_connections: 1024,
             max_running: 512,
             max_body_bytes: 4 << 20,

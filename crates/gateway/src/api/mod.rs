@@ -4,6 +4,7 @@
 //! turns JSON into a checked request, `generate` judges its length and submits it, `run` keeps the
 //! engine to its contract, `choice` turns tokens into text, `render` and `stream` answer.
 
+mod absent;
 mod access_log;
 mod ask;
 pub mod auth;
@@ -16,6 +17,8 @@ mod generate;
 mod identity;
 mod metrics;
 mod models;
+pub mod origins;
+mod page;
 pub mod private;
 mod render;
 mod router;

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, header};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Semaphore, watch};
@@ -18,7 +18,7 @@ use super::metrics::Metrics;
 use super::server::Phase;
 use super::text::Text;
 use super::turns::Turns;
-use super::{auth, generate, models, status, tokenize};
+use super::{absent, auth, generate, models, page, status, tokenize};
 use crate::engine::{Code, Engine, Fault, TenantId};
 
 /// Most of a client's own request id that is logged.
@@ -104,16 +104,16 @@ impl Shared {
             }
             Err(fault) => finish(record, Err(fault)),
         };
+        self.config.origins.sign(&head, &mut response);
+        let options = head.method == Method::OPTIONS;
+        let refused = response.status() == StatusCode::METHOD_NOT_ALLOWED;
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&name.id) {
             headers.insert("x-request-id", id);
         }
-        if response.status() == http::StatusCode::METHOD_NOT_ALLOWED
-            && let Some((_, allowed, _)) = find(head.uri.path())
-        {
-            response
-                .headers_mut()
-                .insert(header::ALLOW, HeaderValue::from_static(allowed));
+        if refused || options {
+            let allowed = find(head.uri.path()).map_or(ANYWHERE, |(_, allowed, _)| allowed);
+            headers.insert(header::ALLOW, HeaderValue::from_static(allowed));
         }
         if door == Door::Full {
             response
@@ -137,10 +137,20 @@ impl Shared {
             let message = format!("all {} connections are in use", self.config.max_connections);
             return Err(Fault::new(Code::OverCapacity, message));
         }
-        let (name, allowed, route) = find(head.uri.path())
-            .ok_or_else(|| Fault::new(Code::NotFound, "there is no such path; see docs/api.md"))?;
+        let path = head.uri.path();
+        let asks = head.method == Method::OPTIONS;
+        // A page may read that there is no such path, so its browser is told that it may ask.
+        if asks && (path == "*" || self.config.origins.is_preflight(head)) {
+            record.route = find(path).map_or("unknown", |(name, ..)| name);
+            return Ok(Route::Options);
+        }
+        let (name, allowed, route) =
+            find(path).ok_or_else(|| Fault::new(Code::NotFound, absent::message(path)))?;
         record.route = name;
-        if head.method.as_str() != allowed {
+        if asks {
+            return Ok(Route::Options);
+        }
+        if !allowed.split(", ").any(|method| head.method == method) {
             let message = format!("{name} takes {allowed} only");
             return Err(Fault::new(Code::MethodNotAllowed, message));
         }
@@ -174,6 +184,8 @@ impl Shared {
                     body::read(headers, incoming, &self.config, &self.budget, &tenant).await?;
                 tokenize::detokenize(self, received, &tenant).await
             }
+            Route::Options => Ok(body::empty(StatusCode::NO_CONTENT)),
+            Route::Page(file) => Ok(page::answer(file, headers)),
             Route::Version => Ok(status::version()),
             Route::Live => Ok(status::live()),
             Route::Ready => status::ready(self),
@@ -243,6 +255,9 @@ enum Route {
     Model(String),
     Tokenize,
     Detokenize,
+    /// What may be asked, whatever lies there.
+    Options,
+    Page(page::File),
     Version,
     Live,
     Ready,
@@ -256,42 +271,47 @@ impl Route {
     fn needs_key(&self) -> bool {
         !matches!(
             self,
-            Self::Version | Self::Live | Self::Ready | Self::Metrics
+            Self::Options
+                | Self::Page(_)
+                | Self::Version
+                | Self::Live
+                | Self::Ready
+                | Self::Metrics
         )
     }
 }
 
-/// The name of a path in logs, its only method, and its route.
+/// What a path takes, as `Allow` says it. The head of what can be got can be got too (hyper leaves
+/// the body out).
+const GET: &str = "GET, HEAD, OPTIONS";
+const POST: &str = "POST, OPTIONS";
+const ANYWHERE: &str = "GET, HEAD, POST, OPTIONS";
+
+/// The name of a path in logs, its methods, and its route.
 fn find(path: &str) -> Option<(&'static str, &'static str, Route)> {
-    let (get, post) = (Method::GET, Method::POST);
-    let (name, method, route) = match path {
-        "/v1/chat/completions" => ("/v1/chat/completions", post, Route::Generate(Dialect::Chat)),
-        "/v1/completions" => (
-            "/v1/completions",
-            post,
-            Route::Generate(Dialect::Completion),
-        ),
-        "/v1/models" => ("/v1/models", get, Route::Models),
-        "/tokenize" => ("/tokenize", post, Route::Tokenize),
-        "/detokenize" => ("/detokenize", post, Route::Detokenize),
-        "/version" => ("/version", get, Route::Version),
-        "/livez" => ("/livez", get, Route::Live),
-        "/readyz" => ("/readyz", get, Route::Ready),
-        "/health" => ("/health", get, Route::Ready),
-        "/server_info" => ("/server_info", get, Route::Info),
-        "/metrics" => ("/metrics", get, Route::Metrics),
+    let bare = Route::Generate(Dialect::Completion);
+    Some(match path {
+        "/" => ("/", GET, Route::Page(page::File::Page)),
+        "/page.js" => ("/page.js", GET, Route::Page(page::File::Script)),
+        "/page.css" => ("/page.css", GET, Route::Page(page::File::Style)),
+        "/v1/chat/completions" => ("/v1/chat/completions", POST, Route::Generate(Dialect::Chat)),
+        "/v1/completions" => ("/v1/completions", POST, bare),
+        "/v1/models" => ("/v1/models", GET, Route::Models),
+        "/tokenize" => ("/tokenize", POST, Route::Tokenize),
+        "/detokenize" => ("/detokenize", POST, Route::Detokenize),
+        "/version" => ("/version", GET, Route::Version),
+        "/livez" => ("/livez", GET, Route::Live),
+        "/readyz" => ("/readyz", GET, Route::Ready),
+        "/health" => ("/health", GET, Route::Ready),
+        "/server_info" => ("/server_info", GET, Route::Info),
+        "/metrics" => ("/metrics", GET, Route::Metrics),
         _ => {
             let id = path
                 .strip_prefix("/v1/models/")
                 .filter(|id| !id.is_empty())?;
-            ("/v1/models/{id}", get, Route::Model(models::unescape(id)))
+            ("/v1/models/{id}", GET, Route::Model(models::unescape(id)))
         }
-    };
-    Some((
-        name,
-        if method == Method::GET { "GET" } else { "POST" },
-        route,
-    ))
+    })
 }
 
 /// Refuses what a proxy before this server may have read otherwise: then a part of one client's

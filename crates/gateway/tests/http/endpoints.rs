@@ -207,11 +207,11 @@ async fn unknown_paths_and_methods_have_envelopes_too() {
         (reply.status, reply.code().as_str()),
         (405, "method_not_allowed")
     );
-    assert_eq!(reply.headers["allow"], "POST");
+    assert_eq!(reply.headers["allow"], "POST, OPTIONS");
     let reply = server.post("/v1/models", &json!({})).await;
     assert_eq!(
         (reply.status, reply.headers["allow"].as_str()),
-        (405, "GET")
+        (405, "GET, HEAD, OPTIONS")
     );
 }
 

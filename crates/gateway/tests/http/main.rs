@@ -10,6 +10,8 @@ mod garbage;
 mod limits;
 mod logs;
 mod one_meaning;
+mod origins;
+mod page;
 mod reading;
 mod requests;
 mod scrapers;

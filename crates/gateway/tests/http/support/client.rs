@@ -85,6 +85,12 @@ impl Client {
         self.reply().await.expect("an answer")
     }
 
+    /// Sends a request whose answer has no body, whatever its head says.
+    pub async fn head_of(&mut self, bytes: &[u8]) -> (u16, BTreeMap<String, String>) {
+        self.socket.write_all(bytes).await.unwrap();
+        self.head().await.expect("an answer")
+    }
+
     /// Reads a whole answer; none if the connection is closed first.
     pub async fn reply(&mut self) -> Option<Reply> {
         let (status, headers) = self.head().await?;
