@@ -56,6 +56,7 @@ fn a_killed_worker_costs_what_it_held_and_nothing_else() {
     assert!(!done, "an answer that broke off does not look whole");
     let last = said.last().expect("it says why");
     assert_eq!(last["error"]["code"], "decode_failed", "{last}");
+    missed(&running, &api);
     let second = new_life(&api, "decode", &first);
     assert_eq!(
         epoch(&second, "prefill"),
@@ -86,6 +87,19 @@ fn a_killed_worker_costs_what_it_held_and_nothing_else() {
     let ended = running.stop();
     assert!(ended.status.success() && ended.left.is_empty(), "{ended:?}");
     replays(dir.path());
+}
+
+/// Whoever asks while decode is away is told so. Where it is back already, it is killed again.
+fn missed(running: &Running, api: &Api) {
+    loop {
+        let refused = api.post(COMPLETIONS, &request(1, 100, 20, false));
+        if refused.status == 503 {
+            let said = "no decode worker is connected and ready".to_owned();
+            assert_eq!(refused.error(), ("unavailable".to_owned(), said));
+            return;
+        }
+        send(running.part("decode"), Signal::KILL);
+    }
 }
 
 /// One of two decodes that dies as often as makes a crash loop rests; the other goes on serving, and

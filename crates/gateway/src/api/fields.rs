@@ -98,9 +98,11 @@ impl Fields {
     /// # Errors
     /// It is something else, or outside.
     pub fn whole(&mut self, key: &str, low: i64, high: i64) -> Result<Option<i64>, Fault> {
-        let expected = match high {
-            i64::MAX => format!("a whole number from {low}"),
-            high => format!("a whole number from {low} to {high}"),
+        // A bound that is only the machine's is nobody's business.
+        let expected = match (low, high) {
+            (i64::MIN, i64::MAX) => "a whole number".to_owned(),
+            (low, i64::MAX) => format!("a whole number from {low}"),
+            (low, high) => format!("a whole number from {low} to {high}"),
         };
         self.convert(key, &expected, |value| {
             whole(&value).filter(|n| (low..=high).contains(n))
@@ -199,6 +201,13 @@ mod tests {
         let fault = fields(r#"{"n": 1.5}"#).whole("n", 1, 4).unwrap_err();
         assert_eq!(fault.message, "`n`: expected a whole number from 1 to 4");
         assert_eq!(fault.param.as_deref(), Some("n"));
+        let said = |low| {
+            fields(r#"{"n": "x"}"#)
+                .whole("n", low, i64::MAX)
+                .unwrap_err()
+        };
+        assert_eq!(said(1).message, "`n`: expected a whole number from 1");
+        assert_eq!(said(i64::MIN).message, "`n`: expected a whole number");
         assert_eq!(fields(r#"{"n": 2.0}"#).whole("n", 1, 4).unwrap(), Some(2));
         assert!(
             fields(r#"{"n": 1e300}"#)

@@ -243,11 +243,10 @@ fn check_bias(sampling: &Sampling, vocab: u32) -> Result<(), Fault> {
 }
 
 fn limit(facts: &EngineFacts) -> Result<&Limit, Fault> {
+    // Pools are measured before a worker says a word: who has no limit has nobody to ask.
     facts.limit.as_ref().ok_or_else(|| {
-        Fault::new(
-            Code::Unavailable,
-            "the KV pools of the workers have not been measured yet",
-        )
+        status::unready(&facts.readiness)
+            .unwrap_or_else(|| Fault::new(Code::Unavailable, "no worker has said what it holds"))
     })
 }
 

@@ -47,15 +47,23 @@ pub fn ready(shared: &Shared) -> Result<Response<Reply>, Fault> {
 /// # Errors
 /// The server is ending, or the engine is not ready.
 pub fn refuse_unready(shared: &Shared) -> Result<(), Fault> {
-    let draining = || Fault::new(Code::Draining, "the server is ending and takes nothing new");
     if *shared.phase.borrow() >= Phase::Draining {
         return Err(draining());
     }
-    match &shared.engine.facts().readiness {
-        Readiness::Ready => Ok(()),
-        Readiness::NotReady(why) => Err(Fault::new(Code::Unavailable, why.clone())),
-        Readiness::Draining => Err(draining()),
-        Readiness::Unknown => Err(Fault::new(Code::Unavailable, "no worker has reported yet")),
+    unready(&shared.engine.facts().readiness).map_or(Ok(()), Err)
+}
+
+fn draining() -> Fault {
+    Fault::new(Code::Draining, "the server is ending and takes nothing new")
+}
+
+/// Why the engine takes nothing, if it does not.
+pub fn unready(readiness: &Readiness) -> Option<Fault> {
+    match readiness {
+        Readiness::Ready => None,
+        Readiness::NotReady(why) => Some(Fault::new(Code::Unavailable, why.clone())),
+        Readiness::Draining => Some(draining()),
+        Readiness::Unknown => Some(Fault::new(Code::Unavailable, "no worker has reported yet")),
     }
 }
 

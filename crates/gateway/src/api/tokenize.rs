@@ -113,8 +113,8 @@ fn judge_bytes(
         None if given <= UNMEASURED_BYTES => Ok(UNMEASURED_BYTES),
         None => {
             let message = format!(
-                "`{param}` has {given} bytes of text; until the KV pools of the workers have been \
-                 measured, {UNMEASURED_BYTES} are read at most"
+                "`{param}` has {given} bytes of text; while no pair of workers is up, \
+                 {UNMEASURED_BYTES} are read at most"
             );
             Err(Fault::new(Code::Unavailable, message).on(param.to_owned()))
         }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use cofferdam_gateway::Config;
-use cofferdam_gateway::engine::{Code, Event, Fault, Finish, Readiness, TokenOut};
+use cofferdam_gateway::engine::{Code, Engine, Event, Fault, Finish, Readiness, TokenOut};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 
@@ -192,7 +192,7 @@ async fn what_outlasts_the_drain_deadline_fails_loudly() {
 #[tokio::test]
 async fn nothing_is_taken_while_the_engine_is_not_ready() {
     let server = Server::start().await;
-    for (readiness, code, words) in [
+    let cases = [
         (
             Readiness::NotReady("no decode worker".to_owned()),
             "unavailable",
@@ -200,8 +200,15 @@ async fn nothing_is_taken_while_the_engine_is_not_ready() {
         ),
         (Readiness::Draining, "draining", "ending"),
         (Readiness::Unknown, "unavailable", "reported"),
-    ] {
-        server.engine.change(|facts| facts.readiness = readiness);
+    ];
+    // A worker that is away takes the limit with it: what is said is still who is missing.
+    let without = cases.clone().map(|it| (None, it));
+    let with = cases.map(|it| (server.engine.facts().limit.clone(), it));
+    for (limit, (readiness, code, words)) in with.into_iter().chain(without) {
+        server.engine.change(|facts| {
+            facts.limit = limit;
+            facts.readiness = readiness;
+        });
         let refused = server
             .post("/v1/completions", &json!({"prompt": "a"}))
             .await;

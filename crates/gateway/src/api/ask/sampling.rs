@@ -18,8 +18,8 @@ pub fn read(fields: &mut Fields) -> Result<(Sampling, Option<u64>), Fault> {
         top_p: positive(fields, "top_p", 1.0)?.unwrap_or(off.top_p),
         // -1 is how vLLM's clients spell "off".
         top_k: fields
-            .whole("top_k", -1, u32::MAX.into())?
-            .map_or(off.top_k, |k| k.max(0) as u32),
+            .whole("top_k", -1, i64::MAX)?
+            .map_or(off.top_k, |k| k.clamp(0, u32::MAX.into()) as u32),
         min_p: fields.number("min_p", 0.0, 1.0)?.unwrap_or(off.min_p),
         seed: 0,
         presence_penalty: fields
