@@ -4,6 +4,8 @@
 use crate::config::{ConfigError, EndpointRules, NODES_MAX};
 use crate::judge::Stated;
 use serde_json::Value;
+use std::collections::BTreeMap;
+use std::fmt;
 use std::net::IpAddr;
 
 /// Bytes that are read.
@@ -26,7 +28,7 @@ pub struct Endpoint {
 ///
 /// # Errors
 /// It is no such JSON, no selector is given, two selectors pick one object, a port is ambiguous, or
-/// nothing at all is picked: an empty list must not look like a good fleet.
+/// one of the selectors picks nothing: half a list must not look like a good fleet.
 pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigError> {
     let root: Value = serde_json::from_slice(json).map_err(|error| {
         wrong(&format!(
@@ -39,7 +41,7 @@ pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigE
         None => vec![&root],
     };
     let mut found: Vec<Endpoint> = Vec::new();
-    for item in items {
+    for item in &items {
         let Some(role) = role(item, &selectors)? else {
             continue;
         };
@@ -50,11 +52,58 @@ pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigE
             }
         }
     }
+    for (role, selector) in &selectors {
+        if !items
+            .iter()
+            .any(|item| selector.picks(&item["metadata"]["labels"]))
+        {
+            return Err(wrong(&picks_nothing(*role, selector, &items)));
+        }
+    }
     match found.len() {
-        0 => Err(wrong("the selectors pick no address")),
+        0 => {
+            let n = items.len();
+            let why =
+                format!("what the selectors pick of {n} objects has no address that is served");
+            Err(wrong(&why))
+        }
         n if n > NODES_MAX => Err(wrong(&format!("more than {NODES_MAX} addresses"))),
         _ => Ok(found),
     }
+}
+
+/// Labels that are named to whose selector picks nothing.
+const LABELS_NAMED_MAX: usize = 8;
+
+fn picks_nothing(role: Stated, selector: &Selector, items: &[&Value]) -> String {
+    let mut labels: BTreeMap<String, usize> = BTreeMap::new();
+    for item in items {
+        let of = item["metadata"]["labels"].as_object().into_iter().flatten();
+        let pairs = of.filter_map(|(name, value)| Some(format!("{name}={}", value.as_str()?)));
+        pairs.for_each(|pair| *labels.entry(pair).or_default() += 1);
+    }
+    let asked = |label: &str| {
+        let name = label.split('=').next().unwrap_or(label);
+        selector.0.iter().any(|term| term.name() == name)
+    };
+    // Other values of the labels that were asked for stand first.
+    let mut labels: Vec<_> = labels.into_iter().collect();
+    labels.sort_by_key(|(label, n)| (!asked(label), std::cmp::Reverse(*n)));
+    let named = labels.iter().take(LABELS_NAMED_MAX);
+    let named: Vec<_> = named.map(|(label, n)| format!("{label} ({n})")).collect();
+    let named = match (
+        named.is_empty(),
+        labels.len().saturating_sub(LABELS_NAMED_MAX),
+    ) {
+        (true, _) => "none has a label".to_owned(),
+        (false, 0) => format!("their labels: {}", named.join(", ")),
+        (false, n) => format!("their labels: {} and {n} more", named.join(", ")),
+    };
+    format!(
+        "the selector of {} ({selector}) picks none of {} objects; {named}",
+        role.word(),
+        items.len()
+    )
 }
 
 fn wrong(why: &str) -> ConfigError {
@@ -71,6 +120,29 @@ enum Term {
     IsNot(String, String),
     Has(String),
     HasNot(String),
+}
+
+impl Term {
+    fn name(&self) -> &str {
+        match self {
+            Term::Is(name, _) | Term::IsNot(name, _) | Term::Has(name) | Term::HasNot(name) => name,
+        }
+    }
+}
+
+impl fmt::Display for Selector {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (n, term) in self.0.iter().enumerate() {
+            f.write_str(if n == 0 { "" } else { "," })?;
+            match term {
+                Term::Is(name, value) => write!(f, "{name}={value}"),
+                Term::IsNot(name, value) => write!(f, "{name}!={value}"),
+                Term::Has(name) => f.write_str(name),
+                Term::HasNot(name) => write!(f, "!{name}"),
+            }?;
+        }
+        Ok(())
+    }
 }
 
 impl Selector {
@@ -90,8 +162,7 @@ impl Selector {
             } else {
                 Term::Has(term.to_owned())
             };
-            let (Term::Is(name, _) | Term::IsNot(name, _) | Term::Has(name) | Term::HasNot(name)) =
-                &parsed;
+            let name = parsed.name();
             let plain = |c: char| c.is_ascii_alphanumeric() || "-_./".contains(c);
             match !name.is_empty() && name.chars().all(plain) {
                 true => Ok(parsed),

@@ -9,6 +9,15 @@ fn rules(prefill: &str, decode: &str) -> EndpointRules {
     }
 }
 
+/// For lists that have nodes of one role.
+fn only(prefill: Option<&str>, decode: Option<&str>) -> EndpointRules {
+    EndpointRules {
+        prefill: prefill.map(str::to_owned),
+        decode: decode.map(str::to_owned),
+        ..EndpointRules::default()
+    }
+}
+
 fn slice(role: &str, addresses: &[&str]) -> Value {
     let endpoint = |address: &&str| {
         json!({
@@ -60,7 +69,7 @@ fn slices_become_nodes_by_their_labels() {
     assert_eq!(found[0].name, "pod/llm-10-0-0-1");
     let one = slice("decode", &["10.0.0.2"]).to_string();
     assert_eq!(
-        read(one.as_bytes(), &rules("role=prefill", "role"))
+        read(one.as_bytes(), &only(None, Some("role")))
             .unwrap()
             .len(),
         1
@@ -75,7 +84,7 @@ fn a_service_is_one_address_for_many_servers() {
         "spec": { "clusterIP": "None", "ports": [{ "port": 80 }, { "name": "http", "port": 30000 }] },
     });
     let json = service.to_string().into_bytes();
-    let mut rules = rules("role=prefill", "role=decode");
+    let mut rules = only(None, Some("role=decode"));
     let said = read(&json, &rules).unwrap_err().to_string();
     assert!(
         said.contains("which port of service/d (2 there)?"),
@@ -97,7 +106,7 @@ fn pods_are_read_too() {
             "status": { "phase": phase, "podIP": "10.1.1.1" },
         })
     };
-    let rules = rules("role=prefill", "role=decode");
+    let rules = only(Some("role=prefill"), None);
     let found = read(&list(&[pod("Running"), pod("Failed")]), &rules).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].url, "http://10.1.1.1:8000");
@@ -116,7 +125,17 @@ fn what_cannot_be_decided_is_an_error() {
     for (json, rules, says) in [
         (&good, &both, "two selectors pick endpointslice/prefill-abc"),
         (&good, &none, "Give a selector for each"),
-        (&good, &nothing, "pick no address"),
+        (
+            &good,
+            &nothing,
+            "the selector of prefill (role=nobody) picks none of 1 objects; their labels: \
+             role=prefill (1), app=llm (1)",
+        ),
+        (
+            &good,
+            &usual,
+            "the selector of decode (role=decode) picks none of 1 objects",
+        ),
         (&good, &rules("role=prefill", "a b=c"), "is no selector"),
         (&deployment, &usual, "is a Deployment"),
         (&odd, &usual, "is no address"),

@@ -87,6 +87,16 @@ impl SelfTest {
     }
 
     fn measure(&self) -> anyhow::Result<bool> {
+        for id in &self.defect {
+            let ids: Vec<_> = ALL.iter().map(|case| case.id).collect();
+            let known = ids.contains(&id.as_str());
+            // Nothing would be asked, and all of nothing is found.
+            anyhow::ensure!(
+                known,
+                "no defect here is called {id}; there are {}",
+                ids.join(", ")
+            );
+        }
         let model = match &self.model {
             Some(model) => model.clone(),
             None => weights::Fetcher::new()?.ensure()?,

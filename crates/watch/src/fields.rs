@@ -114,6 +114,13 @@ pub enum Line {
     /// Something else that may stand there: a blank line, another route, a refusal before its
     /// prompt was counted.
     Other,
+    /// Passed over, because `only` wants another value of a field.
+    PassedOver {
+        /// The field.
+        field: String,
+        /// What stands there; none where the line has no such field.
+        value: Option<String>,
+    },
     /// Not what the mapping says; why.
     Bad(String),
 }
@@ -170,17 +177,30 @@ impl Fields {
         if !value.is_object() {
             return Line::Bad("not a JSON object".to_owned());
         }
-        let kept = |(path, allowed): (&String, &Vec<String>)| {
-            text(&value, path).is_some_and(|it| allowed.contains(&it))
-        };
-        if !self.only.iter().all(kept) {
-            return Line::Other;
+        if let Some(passed_over) = self.passed_over(&value) {
+            return passed_over;
         }
         match self.request(&value) {
             Ok(Some(request)) => Line::Request(Box::new(request)),
             Ok(None) => Line::Other,
             Err(why) => Line::Bad(why),
         }
+    }
+
+    fn passed_over(&self, value: &Value) -> Option<Line> {
+        self.only.iter().find_map(|(field, allowed)| {
+            let is = text(value, field);
+            let kept = is.as_ref().is_some_and(|it| allowed.contains(it));
+            (!kept).then(|| Line::PassedOver {
+                field: field.clone(),
+                value: is.map(|it| it.chars().take(NAME_MAX).collect()),
+            })
+        })
+    }
+
+    /// What `only` wants of a field.
+    pub fn wanted(&self, field: &str) -> &[String] {
+        self.only.get(field).map_or(&[], Vec::as_slice)
     }
 
     fn request(&self, value: &Value) -> Result<Option<Request>, String> {
@@ -314,7 +334,10 @@ mod tests {
         assert_eq!(it.time, 1_795_953_600.0);
         assert_eq!(
             fields.line(&line.replace("/v1/completions", "/health")),
-            Line::Other
+            Line::PassedOver {
+                field: "route".to_owned(),
+                value: Some("/health".to_owned())
+            }
         );
     }
 

@@ -3,6 +3,7 @@
 use super::args::{Format, Watch as Args};
 use super::lines::{self, Read};
 use super::memory::{self, Position};
+use super::names::Names;
 use super::{Plan, report};
 use crate::exit::{Exit, Failure};
 use crate::files;
@@ -29,6 +30,8 @@ pub(super) struct Found {
     pub findings: Findings,
     /// Why a silence of this log says nothing; empty if it does.
     pub blind: Vec<String>,
+    /// What settings name and no request has.
+    pub unmatched: Vec<String>,
     /// What was said about a series, at which time.
     pub notices: Vec<(f64, String, Notice)>,
     pub plots: BTreeMap<::watch::Key, Scatter>,
@@ -41,11 +44,14 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
         read: Read::default(),
         findings: Findings::default(),
         blind: Vec::new(),
+        unmatched: Vec::new(),
         notices: Vec::new(),
         plots: BTreeMap::new(),
     };
     progress("learning");
+    let mut names = Names::default();
     found.read = logs.requests(&plan, |request| {
+        names.add(request);
         let seen = found.watch.see(request);
         let room = NOTICES_MAX - found.notices.len();
         let named = |it| {
@@ -59,6 +65,10 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
             .notices
             .extend(seen.notices.into_iter().map(named).take(room));
     })?;
+    if let Some(why) = found.read.nothing_kept(&plan.fields) {
+        return Err(Failure::usage(anyhow!(why)));
+    }
+    found.unmatched = names.unmatched(&plan.settings);
     if let Some(path) = &args.state {
         memory::keep(path, Position::default(), &found.watch)?;
     }
@@ -183,9 +193,7 @@ impl Logs<'_> {
             });
             done.with_context(|| format!("--log {name}"))
                 .map_err(Failure::usage)?;
-            all.lines += read.lines;
-            all.bad += read.bad;
-            all.first_bad = all.first_bad.or(read.first_bad);
+            all.add(read);
         }
         Ok(all)
     }

@@ -23,6 +23,8 @@ use tokio::time::{MissedTickBehavior, interval};
 
 /// Lines read and not judged yet.
 const WAITING: usize = 1024;
+/// Lines after which it is no accident that `only` has kept none.
+const PASSED_OVER_MIN: u64 = 64;
 /// Series whose alarms are remembered apart.
 const SERIES_MAX: usize = 4096;
 /// How often what was learned is kept.
@@ -128,6 +130,7 @@ impl Following {
                 told
             }
             Line::Other => Ok(()),
+            Line::PassedOver { .. } => self.passed_over(),
             Line::Bad(why) => {
                 self.metrics.bad_line();
                 // Once, and whenever their number has doubled.
@@ -136,6 +139,21 @@ impl Following {
                     false => Ok(()),
                 }
             }
+        }
+    }
+
+    /// Says so if nothing else has come, whenever the number of such lines has doubled.
+    fn passed_over(&self) -> Result<(), Failure> {
+        match self.read.lines >= PASSED_OVER_MIN && self.read.lines.is_power_of_two() {
+            true => self.nothing_kept(),
+            false => Ok(()),
+        }
+    }
+
+    fn nothing_kept(&self) -> Result<(), Failure> {
+        match self.read.nothing_kept(&self.plan.fields) {
+            Some(why) => event(json!({"event": "only_keeps_nothing", "says": why})),
+            None => Ok(()),
         }
     }
 
@@ -198,8 +216,9 @@ impl Following {
         if self.found || !self.by_time.is_empty() {
             return Ok(Exit::Found);
         }
+        let kept_nothing = self.read.nothing_kept(&self.plan.fields);
         let blind = match self.findings.requests {
-            0 => Vec::new(), // counters alone were watched, or nothing has come
+            0 => Vec::from_iter(kept_nothing), // or counters alone were watched, or nothing has come
             _ => sight::blind(&mut self.watch, &self.findings),
         };
         if !blind.is_empty() {

@@ -1,5 +1,6 @@
 //! Lines of logs, bounded in length.
 
+use super::passed_over::PassedOver;
 use ::watch::fields::{Fields, LINE_MAX, Line};
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
@@ -14,22 +15,43 @@ pub(super) struct Read {
     pub bad: u64,
     /// Where and why, of the first.
     pub first_bad: Option<String>,
+    /// What `only` has passed over.
+    pub passed_over: PassedOver,
 }
 
 impl Read {
     /// Reads a line.
     pub(super) fn line(&mut self, fields: &Fields, name: &str, line: &[u8]) -> Line {
         self.lines += 1;
+        let is_blank = line.trim_ascii().is_empty();
         let line = match std::str::from_utf8(line) {
             Ok(line) => fields.line(line),
             Err(_) => Line::Bad("not UTF-8".to_owned()),
         };
-        if let Line::Bad(why) = &line {
-            self.bad += 1;
-            let first = || format!("{name}, line {}: {why}", self.lines);
-            self.first_bad.get_or_insert_with(first);
+        match &line {
+            Line::Bad(why) => {
+                self.bad += 1;
+                let first = || format!("{name}, line {}: {why}", self.lines);
+                self.first_bad.get_or_insert_with(first);
+            }
+            Line::PassedOver { field, value } => self.passed_over.add(field, value.as_deref()),
+            Line::Other if is_blank => {}
+            Line::Request(_) | Line::Other => self.passed_over.kept += 1,
         }
         line
+    }
+
+    /// Why nothing can be said of a log of which `only` has kept nothing, if that is so.
+    pub(super) fn nothing_kept(&self, fields: &Fields) -> Option<String> {
+        self.passed_over.nothing_kept(fields)
+    }
+
+    /// Adds the counts of another log.
+    pub(super) fn add(&mut self, other: Read) {
+        self.lines += other.lines;
+        self.bad += other.bad;
+        self.first_bad = self.first_bad.take().or(other.first_bad);
+        self.passed_over.merge(other.passed_over);
     }
 
     /// More of the lines are bad than a log has by accident.

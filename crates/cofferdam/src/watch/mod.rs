@@ -8,6 +8,8 @@ mod batch;
 mod follow;
 mod lines;
 mod memory;
+mod names;
+mod passed_over;
 mod report;
 mod scrape;
 mod tail;

@@ -84,6 +84,9 @@ fn verdict(out: &mut String, found: &Found) {
             it.tests
         );
     }
+    for it in &found.unmatched {
+        let _ = writeln!(out, "  {}", clean(it));
+    }
     if found.read.bad > 0 {
         let first = found.read.first_bad.as_deref().unwrap_or("");
         let _ = writeln!(
@@ -244,7 +247,7 @@ pub(super) fn json(found: &mut Found) -> String {
             },
             "requests": it.requests, "affected": it.certain(), "doubtful": it.doubtful(),
             "share_compared": it.share_compared(), "all_cached": it.all_cached,
-            "from_nowhere": it.from_nowhere, "why_not": found.blind, "listed": it.affected.len(),
+            "from_nowhere": it.from_nowhere, "why_not": found.blind, "unmatched": found.unmatched, "listed": it.affected.len(),
             "of_tests": it.tests, "by_tenant": it.by_tenant, "by_signal": it.by_signal,
             "compared": it.compared, "too_short": it.too_short, "learning": it.learning,
             "not_measured": it.not_measured, "lines": found.read.lines, "bad_lines": found.read.bad,

@@ -239,6 +239,85 @@ fn drawings_and_rules() {
     assert!(rules.contains("cofferdam_watch_signals_total{kind=\"too_fast\"}"));
 }
 
+/// A filter that keeps nothing is a mistake, not a quiet log.
+#[test]
+fn only_that_keeps_nothing_says_what_there_was() {
+    let place = Place::new();
+    let routed = log(false).replace(
+        "\"status\":200",
+        "\"status\":200,\"path\":\"/v1/completions\"",
+    );
+    let routed = routed.replacen("/v1/completions", "/health", 40) + "\n{\"status\":1}\n";
+    let routed = place.write("access.jsonl", &routed);
+    let config = |name: &str, path: &str| {
+        let text = format!(
+            "[fields]\ntime = 'time_unix_s'\nseconds = ['ttft_ms']\nseconds_unit = 'ms'\n\
+             prompt_tokens = 'prompt_tokens'\ncached_tokens = 'cached_tokens'\n\
+             tenant = 'tenant'\nonly = {{ path = ['{path}'] }}\n"
+        );
+        place.write(name, &text)
+    };
+    let (wrong, right) = (
+        config("w.toml", "/v1/completion"),
+        config("r.toml", "/v1/completions"),
+    );
+    let output = run(&["--log", &routed, "--config", &wrong]);
+    let error = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{error}");
+    let says = "[fields.only] keeps none of 2001 lines: path must be one of [\"/v1/completion\"] and is \
+                \"/v1/completions\" (1960), \"/health\" (40), no such field (1)";
+    assert!(error.contains(says), "{error}");
+    let output = run(&["--log", &routed, "--config", &right]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+
+    // Followed to its end, the same is no "nothing found".
+    let mut child = command(&[
+        "--follow",
+        "--log",
+        "-",
+        "--config",
+        &wrong,
+        "--listen",
+        "127.0.0.1:0",
+    ])
+    .stdin(Stdio::piped())
+    .stdout(Stdio::piped())
+    .spawn()
+    .unwrap();
+    let bytes = fs::read(&routed).unwrap();
+    child.stdin.take().unwrap().write_all(&bytes).unwrap();
+    let output = child.wait_with_output().unwrap();
+    assert_eq!(output.status.code(), Some(3), "{}", text(&output));
+    let event = text(&output);
+    let event = event.lines().find(|it| it.contains("only_keeps_nothing"));
+    assert!(
+        event.unwrap().contains("keeps none of 64 lines"),
+        "{event:?}"
+    );
+}
+
+/// Names of settings that no request has: misspelt, or of another log.
+#[test]
+fn names_that_no_request_has_are_said() {
+    let place = Place::new();
+    let log = place.write("access.jsonl", &log(false));
+    let output = run(&["--log", &log, "--test-tenant", "T1", "--limit", "gpt=4096"]);
+    assert_eq!(output.status.code(), Some(0), "{}", text(&output));
+    for says in [
+        "limit \"gpt\": no request is of that model; there are \"\" (2000)",
+        "test tenant \"T1\": no request is of that tenant; there are \"t0\" (667), \"t1\" (667), \
+         \"t2\" (666)",
+    ] {
+        assert!(text(&output).contains(says), "{}", text(&output));
+    }
+    let output = run(&["--log", &log, "--test-tenant", "t1", "--limit", "4096"]);
+    assert!(
+        !text(&output).contains("no request is of"),
+        "{}",
+        text(&output)
+    );
+}
+
 #[test]
 fn what_makes_no_sense_is_usage() {
     let place = Place::new();

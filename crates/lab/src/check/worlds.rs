@@ -17,6 +17,8 @@ pub(super) struct Chosen {
 
 /// What the names of worlds begin with in which defects are shown; they have no bound.
 const OF_DEFECTS: &str = "defects/";
+/// Names that are suggested where none is right.
+const NEAREST: usize = 3;
 
 impl Chosen {
     /// `world/mode`.
@@ -62,7 +64,18 @@ pub(super) fn chosen(
     };
     for name in names {
         if Scenario::named(name).is_none() && of_defects(name).is_none() {
-            bail!("no world is called {name:?}; see --list");
+            let worlds = ALL.iter().map(|it| it.name.to_owned());
+            let others = defects::worlds::ALL.iter();
+            let others = others.map(|it| format!("{OF_DEFECTS}{}", it.name));
+            let mut names: Vec<_> = worlds.chain(others).collect();
+            let count = names.len();
+            let alike = |other: &str| strsim::jaro_winkler(name, other);
+            names.sort_by(|a, b| alike(b).total_cmp(&alike(a)));
+            names.truncate(NEAREST);
+            bail!(
+                "no world is called {name:?}; of {count} the nearest are {} (see --list)",
+                names.join(", ")
+            );
         }
     }
     let mut chosen = Vec::new();
