@@ -1,14 +1,19 @@
 //! From the command line to an exit code.
 
-use crate::args::{CertsCommand, Command, Common, Part};
+use crate::args::{CertsCommand, Command};
 use crate::config::{self, Wrong};
+#[cfg(feature = "engine")]
+use crate::engine::run_part;
 use crate::exit::{Exit, Failure};
-use crate::supervisor::report::{Refused, Report};
-use crate::{gate, lifeline, logs, parts, probe, serve, watch};
-use anyhow::{Context, anyhow};
-use std::path::{Path, PathBuf};
+use crate::{gate, probe, screen, watch};
+#[cfg(feature = "engine")]
+use crate::{parts, serve};
+use clap::error::ErrorKind;
+use std::path::Path;
 use std::process::ExitCode;
-use weights::Fetcher;
+
+/// Days for which certificates are accepted.
+pub(crate) const CERTIFICATE_DAYS: u32 = 365;
 
 /// The whole command.
 pub fn main() -> ExitCode {
@@ -18,7 +23,15 @@ pub fn main() -> ExitCode {
     }
     let done = match config::parse(std::env::args_os()) {
         Ok(cli) => run(cli.command),
-        Err(Wrong::Words(error)) => error.exit(), // code 2; 0 for --help and --version
+        Err(Wrong::Words(error)) => {
+            #[cfg(not(feature = "engine"))]
+            say_what_is_missing(&error);
+            let words: Vec<_> = std::env::args_os().collect();
+            if error.kind() == ErrorKind::DisplayHelp && screen::print(&words) {
+                return Exit::Good.into();
+            }
+            error.exit() // code 2; 0 for --help and --version
+        }
         Err(Wrong::File(failure)) => Err(failure),
     };
     match done {
@@ -27,6 +40,22 @@ pub fn main() -> ExitCode {
             eprintln!("error: {failure}");
             failure.exit.into()
         }
+    }
+}
+
+/// What a command says that was built with more in it.
+#[cfg(not(feature = "engine"))]
+fn say_what_is_missing(error: &clap::Error) {
+    use clap::error::{ContextKind, ContextValue};
+    const MISSING: [&str; 5] = ["serve", "prefill", "decode", "gateway", "pull"];
+    if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
+        && MISSING.contains(&name.as_str())
+    {
+        eprintln!(
+            "error: {name} needs the engine, and this cofferdam was built without it (gate, probe \
+             and watch alone): cargo install --path crates/cofferdam"
+        );
+        std::process::exit(Exit::Usage as i32);
     }
 }
 
@@ -39,21 +68,26 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         Command::Gate(it) => return gate::run(&it), // its exit code is its verdict
         Command::Probe(it) => return probe::run(&it), // the same
         Command::Watch(it) => return watch::run(&it), // the same
+        #[cfg(feature = "engine")]
         Command::Serve(it) => serve::run(it),
+        #[cfg(feature = "engine")]
         Command::Prefill(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
             parts::prefill(it, weights)
         }),
+        #[cfg(feature = "engine")]
         Command::Decode(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
             parts::decode(it, weights)
         }),
+        #[cfg(feature = "engine")]
         Command::Gateway(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
             parts::gateway(it, weights)
         }),
         Command::Certs {
             command: CertsCommand::New { directory },
         } => new_certs(&directory),
+        #[cfg(feature = "engine")]
         Command::Pull => {
-            println!("{}", Fetcher::new()?.ensure()?.display());
+            println!("{}", weights::Fetcher::new()?.ensure()?.display());
             Ok(())
         }
         Command::Version => {
@@ -64,34 +98,8 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
     done.map(|()| Exit::Good)
 }
 
-/// Runs a part; if it fails, its supervisor is told why.
-///
-/// # Errors
-/// See [`Failure`].
-pub fn run_part(
-    common: &Common,
-    part: &Part,
-    run: impl FnOnce(&Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
-    if part.until_stdin_closes {
-        lifeline::end_with_parent()
-            .context("cannot watch the parent")
-            .map_err(Failure::found)?;
-    }
-    logs::start(common.log_format);
-    let result = weights(common).and_then(|weights| run(&weights));
-    if let Err(failure) = &result {
-        let refused = Refused {
-            message: failure.to_string(),
-            exit: failure.exit as u8,
-        };
-        let _ = Report::Refused(refused).say(); // the exit code says it too
-    }
-    result
-}
-
 fn new_certs(directory: &Path) -> Result<(), Failure> {
-    let validity = control::certs::Validity::days(parts::CERTIFICATE_DAYS);
+    let validity = control::certs::Validity::days(CERTIFICATE_DAYS);
     let made = control::certs::new_cluster(directory, validity).map_err(|error| match error {
         control::certs::CertsError::Exists(_) => Failure::usage(error),
         error => Failure::found(error),
@@ -100,58 +108,4 @@ fn new_certs(directory: &Path) -> Result<(), Failure> {
         println!("{}", file.display());
     }
     Ok(())
-}
-
-/// The weights that were named, or the default ones.
-pub(crate) fn weights(common: &Common) -> Result<PathBuf, Failure> {
-    let Some(model) = &common.model else {
-        return Ok(Fetcher::new()?.ensure()?);
-    };
-    if model.is_file() {
-        return Ok(model.to_owned());
-    }
-    let why = match model.is_dir() {
-        true => in_directory(model),
-        false => "there is no such file".to_owned(),
-    };
-    Err(Failure::usage(anyhow!(
-        "--model {}: {why}",
-        model.display()
-    )))
-}
-
-/// Names that are suggested at most.
-const SUGGESTED_MAX: usize = 3;
-/// Entries of a directory that are looked at for a suggestion.
-const ENTRIES_MAX: usize = 1000;
-
-/// A directory where a file is wanted: which of its files may be meant.
-fn in_directory(directory: &Path) -> String {
-    let entries = std::fs::read_dir(directory).into_iter().flatten();
-    let paths = entries
-        .take(ENTRIES_MAX)
-        .flatten()
-        .map(|entry| entry.path());
-    let of = |kind: &str, paths: &[PathBuf]| {
-        let is = |path: &&PathBuf| path.extension().is_some_and(|it| it == kind);
-        let mut found: Vec<String> = paths
-            .iter()
-            .filter(is)
-            .map(|path| path.display().to_string())
-            .collect();
-        found.sort();
-        found
-    };
-    let paths: Vec<PathBuf> = paths.collect();
-    let (ours, theirs) = (of("gguf", &paths), of("safetensors", &paths));
-    match (ours.len(), theirs.len()) {
-        (0, 0) => "is a directory with no .gguf file in it; one .gguf file is wanted".into(),
-        (0, _) => "is a directory of .safetensors files, which this engine does not read; one \
-                   .gguf file is wanted (llama.cpp's convert_hf_to_gguf.py makes one)"
-            .into(),
-        (n, _) => {
-            let some = ours[..n.min(SUGGESTED_MAX)].join(", ");
-            format!("is a directory; one .gguf file is wanted, such as {some}")
-        }
-    }
 }

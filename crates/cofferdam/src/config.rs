@@ -165,6 +165,7 @@ fn collect_variables(command: &Command, known: &mut BTreeSet<String>) {
         .for_each(|c| collect_variables(c, known));
 }
 
+#[cfg(feature = "engine")]
 /// A setting that has no default and must come from somewhere.
 pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
     value.ok_or_else(|| {
@@ -174,6 +175,6 @@ pub(crate) fn required<T>(name: &str, value: Option<T>) -> Result<T, Failure> {
     })
 }
 
-#[cfg(test)]
+#[cfg(all(test, feature = "engine"))]
 #[path = "config_tests.rs"]
 mod tests;

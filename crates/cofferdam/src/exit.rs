@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::process::ExitCode;
+#[cfg(feature = "engine")]
 use weights::WeightsError;
 
 /// How a command ended. The numbers are part of the interface: scripts rely on them.
@@ -75,6 +76,7 @@ impl Failure {
     }
 }
 
+#[cfg(feature = "engine")]
 impl From<WeightsError> for Failure {
     fn from(error: WeightsError) -> Failure {
         let exit = match error {

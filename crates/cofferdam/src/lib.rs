@@ -8,12 +8,14 @@
 //!
 //! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`probe`] plants
 //! canaries and looks whose come back; [`watch`] reads access logs for answers that came too fast.
+//! Those three need no engine: without the feature `engine` nothing else is built.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
 #![forbid(unsafe_code)]
 
 pub mod args;
+mod colour;
 mod commands;
 pub mod config;
 mod evidence;
@@ -21,17 +23,34 @@ pub mod exit;
 mod files;
 pub mod gate;
 mod gauges;
-pub mod lifeline;
-mod logs;
-pub mod parts;
-mod plan;
 pub mod probe;
-pub mod runtime_dir;
-mod serve;
+mod screen;
 mod stop;
-pub mod supervisor;
-pub mod waits;
+mod times;
+mod tokens;
 pub mod watch;
 
-pub use commands::{main, run, run_part};
+#[cfg(feature = "engine")]
+mod engine;
+#[cfg(feature = "engine")]
+pub mod lifeline;
+#[cfg(feature = "engine")]
+mod logs;
+#[cfg(feature = "engine")]
+pub mod parts;
+#[cfg(feature = "engine")]
+mod plan;
+#[cfg(feature = "engine")]
+pub mod runtime_dir;
+#[cfg(feature = "engine")]
+mod serve;
+#[cfg(feature = "engine")]
+pub mod supervisor;
+#[cfg(feature = "engine")]
+pub mod waits;
+
+pub use commands::{main, run};
+#[cfg(feature = "engine")]
+pub use engine::run_part;
+#[cfg(feature = "engine")]
 pub use serve::run_limited;

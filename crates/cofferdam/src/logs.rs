@@ -2,6 +2,7 @@
 //! what a part logs about a request is its numbers and ids.
 
 use crate::args::LogFormat;
+use crate::colour;
 use serde_json::{Map, Value, json};
 use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
@@ -16,7 +17,7 @@ pub fn start(format: LogFormat) {
     let _ = match format {
         LogFormat::Text => logs
             .with_target(false)
-            .with_ansi(std::io::stderr().is_terminal())
+            .with_ansi(colour::wanted(std::io::stderr().is_terminal()))
             .try_init(),
         LogFormat::Json => logs.json().flatten_event(true).try_init(),
     };

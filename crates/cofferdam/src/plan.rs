@@ -1,8 +1,9 @@
 //! What `serve` starts: the parts, in order, and the words that each is started with.
 
 use crate::args::{Fabric, Serve, word};
+use crate::commands::CERTIFICATE_DAYS;
 use crate::exit::Failure;
-use crate::parts::CERTIFICATE_DAYS;
+
 use crate::runtime_dir::RuntimeDir;
 use crate::supervisor::Part;
 use anyhow::{Context, anyhow};

@@ -1,7 +1,7 @@
 //! `serve`: gateway, prefill and decode as processes of their own, under one supervisor.
 
 use crate::args::{Api, LogFormat, Serve};
-use crate::commands::weights;
+use crate::engine::weights;
 use crate::exit::{Exit, Failure};
 use crate::logs::{self, line_of_part};
 use crate::parts;
@@ -27,6 +27,7 @@ pub fn run_limited(settings: Serve, limits: Limits) -> Result<(), Failure> {
     logs::start(settings.common.log_format);
     parts::check_api(&settings.api)?;
     let weights = weights(&settings.common)?;
+    parts::check_model(&weights)?;
     let dir = RuntimeDir::new().map_err(Failure::found)?;
     if settings.in_process {
         return in_process(settings, &weights, dir);

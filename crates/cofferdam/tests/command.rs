@@ -179,3 +179,64 @@ fn a_part_that_cannot_start_says_so_to_its_supervisor() {
     let expected = format!("{{\"refused\":{{\"message\":\"{message}\",\"exit\":2}}}}\n");
     assert_eq!(out, expected);
 }
+
+/// A model that is not computed is refused before a part begins, with what is there and what would
+/// work.
+#[test]
+fn a_model_that_is_not_computed_says_what_would_be() {
+    use gguf::{DType, Value};
+    let directory = tempfile::tempdir().unwrap();
+    let model = |architecture: &str, tokenizer: &str, pre: &str, dtype: u32| {
+        let mut writer = testkit::Writer::new();
+        for (key, value) in [
+            ("general.architecture", architecture),
+            ("tokenizer.ggml.model", tokenizer),
+            ("tokenizer.ggml.pre", pre),
+        ] {
+            writer.key(key, Value::String(value.to_owned()));
+        }
+        writer.tensor("blk.0.attn_q.weight", &[32, 1], DType::Q8_0, &[0.5; 32]);
+        let file = directory.path().join("model.gguf");
+        writer.write(&file).unwrap();
+        let mut bytes = std::fs::read(&file).unwrap();
+        let name = b"blk.0.attn_q.weight";
+        let at = bytes.windows(name.len()).position(|it| it == name).unwrap();
+        // After the name: number of dimensions, dimensions, type.
+        let at = at + name.len() + 4 + 2 * 8;
+        bytes[at..at + 4].copy_from_slice(&dtype.to_le_bytes());
+        std::fs::write(&file, bytes).unwrap();
+        let file = file.display().to_string();
+        output(cofferdam(&["serve", "--port=0", "--model", &file]))
+    };
+    for ((architecture, tokenizer, pre, dtype), says) in [
+        (
+            ("qwen2", "gpt2", "qwen2", 8),
+            vec!["general.architecture = qwen2", "expected llama, as Llama 3"],
+        ),
+        (
+            ("llama", "llama", "default", 8),
+            vec!["`tokenizer.ggml.model`: `llama`", "one of: gpt2 "],
+        ),
+        (
+            ("llama", "gpt2", "tekken", 8),
+            vec![
+                "`tekken`",
+                "one of: smollm, gpt-2, llama-bpe, llama3, llama-v3",
+            ],
+        ),
+        (
+            ("llama", "gpt2", "smollm", 17),
+            vec![
+                "`blk.0.attn_q.weight`: is IQ2_XS (type 17)",
+                "F32, F16, BF16, Q4_0",
+                "Q4_K_M",
+            ],
+        ),
+    ] {
+        let (code, out, error) = model(architecture, tokenizer, pre, dtype);
+        assert_eq!((code, out.as_str()), (2, ""), "{error}");
+        for says in says.iter().chain(&["docs/models.md"]) {
+            assert!(error.contains(says), "{says}: {error}");
+        }
+    }
+}

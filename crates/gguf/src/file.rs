@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use crate::metadata::{self, Header};
 use crate::source::Source;
+use crate::tensor::name_of_other;
 use crate::{DIMS_MAX, DType, Error, Metadata, Tensor};
 
 /// A GGUF file in memory. It is also its [`Metadata`] (by `Deref`): `file.u32("…")` reads a key,
@@ -150,7 +151,12 @@ impl Claim {
         let offset = source.u64(what)?;
         let Some(dtype) = DType::from_id(id) else {
             let supported = DType::ALL.map(|dtype| dtype.to_string()).join(", ");
-            let problem = format!("type {id} is not supported: expected one of {supported}");
+            let is =
+                name_of_other(id).map_or(format!("of type {id}"), |it| format!("{it} (type {id})"));
+            let problem = format!(
+                "is {is}, which is not read: {supported} are. The same model as Q4_K_M, Q8_0 or F16 \
+                 works if its architecture does; llama-quantize makes one (docs/models.md)"
+            );
             return Err(Error::Tensor { name, problem });
         };
         let Some(bytes) = stored_bytes(&dims, dtype) else {

@@ -19,7 +19,8 @@ pub enum DType {
 }
 
 impl DType {
-    pub(crate) const ALL: [DType; 9] = [
+    /// All that are read.
+    pub const ALL: [DType; 9] = [
         DType::F32,
         DType::F16,
         DType::BF16,
@@ -73,6 +74,31 @@ impl DType {
             DType::Q6_K => 210, // 256 x 4 bits; 256 x 2 bits; 16 sub-scales; scale
         }
     }
+}
+
+/// What llama.cpp calls a type that is not read here; only to say what a file has.
+pub(crate) fn name_of_other(id: u32) -> Option<&'static str> {
+    Some(match id {
+        6 => "Q5_0",
+        7 => "Q5_1",
+        9 => "Q8_1",
+        10 => "Q2_K",
+        11 => "Q3_K",
+        15 => "Q8_K",
+        16 => "IQ2_XXS",
+        17 => "IQ2_XS",
+        18 => "IQ3_XXS",
+        19 => "IQ1_S",
+        20 => "IQ4_NL",
+        21 => "IQ3_S",
+        22 => "IQ2_S",
+        23 => "IQ4_XS",
+        29 => "IQ1_M",
+        34 => "TQ1_0",
+        35 => "TQ2_0",
+        39 => "MXFP4",
+        _ => return None,
+    })
 }
 
 impl fmt::Display for DType {

@@ -96,7 +96,7 @@ fn tensors_that_cannot_be_are_refused_by_name() {
     refused(
         &[spec("t", &[32], 7, 0)],
         64,
-        "tensor `t`: type 7 is not supported",
+        "tensor `t`: is Q5_1 (type 7), which is not read: F32",
     );
     refused(
         &[spec("t", &[33], 8, 0)],

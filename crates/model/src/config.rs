@@ -34,13 +34,29 @@ pub struct Config {
 /// Largest accepted value of any count: far above real models, far below overflow.
 const COUNT_MAX: usize = 1 << 24;
 
+/// What this crate computes, as `general.architecture` names it.
+pub const ARCHITECTURES: [&str; 1] = ["llama"];
+
+/// Whether it is a model that this crate computes, as far as its name says.
+///
+/// # Errors
+/// It is another one; the text says what would be computed.
+pub fn check_architecture(metadata: &gguf::Metadata) -> Result<(), Error> {
+    let is = metadata.string("general.architecture")?;
+    match ARCHITECTURES.contains(&is) {
+        true => Ok(()),
+        false => Err(unsupported(
+            "general.architecture",
+            is,
+            "llama, as Llama 3 and SmolLM2 are: docs/models.md says what loads",
+        )),
+    }
+}
+
 impl Config {
     /// Reads and checks the metadata and the vocabulary's size.
     pub(crate) fn read(file: &gguf::File) -> Result<Config, Error> {
-        let architecture = file.string("general.architecture")?;
-        if architecture != "llama" {
-            return Err(unsupported("general.architecture", architecture, "llama"));
-        }
+        check_architecture(file)?;
         refuse_what_is_not_computed(file)?;
         let hidden = count(file, "llama.embedding_length")?;
         let heads = count(file, "llama.attention.head_count")?;

@@ -33,7 +33,7 @@ mod rope;
 pub mod sampling;
 mod weights;
 
-pub use config::Config;
+pub use config::{ARCHITECTURES, Config, check_architecture};
 pub use error::{Error, KvError};
 pub use forward::{Scratch, SequenceInput, Want};
 pub use kernels::Isa;

@@ -14,14 +14,17 @@ pub enum Error {
         problem: String,
     },
     /// A tokenizer of a kind that is not implemented. Another one would give other tokens.
-    #[error("metadata key `{key}`: `{found}` is not supported; expected one of: {expected}")]
+    #[error(
+        "metadata key `{key}`: `{found}` is not supported; expected one of: {expected} (docs/models.md \
+         says which models have these; another tokenizer would give other tokens)"
+    )]
     Unsupported {
         /// The metadata key.
         key: &'static str,
         /// Its value.
         found: String,
         /// The values that are supported.
-        expected: &'static str,
+        expected: String,
     },
     /// A token id that the vocabulary does not have: the caller's fault.
     #[error("token id {id} is outside the vocabulary of {vocab_size}")]

@@ -36,8 +36,9 @@ pub use chat::ChatTemplate;
 pub use detokenizer::Detokenizer;
 pub use error::Error;
 pub use message::{Chat, Ending, Message, ROLES};
+pub use pre_tokenizer::PRE_TOKENIZERS;
 pub use stops::{Released, StopMatcher};
-pub use tokenizer::Tokenizer;
+pub use tokenizer::{TOKENIZERS, Tokenizer, check_kind};
 
 /// Most instructions that the rendering of a chat template may execute; the data it makes counts
 /// too, a unit for each [`FUEL_BYTES`], before it is made where its size can be known. So this bounds

@@ -31,25 +31,38 @@ pub(crate) enum Words {
     Llama3,
 }
 
+/// Every name that is known, how it cuts, and whether it is Llama 3's.
+const NAMES: [(&str, Words, bool); 5] = [
+    ("smollm", Words::Digits, false),
+    ("gpt-2", Words::Gpt2, false),
+    ("llama-bpe", Words::Llama3, true),
+    ("llama3", Words::Llama3, true),
+    ("llama-v3", Words::Llama3, true),
+];
+
+/// The values of `tokenizer.ggml.pre` that are known.
+pub const PRE_TOKENIZERS: [&str; NAMES.len()] = {
+    let (mut names, mut n) = ([""; NAMES.len()], 0);
+    while n < NAMES.len() {
+        names[n] = NAMES[n].0;
+        n += 1;
+    }
+    names
+};
+
 /// The rules of this name. An unknown name is an error: a guess would give tokens that look right
 /// and are not the model's. (`default` is refused as well: what it means has changed over time.)
 pub(crate) fn rules(name: &str) -> Result<Rules, Error> {
-    let (words, llama_3) = match name {
-        "smollm" => (Words::Digits, false),
-        "gpt-2" => (Words::Gpt2, false),
-        "llama-bpe" | "llama3" | "llama-v3" => (Words::Llama3, true),
-        _ => {
-            return Err(Error::Unsupported {
-                key: "tokenizer.ggml.pre",
-                found: name.to_owned(),
-                expected: "smollm, gpt-2, llama-bpe",
-            });
-        }
-    };
+    let known = NAMES.iter().find(|(known, ..)| *known == name);
+    let (_, words, llama_3) = known.ok_or_else(|| Error::Unsupported {
+        key: "tokenizer.ggml.pre",
+        found: name.to_owned(),
+        expected: PRE_TOKENIZERS.join(", "),
+    })?;
     Ok(Rules {
-        words,
-        ignore_merges: llama_3,
-        add_bos: llama_3,
+        words: *words,
+        ignore_merges: *llama_3,
+        add_bos: *llama_3,
     })
 }
 

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use gguf::Metadata;
 
 use crate::bpe::{Bpe, Scratch};
-use crate::pre_tokenizer::Words;
+use crate::pre_tokenizer::{Rules, Words};
 use crate::specials::{Piece, Specials};
 use crate::{Error, byte_level, pre_tokenizer};
 
@@ -49,20 +49,34 @@ struct Token {
     special: bool,
 }
 
+/// Kinds of tokenizers that are implemented, as `tokenizer.ggml.model` names them: byte-level BPE.
+pub const TOKENIZERS: [&str; 1] = ["gpt2"];
+
+/// Whether the file's tokenizer is of a kind that is implemented.
+///
+/// # Errors
+/// It is not; the text says which are.
+pub fn check_kind(metadata: &Metadata) -> Result<(), Error> {
+    kind(metadata).map(drop)
+}
+
+fn kind(metadata: &Metadata) -> Result<Rules, Error> {
+    let model = metadata.string(MODEL)?;
+    if !TOKENIZERS.contains(&model) {
+        return Err(Error::Unsupported {
+            key: MODEL,
+            found: model.to_owned(),
+            expected: TOKENIZERS.join(", "),
+        });
+    }
+    pre_tokenizer::rules(metadata.string(PRE)?)
+}
+
 impl Tokenizer {
     /// Builds the tokenizer that the file describes. A kind of tokenizer or pre-tokenizer that is
     /// not implemented is an error, never replaced by another one.
     pub fn from_gguf(metadata: &Metadata) -> Result<Tokenizer, Error> {
-        let model = metadata.string(MODEL)?;
-        if model != "gpt2" {
-            let found = model.to_owned();
-            return Err(Error::Unsupported {
-                key: MODEL,
-                found,
-                expected: "gpt2",
-            });
-        }
-        let rules = pre_tokenizer::rules(metadata.string(PRE)?)?;
+        let rules = kind(metadata)?;
         let texts = metadata.strings(TOKENS)?;
         let kinds = kinds(metadata.i32s(TOKEN_TYPE)?, texts.len())?;
         same_size(metadata, texts.len())?;

@@ -1,6 +1,7 @@
 //! Flags of `gate`.
 
-use crate::waits::duration;
+use crate::times::duration;
+use crate::tokens::tokens;
 use audit::Allow;
 use audit::config::Factor;
 use audit::judge::Stated;
@@ -66,7 +67,7 @@ pub struct Gate {
     #[arg(long, value_name = "FILE", requires = "cert")]
     pub cert_key: Option<String>,
     /// A context that was promised, in tokens: it can only raise what pools must hold
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = tokens::<u64>)]
     pub context: Option<u64>,
     /// Factor on the context that a pool must hold, for every engine [default: 1.25, and 1.0 for
     /// engines that refuse to start with a pool below their context]

@@ -9,6 +9,7 @@ mod plan;
 mod pools;
 mod read;
 
+use crate::colour;
 use crate::exit::{Exit, Failure};
 use crate::files::{replace, say};
 use anyhow::{Context, anyhow};
@@ -75,9 +76,8 @@ fn exit(report: &Report) -> Exit {
 }
 
 fn style() -> Style {
-    let colour = std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none();
     Style {
-        colour,
+        colour: colour::wanted(std::io::stdout().is_terminal()),
         ..Style::default()
     }
 }

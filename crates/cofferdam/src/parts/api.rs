@@ -1,6 +1,6 @@
 //! The API in front of an engine: what is served, where, and until when.
 
-use crate::args::Api;
+use crate::args::{Api, Common, LogFormat};
 use crate::evidence::Watched;
 use crate::exit::Failure;
 use crate::stop::Stop;
@@ -61,7 +61,8 @@ pub(super) fn check(api: &Api) -> Result<(), Failure> {
         .map(keys)
         .transpose()
         .map_err(Failure::usage)?;
-    access_log(api.access_log.as_deref()).map_err(Failure::usage)?;
+    let form = LogFormat::Json; // of no matter: what cannot be opened is said
+    access_log(api.access_log.as_deref(), form).map_err(Failure::usage)?;
     Watched::new(api)?;
     let at = (api.host.0, api.port);
     std::net::TcpListener::bind(at)
@@ -87,7 +88,7 @@ fn cannot_listen(error: std::io::Error, api: &Api) -> Failure {
 /// told to `announce` as soon as the engine would take a request.
 pub(super) async fn serve(
     api: Api,
-    drain: Duration,
+    common: &Common,
     served: Served,
     engine: Arc<dyn Engine>,
     begin_drain: impl FnOnce() + Send,
@@ -105,9 +106,10 @@ pub(super) async fn serve(
             .transpose()
             .map_err(Failure::usage)?,
         origins: Origins(api.allow_origin.clone()),
-        drain,
+        drain: common.drain(),
         request_timeout: api.request_deadline,
-        access_log: access_log(api.access_log.as_deref()).map_err(Failure::usage)?,
+        access_log: access_log(api.access_log.as_deref(), common.log_format)
+            .map_err(Failure::usage)?,
         ..gateway::Config::default()
     };
     let listener = TcpListener::bind((api.host.0, api.port)).await;
@@ -179,9 +181,13 @@ fn keys(file: &Path) -> anyhow::Result<ApiKeys> {
     read().with_context(|| format!("--api-keys {}", file.display()))
 }
 
-fn access_log(file: Option<&Path>) -> anyhow::Result<AccessLog> {
+/// A file is JSON whatever a screen shows: programs read it (`watch`).
+fn access_log(file: Option<&Path>, screen: LogFormat) -> anyhow::Result<AccessLog> {
     let Some(file) = file else {
-        return Ok(AccessLog::new(std::io::stderr()));
+        return Ok(match screen {
+            LogFormat::Text => AccessLog::for_people(std::io::stderr()),
+            LogFormat::Json => AccessLog::new(std::io::stderr()),
+        });
     };
     let opened = File::options().create(true).append(true).open(file);
     let opened = opened.with_context(|| format!("--access-log {}", file.display()))?;

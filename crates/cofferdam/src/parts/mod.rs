@@ -20,9 +20,6 @@ use worker::decode::{DataPort, DecodeConfig};
 use worker::prefill::PrefillConfig;
 use worker::{Between, EngineConfig, Nothing, WorkerError};
 
-/// Days for which certificates are accepted.
-pub const CERTIFICATE_DAYS: u32 = 365;
-
 /// Runs a decode worker on these weights.
 ///
 /// # Errors
@@ -111,6 +108,22 @@ pub fn check_api(settings: &crate::args::Api) -> Result<(), Failure> {
     api::check(settings)
 }
 
+/// Whether these weights are of a kind that is computed, as far as their names say: before a part
+/// begins to read them, which may take minutes.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn check_model(weights: &Path) -> Result<(), Failure> {
+    let check = || -> anyhow::Result<()> {
+        let metadata = gguf::Metadata::open(weights)?;
+        model::check_architecture(&metadata)?;
+        Ok(text::check_kind(&metadata)?)
+    };
+    check()
+        .with_context(|| weights.display().to_string())
+        .map_err(Failure::usage)
+}
+
 /// Runs a gateway for these weights.
 pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     api::check(&settings.api)?;
@@ -139,8 +152,8 @@ pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
         };
         let (engine, draining) = (pairs.clone(), pairs.clone());
         let drain = move || draining.drain();
-        let (api, time) = (settings.api, settings.common.drain());
-        api::serve(api, time, served, engine, drain, ready, say).await?;
+        let (api, common) = (settings.api, &settings.common);
+        api::serve(api, common, served, engine, drain, ready, say).await?;
         pairs.end().await;
         Ok(())
     })
@@ -159,9 +172,9 @@ pub fn in_process(
     let (engine, draining) = (unified.clone(), unified.clone());
     let drain = move || draining.drain();
     let announce = |ready: Ready| announce(&ready);
-    let (api, time) = (settings.api, settings.common.drain());
+    let (api, common) = (settings.api, &settings.common);
     runtime()?.block_on(api::serve(
-        api, time, served, engine, drain, ready, announce,
+        api, common, served, engine, drain, ready, announce,
     ))?;
     unified.end().map_err(failed)
 }

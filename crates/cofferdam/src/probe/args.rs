@@ -59,7 +59,7 @@ pub struct Probe {
     #[arg(value_parser = value_parser!(u64).range(1..=256))]
     pub at_once: u64,
     /// Time after which a request without an answer is a hang
-    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = crate::waits::duration)]
+    #[arg(long, value_name = "TIME", default_value = "120s", value_parser = crate::times::duration)]
     pub hang: Duration,
     /// Seed of a run that is to be repeated, in hex [default: drawn, printed at the end]
     #[arg(long, value_name = "HEX", value_parser = seed)]
@@ -192,7 +192,7 @@ impl FromStr for Spend {
         match kind {
             "requests" => Ok(Spend::Requests(number()?)),
             "tokens" => Ok(Spend::Tokens(number()?)),
-            "time" => Ok(Spend::Time(crate::waits::duration(amount)?)),
+            "time" => Ok(Spend::Time(crate::times::duration(amount)?)),
             _ => Err(wrong()),
         }
     }

@@ -6,6 +6,8 @@ mod clauses;
 mod kept_by;
 mod layers;
 mod manual;
+mod models;
+mod tools;
 mod tree;
 mod waits;
 mod ways_out;

@@ -1,5 +1,5 @@
-//! One line of JSON for every request that was answered, refused or given up, and the figures
-//! that `/metrics` sums. Never prompt text, never a key.
+//! One line for every request that was answered, refused or given up, JSON or for people, and the
+//! figures that `/metrics` sums. Never prompt text, never a key.
 
 use std::io::Write;
 use std::sync::Arc;
@@ -9,6 +9,7 @@ use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Map, Value, json};
 
+use super::access_line::{self, Said};
 use super::metrics::Metrics;
 use super::run::Usage;
 use crate::engine::{Fault, Provenance, TenantId};
@@ -22,13 +23,31 @@ const MAX_WAITING: usize = 8192;
 pub struct AccessLog(Option<Arc<Writer>>);
 
 struct Writer {
+    form: Form,
     lines: Option<SyncSender<String>>,
     thread: Option<JoinHandle<()>>,
 }
 
+/// How a line is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Form {
+    Json,
+    People,
+}
+
 impl AccessLog {
-    /// A log that writes to `sink` from a thread of its own, so that a slow sink slows no request.
-    pub fn new(mut sink: impl Write + Send + 'static) -> Self {
+    /// A log that writes JSON to `sink` from a thread of its own, so that a slow sink slows no
+    /// request.
+    pub fn new(sink: impl Write + Send + 'static) -> Self {
+        Self::in_form(Form::Json, sink)
+    }
+
+    /// The same with lines for people, of at most 90 columns.
+    pub fn for_people(sink: impl Write + Send + 'static) -> Self {
+        Self::in_form(Form::People, sink)
+    }
+
+    fn in_form(form: Form, mut sink: impl Write + Send + 'static) -> Self {
         let (send, receive) = sync_channel::<String>(MAX_WAITING);
         let thread = std::thread::spawn(move || {
             for line in receive {
@@ -37,20 +56,24 @@ impl AccessLog {
             }
         });
         Self(Some(Arc::new(Writer {
+            form,
             lines: Some(send),
             thread: Some(thread),
         })))
     }
 
     /// Whether the line was taken.
-    fn write(&self, line: &Value) -> bool {
-        let Some(lines) = self.0.as_ref().and_then(|writer| writer.lines.as_ref()) else {
+    fn write(&self, record: &Record) -> bool {
+        let writer = self.0.as_ref();
+        let Some((form, lines)) = writer.and_then(|it| Some((it.form, it.lines.as_ref()?))) else {
             return true;
         };
-        !matches!(
-            lines.try_send(format!("{line}\n")),
-            Err(TrySendError::Full(_))
-        )
+        let now = SystemTime::now();
+        let line = match form {
+            Form::Json => record.line(now).to_string(),
+            Form::People => access_line::of(&record.said(now)),
+        };
+        !matches!(lines.try_send(line + "\n"), Err(TrySendError::Full(_)))
     }
 }
 
@@ -176,10 +199,23 @@ impl Record {
         }
     }
 
-    fn line(&self) -> Value {
-        let now = SystemTime::now()
-            .duration_since(UNIX_EPOCH)
-            .unwrap_or_default();
+    fn said(&self, at: SystemTime) -> Said<'_> {
+        let usage = self.usage;
+        let first = self.first_token.map(|first| first - self.start);
+        let computed = self.engine_request.is_some();
+        Said {
+            at,
+            tenant: self.tenant.as_ref().map(|it| it.as_str()),
+            status: self.status,
+            route: self.route,
+            outcome: self.outcome.as_str(),
+            computed: computed.then_some((usage.prompt, usage.completion, first)),
+            total: self.start.elapsed(),
+        }
+    }
+
+    fn line(&self, now: SystemTime) -> Value {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default();
         let ms = |d: std::time::Duration| (d.as_secs_f64() * 1e6).round() / 1e3;
         let mut line = Map::new();
         let mut put = |key: &str, value: Value| line.insert(key.to_owned(), value);
@@ -225,7 +261,7 @@ impl Record {
 impl Drop for Record {
     fn drop(&mut self) {
         self.metrics.request_ended(self, self.outcome);
-        if !self.log.write(&self.line()) {
+        if !self.log.write(self) {
             self.metrics.log_line_dropped();
         }
     }

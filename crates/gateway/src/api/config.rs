@@ -41,7 +41,7 @@ pub struct Config {
     pub max_choices: u16,
     /// Events of a stream held for a client that reads slowly; above it the request is cancelled.
     pub stream_buffer: usize,
-    /// Where the access log goes, one JSON object a line.
+    /// Where the access log goes, and in which form.
     pub access_log: AccessLog,
 }
 

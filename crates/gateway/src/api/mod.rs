@@ -5,6 +5,7 @@
 //! engine to its contract, `choice` turns tokens into text, `render` and `stream` answer.
 
 mod absent;
+mod access_line;
 mod access_log;
 mod ask;
 pub mod auth;
