@@ -1,11 +1,13 @@
 //! What is another one each time: ids, times, dates.
 
 /// What stands before a value that is another one each time, and what the value is made of.
-const VALUES: [(&str, fn(char) -> bool); 7] = [
+const VALUES: [(&str, fn(char) -> bool); 9] = [
     ("cmpl-", |c| c.is_ascii_hexdigit()),
     ("\"created\":", |c| c.is_ascii_digit()),
     ("epoch ", |c| c.is_ascii_hexdigit()),
     ("epoch=", |c| c.is_ascii_hexdigit()),
+    ("isa=", |c| c.is_ascii_alphanumeric()),
+    ("seconds=", |c| c.is_ascii_digit() || c == '.'),
     ("ttft ", of_a_time),
     ("total ", of_a_time),
     ("read at ", |c| c.is_ascii_digit() || "-:TZ".contains(c)),

@@ -36,6 +36,11 @@ impl Page {
     }
 
     pub fn text(&self) -> String {
+        let _whole = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
+        self.read()
+    }
+
+    fn read(&self) -> String {
         std::fs::read_to_string(&self.path).unwrap()
     }
 
@@ -48,7 +53,7 @@ impl Page {
     /// Compares what was said to each command of a block; writes it, if that is asked for.
     pub fn compare(&self, name: &str, said: &[String]) {
         let _only = WRITING.lock().unwrap_or_else(PoisonError::into_inner);
-        let text = self.text();
+        let text = self.read();
         let (start, end) = bounds(&text, name);
         let block = Transcript::parse(&text[start..end]);
         assert_eq!(block.commands.len(), said.len(), "transcript {name}");
