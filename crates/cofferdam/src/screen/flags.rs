@@ -83,7 +83,10 @@ const API: Group = (
         ("require-evidence", ""),
         ("evidence-pub", ""),
         ("operator", ""),
-        ("allow-origin", "Whose pages may ask in a browser [default: none]"),
+        (
+            "allow-origin",
+            "Whose pages may ask in a browser [default: none]",
+        ),
     ],
 );
 
@@ -109,7 +112,10 @@ const API_OF_GATEWAY: Group = (
         ("require-evidence", ""),
         ("evidence-pub", ""),
         ("operator", ""),
-        ("allow-origin", "Whose pages may ask in a browser [default: none]"),
+        (
+            "allow-origin",
+            "Whose pages may ask in a browser [default: none]",
+        ),
     ],
 );
 
