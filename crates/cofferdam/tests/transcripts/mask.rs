@@ -1,7 +1,9 @@
 //! What is another one each time: ids, times, dates.
 
 /// What stands before a value that is another one each time, and what the value is made of.
-const VALUES: [(&str, fn(char) -> bool); 9] = [
+type Value = (&'static str, fn(char) -> bool);
+
+const VALUES: [Value; 9] = [
     ("cmpl-", |c| c.is_ascii_hexdigit()),
     ("\"created\":", |c| c.is_ascii_digit()),
     ("epoch ", |c| c.is_ascii_hexdigit()),
