@@ -415,12 +415,12 @@ mod tests {
             },
         ]);
         let said = "<s>user/Ada/: Hi\nassistant//hm: Hello\n";
-        assert_eq!(template.render(&chat).unwrap(), format!("{said}true"));
+        assert_eq!(template.render(&chat).unwrap(), format!("{said}True"));
         let variables = serde_json::json!({"mood": {"of": ["gay"]}, "bos_token": "x",
             "messages": [], "add_generation_prompt": true, "unread": 1});
         chat.variables = variables.as_object().unwrap().clone();
         chat.ending = Ending::Closed;
-        assert_eq!(template.render(&chat).unwrap(), format!("{said}gayfalse"));
+        assert_eq!(template.render(&chat).unwrap(), format!("{said}gayFalse"));
         assert!(template.reads("mood") && !template.reads("unread"));
         for given in ["messages", "bos_token", "tools", "range", "raise_exception"] {
             assert!(template.is_given(given), "{given}");

@@ -56,6 +56,28 @@ stopped = client.completions.create(
 )
 assert stopped.choices[0].finish_reason == "stop" and stop not in stopped.choices[0].text
 
+# Several prompts in one request: each has the answers that it has alone, in order.
+prompts = [[1000, 2000], [3000]]
+several = dict(model="small", max_tokens=4, n=2, seed=3, extra_body={"ignore_eos": True})
+both = client.completions.create(prompt=prompts, **several)
+alone = [client.completions.create(prompt=prompt, **several) for prompt in prompts]
+assert [choice.index for choice in both.choices] == [0, 1, 2, 3]
+assert [c.text for c in both.choices] == [c.text for a in alone for c in a.choices], both
+assert both.usage.prompt_tokens == 3 and both.usage.completion_tokens == 16, both.usage
+
+plain = dict(model="small", prompt="The dam", max_tokens=3, temperature=0)
+dam = client.completions.create(**plain)
+assert client.completions.create(**plain, echo=True).choices[0].text == "The dam" + dam.choices[0].text
+
+# What other servers take and what cannot change an answer does not.
+same = client.chat.completions.create(
+    **{**chat, "messages": [{**messages[0], "name": "Ada"}]},
+    user="u", metadata={"a": "b"}, store=False, service_tier="auto", reasoning_effort="none",
+    tools=[{"type": "function", "function": {"name": "f"}}], tool_choice="none",
+    extra_body={"chat_template_kwargs": {"unread": 1}, "cache_prompt": True, "n_predict": 12},
+)
+assert same.choices[0].message.content == text, same
+
 
 def raised(kind, **changes):
     try:

@@ -1,6 +1,7 @@
 "use strict";
 // Everything that comes from the server is shown as text (textContent), never as markup. The key is
 // in this variable and nowhere else: no storage, no address.
+const QUESTION = "What is the capital of Japan?";
 let key = "";
 let model = "";
 let turns = [];
@@ -60,7 +61,7 @@ async function meet() {
 }
 
 function command(shown) {
-  const body = { model, messages: [{ role: "user", content: "Write a haiku about a dam." }] };
+  const body = { model, temperature: 0, messages: [{ role: "user", content: QUESTION }] };
   const quoted = (text) => "'" + text.replaceAll("'", "'\\''") + "'";
   return [
     "curl " + location.origin + "/v1/chat/completions",
@@ -107,7 +108,7 @@ async function ask(words) {
     const response = await fetch("/v1/chat/completions", {
       method: "POST",
       headers: { ...head(), "content-type": "application/json" },
-      body: JSON.stringify({ model, messages: turns, stream: true }),
+      body: JSON.stringify({ model, temperature: 0, messages: turns, stream: true }),
       signal: running.signal,
     });
     if (!response.ok) throw new Error(await said(response));
@@ -166,5 +167,6 @@ $("copy").addEventListener("click", async () => {
   }
 });
 setInterval(() => document.hidden || running || look(), 15000);
+$("words").value = QUESTION;
 look();
 meet();
