@@ -9,7 +9,8 @@ use minijinja::value::Value;
 use minijinja::{Environment, ErrorKind};
 
 use crate::message::written;
-use crate::{Chat, Ending, Error, Message, ROLES, TEMPLATE_FUEL, Tokenizer, methods};
+use crate::rewritten::rewritten;
+use crate::{Chat, Ending, Error, Message, ROLES, TEMPLATE_FUEL, Tokenizer, methods, paid};
 
 /// Stack of the thread that renders; what of it is not used takes no memory.
 const STACK_BYTES: usize = 256 << 20;
@@ -22,9 +23,7 @@ const KEY: &str = "tokenizer.chat_template";
 ///
 /// A template may `raise_exception` ([`Error::Refused`]); it sees `messages`, `bos_token`,
 /// `eos_token`, `add_generation_prompt` and the chat's own variables. No files, no clock, no tools;
-/// bounded by
-/// [`TEMPLATE_FUEL`]. (One way around is left in the engine: `~` writes a list out before it counts, so
-/// lists in lists in lists that share their places, which no template in use has, can become long.)
+/// bounded by [`TEMPLATE_FUEL`], with whatever walks through lists in lists paid for before (`rewritten`).
 pub struct ChatTemplate {
     environment: Environment<'static>,
     source: String,
@@ -68,7 +67,8 @@ impl ChatTemplate {
             .trim_blocks(true)
             .lstrip_blocks(true)
             .build();
-        environment.set_syntax(syntax.map_err(explain)?);
+        let walks_paid = rewritten(&source, KEY, syntax.map_err(explain)?).map_err(explain)?;
+        paid::add(&mut environment);
         methods::add(&mut environment);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
         environment.set_fuel(Some(TEMPLATE_FUEL));
@@ -77,7 +77,7 @@ impl ChatTemplate {
             Err(error.with_source(Exception(reason)))
         });
         environment
-            .add_template_owned(KEY, source.clone())
+            .add_template_owned(KEY, walks_paid)
             .map_err(explain)?;
         let template = environment.get_template(KEY).map_err(explain)?;
         let reads = template.undeclared_variables(false).into_iter().collect();

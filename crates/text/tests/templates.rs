@@ -51,6 +51,17 @@ macro_rules! NESTED {
     };
 }
 
+/// Two of them, equal and apart.
+macro_rules! TWICE {
+    ($end:literal) => {
+        concat!(
+            "{% set ns = namespace(l=[1], k=[1]) %}{% for i in range(60) %}",
+            "{% set ns.l = [ns.l, ns.l] %}{% set ns.k = [ns.k, ns.k] %}{% endfor %}",
+            $end
+        )
+    };
+}
+
 /// Every way that a template has to make much of little, each of which would make 100 MB or far
 /// more.
 const GREEDY: &[(&str, &str)] = &[
@@ -225,6 +236,74 @@ const GREEDY: &[(&str, &str)] = &[
         "{% for i in range(100000) %}{{ messages[0].content }}{% endfor %}",
     ),
     ("said", "{{ raise_exception('a' * 50000000) }}"),
+    ("lists after a text", TWICE!("{{ 'a' ~ ns.l }}")),
+    ("lists before a text", TWICE!("{{ ns.l ~ 'a' }}")),
+    ("equal lists", TWICE!("{{ ns.l == ns.k }}")),
+    ("lists in order", TWICE!("{{ ns.l <= ns.k < [ns.l] }}")),
+    ("a list in lists", TWICE!("{{ ns.l in [ns.k] }}")),
+    ("lists as keys", TWICE!("{{ {ns.l: 1, ns.k: 2}[ns.l] }}")),
+    ("lists sorted", TWICE!("{{ [ns.l, ns.k]|sort|length }}")),
+    (
+        "lists but once",
+        TWICE!("{{ [ns.l, ns.k]|unique|list|length }}"),
+    ),
+    ("the largest list", TWICE!("{{ [ns.l, ns.k]|max }}")),
+    ("lists as text", TWICE!("{{ ns.l|string|length }}")),
+    (
+        "lists as texts",
+        TWICE!("{{ [ns.l]|map('string')|list|length }}"),
+    ),
+    ("lists for people", TWICE!("{{ ns.l|pprint|length }}")),
+    (
+        "lists joined by a text",
+        TWICE!("{{ [ns.l, 1]|join('a')|length }}"),
+    ),
+    ("a test for equality", TWICE!("{{ ns.l is eq(ns.k) }}")),
+    ("a test for a place", TWICE!("{{ ns.l is in([ns.k]) }}")),
+    (
+        "chosen by equality",
+        TWICE!("{{ [ns.l]|select('eq', ns.k)|list|length }}"),
+    ),
+    ("counted lists", TWICE!("{{ [ns.l, 1].count(ns.k) }}")),
+    (
+        "lists that are replaced",
+        TWICE!("{{ 'a'|replace('a', ns.l) }}"),
+    ),
+    ("lists said", TWICE!("{{ raise_exception(ns.l) }}")),
+    (
+        "a list that repeats as text",
+        "{{ [1] * 10000000000 ~ 'a' }}",
+    ),
+    (
+        "lists that repeat, compared",
+        "{{ [[1] * 10000000000] == [[1] * 10000000000] }}",
+    ),
+    (
+        "a list of the namespace that has it",
+        "{% set ns = namespace() %}{% set ns.l = [ns] %}{{ ns.l ~ 'a' }}",
+    ),
+    (
+        "a namespace in itself",
+        "{% set ns = namespace() %}{% set ns.a = ns %}{{ ns ~ 'a' }}",
+    ),
+    (
+        "two namespaces in each other",
+        "{% set a = namespace() %}{% set b = namespace(a=a) %}{% set a.b = {'b': b} %}{{ a ~ 'a' }}",
+    ),
+    (
+        "a macro that is given lists of lists",
+        "{% macro m(l, n) %}{% if n %}{{ m([l, l], n - 1) }}{% else %}{{ l ~ 'a' }}{% endif %}\
+        {% endmacro %}{{ m([1], 60) }}",
+    ),
+    (
+        "a loop in itself over lists of lists",
+        "{% for l in [1] recursive %}{{ loop([[l, l]]) if loop.depth < 60 else l ~ 'a' }}{% endfor %}",
+    ),
+    (
+        "lists of lists by filters",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}\
+        {% set ns.l = (ns.l + ns.l)|batch(2)|list %}{% endfor %}{{ ns.l ~ 'a' }}",
+    ),
 ];
 
 #[test]
@@ -241,6 +320,13 @@ fn no_template_takes_more_than_its_memory() {
         let most = 6 * (TEMPLATE_FUEL * FUEL_BYTES) as usize;
         assert!(more < most, "{name}: {} MB", more / 1_000_000);
     }
+    // In a hundred lists at a time, which would be half a million in the end.
+    let deeper = format!(
+        "{{% set ns = namespace(l=[1]) %}}{{% for i in range(100000) %}}{{% set ns.l = {}ns.l{} %}}{{% endfor %}}",
+        "[".repeat(90),
+        "]".repeat(90)
+    );
+    assert!(render(&deeper, "hi", 100_000).is_err());
     // Nested so deeply that its end is a long way down, on a small stack.
     let nested = "{% set ns = namespace(l=[1]) %}{% for i in range(100000) %}\
         {% set ns.l = [ns.l] %}{% endfor %}";

@@ -1,0 +1,127 @@
+//! Whatever walks through a value in a template pays for the walk first: the filters that measure.
+//! [`crate::rewritten`] puts them where they are needed.
+
+use minijinja::value::{DynObject, ObjectRepr, Value};
+use minijinja::{Environment, Error, ErrorKind, State};
+
+use crate::FUEL_BYTES;
+
+/// Before a value is compared, written or looked up with all that is in it.
+pub(crate) const WALKED: &str = "_walked";
+/// Around a list or a map that is made.
+pub(crate) const MADE: &str = "_made";
+/// Before a value becomes a namespace's own.
+pub(crate) const KEPT: &str = "_kept";
+
+/// Lists in lists, at most: what walks through them calls itself, and so does what drops them.
+const DEPTH_MAX: usize = 100;
+/// What an item of a list costs, in bytes; and how often those of its texts count where they are
+/// compared, or written in quotes.
+const ITEM: u64 = 4;
+const QUOTED: u64 = 4;
+
+pub(crate) fn add(environment: &mut Environment<'_>) {
+    environment.add_filter(WALKED, walked);
+    environment.add_filter(MADE, made);
+    environment.add_filter(KEPT, kept);
+    // It would show everything there is.
+    environment.remove_global("debug");
+}
+
+fn walked(state: &State, value: Value) -> Result<Value, Error> {
+    pay(state, &value, Walk::showing())?;
+    Ok(value)
+}
+
+/// What is in its texts is not looked at before it is used.
+fn made(state: &State, value: Value) -> Result<Value, Error> {
+    pay(state, &value, Walk::default())?;
+    Ok(value)
+}
+
+/// A namespace that is in itself would never be dropped.
+fn kept(state: &State, value: Value) -> Result<Value, Error> {
+    let no_namespace = true;
+    pay(
+        state,
+        &value,
+        Walk {
+            no_namespace,
+            ..Walk::default()
+        },
+    )?;
+    Ok(value)
+}
+
+fn pay(state: &State, value: &Value, mut walk: Walk) -> Result<(), Error> {
+    let Some(object) = value.as_object() else {
+        return Ok(());
+    };
+    let (_, left) = state.fuel_levels().unwrap_or_default();
+    walk.most = left.saturating_mul(FUEL_BYTES);
+    walk.through(object, 1)?;
+    state.consume_fuel(walk.cost / FUEL_BYTES)
+}
+
+/// Goes everywhere in a value, as often as whoever walks it will, and no further than can be paid.
+#[derive(Default)]
+struct Walk {
+    cost: u64,
+    most: u64,
+    /// How often the bytes of texts count.
+    texts: u64,
+    no_namespace: bool,
+}
+
+impl Walk {
+    fn showing() -> Self {
+        Self {
+            texts: QUOTED,
+            ..Self::default()
+        }
+    }
+
+    fn through(&mut self, object: &DynObject, depth: usize) -> Result<(), Error> {
+        let own = object.type_name().ends_with("::Namespace");
+        let plain = object.repr() == ObjectRepr::Plain;
+        if self.no_namespace && (own || plain) {
+            let problem = "a namespace keeps texts, numbers, lists and maps, and no other";
+            return Err(Error::new(ErrorKind::InvalidOperation, problem));
+        }
+        if depth > DEPTH_MAX {
+            let problem = "lists in lists are nested too deeply";
+            return Err(Error::new(ErrorKind::InvalidOperation, problem));
+        }
+        if plain {
+            return self.costs(ITEM);
+        }
+        if object.repr() == ObjectRepr::Map {
+            for (key, value) in object.try_iter_pairs().into_iter().flatten() {
+                self.item(&key, depth)?;
+                self.item(&value, depth)?;
+            }
+            return Ok(());
+        }
+        for item in object.try_iter().into_iter().flatten() {
+            self.item(&item, depth)?;
+        }
+        Ok(())
+    }
+
+    fn item(&mut self, item: &Value, depth: usize) -> Result<(), Error> {
+        let text = item.as_str().map_or(0, str::len) as u64;
+        self.costs(ITEM + self.texts * text)?;
+        match item.as_object() {
+            Some(object) => self.through(object, depth + 1),
+            None => Ok(()),
+        }
+    }
+
+    fn costs(&mut self, bytes: u64) -> Result<(), Error> {
+        self.cost += bytes;
+        match self.cost > self.most {
+            true => Err(Error::from(ErrorKind::OutOfFuel)),
+            false => Ok(()),
+        }
+    }
+}
