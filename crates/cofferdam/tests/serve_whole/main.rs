@@ -7,6 +7,7 @@ mod client;
 mod crowd;
 mod faults;
 mod golden;
+mod heavy;
 mod hostile;
 mod hosts;
 mod incident;
