@@ -126,23 +126,31 @@ pub async fn read(
 /// A page that a browser shows may send text and forms to any address, a server on its own machine
 /// included, without asking; JSON it may not. So what is declared as something else is refused.
 fn check_media_type(headers: &HeaderMap) -> Result<(), Fault> {
+    let refused = |message| Err(Fault::new(Code::UnsupportedMediaType, message));
+    let coding = headers.get(header::CONTENT_ENCODING);
+    if coding.is_some_and(|it| !it.as_bytes().eq_ignore_ascii_case(b"identity")) {
+        return refused("expected no `Content-Encoding`: bodies are taken as they are");
+    }
     let Some(value) = headers.get(header::CONTENT_TYPE) else {
         return Ok(());
     };
-    let essence = value
-        .to_str()
-        .unwrap_or_default()
-        .split(';')
-        .next()
-        .unwrap_or_default()
-        .trim();
-    if essence.eq_ignore_ascii_case("application/json") {
-        return Ok(());
+    let mut parts = value.to_str().unwrap_or_default().split(';');
+    let essence = parts.next().unwrap_or_default().trim();
+    if !essence.eq_ignore_ascii_case("application/json") {
+        return refused("expected `Content-Type: application/json`");
     }
-    Err(Fault::new(
-        Code::UnsupportedMediaType,
-        "expected `Content-Type: application/json`",
-    ))
+    let charset = |part: &str| {
+        let (name, value) = part.split_once('=')?;
+        let is_it = name.trim().eq_ignore_ascii_case("charset");
+        is_it.then(|| value.trim().trim_matches('"').to_ascii_lowercase())
+    };
+    if parts
+        .filter_map(charset)
+        .any(|it| it != "utf-8" && it != "utf8")
+    {
+        return refused("JSON is UTF-8: expected no other `charset`");
+    }
+    Ok(())
 }
 
 /// An answer's body.

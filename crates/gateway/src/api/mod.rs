@@ -15,6 +15,7 @@ pub mod config;
 pub mod errors;
 mod fields;
 mod generate;
+mod heads;
 mod identity;
 mod metrics;
 mod models;

@@ -13,6 +13,7 @@ use super::access_log::{AccessLog, Outcome, Record};
 use super::ask::Dialect;
 use super::body::{self, Budget, Reply};
 use super::config::Config;
+use super::heads::Seen;
 use super::identity::Minter;
 use super::metrics::Metrics;
 use super::server::Phase;
@@ -88,13 +89,14 @@ impl Shared {
     pub async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
+        seen: Seen,
         door: Door,
     ) -> Result<Response<Reply>, Infallible> {
         let name = self.minter.request();
         let (head, body) = request.into_parts();
         let mut record = Record::new(self.log.clone(), self.metrics.clone(), name.id.clone());
         record.client_id = client_id(&head.headers);
-        let mut response = match self.judge(&head, door, &mut record) {
+        let mut response = match self.judge(&head, seen, door, &mut record) {
             Ok(Route::Generate(dialect)) => {
                 generate::answer(&self, dialect, &head.headers, body, name.seed, record).await
             }
@@ -124,7 +126,13 @@ impl Shared {
     }
 
     /// Everything that can be refused by the head alone.
-    fn judge(&self, head: &Parts, door: Door, record: &mut Record) -> Result<Route, Fault> {
+    fn judge(
+        &self,
+        head: &Parts,
+        seen: Seen,
+        door: Door,
+        record: &mut Record,
+    ) -> Result<Route, Fault> {
         let size = head_size(head);
         if size > self.config.max_header_bytes {
             let limit = self.config.max_header_bytes;
@@ -132,7 +140,7 @@ impl Shared {
                 format!("request line and headers have {size} bytes; the limit is {limit}");
             return Err(Fault::new(Code::HeadersTooLarge, message));
         }
-        unambiguous(head)?;
+        unambiguous(head, seen)?;
         if door == Door::Full {
             let message = format!("all {} connections are in use", self.config.max_connections);
             return Err(Fault::new(Code::OverCapacity, message));
@@ -316,13 +324,30 @@ fn find(path: &str) -> Option<(&'static str, &'static str, Route)> {
 
 /// Refuses what a proxy before this server may have read otherwise: then a part of one client's
 /// request could become the beginning of another's. What is left of such a connection is not read.
-fn unambiguous(head: &Parts) -> Result<(), Fault> {
+fn unambiguous(head: &Parts, seen: Seen) -> Result<(), Fault> {
     let refused = |message: String| Err(Fault::new(Code::AmbiguousRequest, message));
+    if let Some(why) = seen.ambiguous {
+        return refused(why.to_owned());
+    }
+    if seen.lines != head.headers.len() {
+        let (here, there) = (seen.lines, head.headers.len());
+        return refused(format!("{here} header lines are read as {there}"));
+    }
     let lines = |name| head.headers.get_all(name).iter();
     let hosts = lines(header::HOST).count();
     let needed = usize::from(head.version >= http::Version::HTTP_11);
     if hosts > 1 || hosts < needed {
         return refused(format!("expected one `Host` line; there are {hosts}"));
+    }
+    let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes);
+    let named = head.uri.authority().map(|it| it.as_str().as_bytes());
+    if named.is_some_and(|named| host.is_some_and(|host| !host.eq_ignore_ascii_case(named))) {
+        return refused("the target of the request names another host than `Host`".to_owned());
+    }
+    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING] {
+        if lines(name.clone()).count() > 1 {
+            return refused(format!("expected one `{name}` line; there are several"));
+        }
     }
     let codings: Vec<&[u8]> = lines(header::TRANSFER_ENCODING)
         .map(HeaderValue::as_bytes)

@@ -12,6 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 
 use super::config::Config;
+use super::heads::Heads;
 use super::router::{Door, Shared};
 use super::stall::StallGuard;
 use super::text::Text;
@@ -101,8 +102,10 @@ async fn connection(
     }
     let _open = shared.count_connection();
     let config = &shared.config;
-    let io = TokioIo::new(StallGuard::new(stream, config.write_stall));
-    let service = service_fn(|request| shared.clone().answer(request, door));
+    let heads = Arc::new(Heads::new(config.max_header_bytes + HEAD_SLACK));
+    let guarded = StallGuard::new(stream, config.write_stall, heads.clone());
+    let io = TokioIo::new(guarded);
+    let service = service_fn(|request| shared.clone().answer(request, heads.next(), door));
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(config.header_timeout)

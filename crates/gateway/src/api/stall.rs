@@ -1,8 +1,9 @@
-//! A socket that gives up when its peer stops reading.
+//! A socket that gives up when its peer stops reading, and shows what comes in to who judges heads.
 
 use std::future::Future;
 use std::io;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
@@ -10,21 +11,25 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
+use super::heads::Heads;
+
 /// A TCP stream whose writes fail when the peer has taken no byte for a while. Without it a client
 /// that never reads holds a connection for as long as it likes.
 pub struct StallGuard {
     stream: TcpStream,
     patience: Duration,
+    heads: Arc<Heads>,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
 }
 
 impl StallGuard {
     /// Guards a stream.
-    pub fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub fn new(stream: TcpStream, patience: Duration, heads: Arc<Heads>) -> Self {
         Self {
             stream,
             patience,
+            heads,
             timer: None,
         }
     }
@@ -56,7 +61,10 @@ impl AsyncRead for StallGuard {
         cx: &mut Context<'_>,
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(cx, buf)
+        let before = buf.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
+        self.heads.came(&buf.filled()[before..]);
+        read
     }
 }
 
