@@ -19,14 +19,27 @@ const FIELDS: [&str; 6] = [
     "/max_input_tokens",
 ];
 
-/// Tokens of the context that `/v1/models` advertises for the model that is asked for; of all of them
-/// the longest where none is named.
-pub async fn advertised(endpoint: &Endpoint) -> Option<u64> {
+/// What `/v1/models` says of the model that is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Said {
+    /// Tokens of the context; of all models the longest where none is named.
+    pub context: Option<u64>,
+    /// Whether `cache_salt` is understood. Engines that take one need not say so.
+    pub salts: bool,
+}
+
+/// What the list of models says, as far as it can be read.
+pub async fn said(endpoint: &Endpoint) -> Said {
     let address = endpoint.address.with_path("/v1/models");
     let end = tokio::time::Instant::now() + LIMIT;
     let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;
-    let models: Value = serde_json::from_slice(&body.ok()?.into_bytes()).ok()?;
-    context(&models, endpoint.model.as_deref())
+    let models = body.ok().map(|body| body.into_bytes());
+    let models = models.and_then(|body| serde_json::from_slice::<Value>(&body).ok());
+    let (models, model) = (models.unwrap_or_default(), endpoint.model.as_deref());
+    Said {
+        context: context(&models, model),
+        salts: salts(&models, model),
+    }
 }
 
 /// Whether the list of models can be read with this key.
@@ -61,6 +74,12 @@ fn context(models: &Value, model: Option<&str>) -> Option<u64> {
     named.or_else(|| all.iter().filter_map(tokens).max())
 }
 
+fn salts(models: &Value, model: Option<&str>) -> bool {
+    let all = models["data"].as_array().into_iter().flatten();
+    let mut of = all.filter(|it| model.is_none_or(|model| it["id"] == model));
+    of.any(|it| it["capabilities"]["cache_salt"] == true)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -84,6 +103,15 @@ mod tests {
             assert_eq!(context(&models, Some("m")), expected);
         }
         assert_eq!(context(&json!({"object": "list"}), None), None);
+    }
+
+    #[test]
+    fn salts_are_understood_where_the_model_says_so() {
+        let models = json!({"data": [{"id": "old"}, {"id": "odd", "capabilities": ["cache_salt"]},
+                                     {"id": "new", "capabilities": {"cache_salt": true}}]});
+        let said = [Some("old"), Some("odd"), Some("new"), None].map(|it| salts(&models, it));
+        assert_eq!(said, [false, false, true, true]);
+        assert!(!salts(&Value::Null, None));
     }
 
     #[test]

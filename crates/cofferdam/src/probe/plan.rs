@@ -145,9 +145,9 @@ impl Plan {
             }
         }
         // What clients are told counts, whatever engine tells it.
-        if self.known.context.is_none() {
-            self.known.context = about::advertised(&self.endpoints[&Tenant(0)]).await;
-        }
+        let said = about::said(&self.endpoints[&Tenant(0)]).await;
+        self.known.context = self.known.context.or(said.context);
+        self.known.salts = said.salts;
     }
 
     /// The workers behind one of our own gateways, and its version.

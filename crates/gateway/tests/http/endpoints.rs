@@ -13,6 +13,7 @@ async fn models_are_listed_and_found_by_name() {
         json!({
             "id": id, "object": "model", "created": 1_700_000_000, "owned_by": "cofferdam",
             "root": id, "parent": null, "max_model_len": CONTEXT, "max_prompt_tokens": MAX_PROMPT,
+            "capabilities": {"cache_salt": true},
         })
     };
     let list = server.get("/v1/models").await.json();

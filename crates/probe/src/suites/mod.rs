@@ -35,6 +35,8 @@ pub struct Known {
     pub pool: Option<u64>,
     /// Tokens of the context that is advertised.
     pub context: Option<u64>,
+    /// Whether it says that it understands `cache_salt`.
+    pub salts: bool,
     /// The two workers behind a router, if their addresses are known.
     pub pair: Option<Pair>,
     /// Adapters (LoRA) that the server has, by the names by which they are asked for.

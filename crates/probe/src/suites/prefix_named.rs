@@ -37,6 +37,11 @@ pub(super) async fn salts(
     let mine = salted(a, "probe-salt");
     let another = salted(a, "probe-other-salt");
     let apart = match crossed(run, NAME, known, (&mine, &another)).await {
+        Err(Not::Refused(status)) if known.salts => {
+            return Err(Stopped::Needs(format!(
+                "/v1/models says that cache_salt is understood, and it is refused (status {status})"
+            )));
+        }
         Err(Not::Refused(status)) => {
             // Nothing to be joined or kept apart by them.
             run.note(NAME, format!("cache_salt is not taken (status {status})"));

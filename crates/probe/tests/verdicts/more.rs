@@ -107,6 +107,29 @@ async fn a_salt_must_not_join_tenants_and_must_keep_its_owner_apart() {
     assert!(!all.is_empty() && all.iter().all(|it| it.contains("under another cache_salt")));
 }
 
+/// Whoever refuses salts has none to judge; whoever says that it understands them and refuses one is
+/// not acquitted.
+#[tokio::test]
+async fn a_salt_that_is_said_to_be_understood_is_not_refused() {
+    let of_key = |asked: &Asked| asked.key.clone();
+    for (salts, verdict) in [(false, Verdict::Clean), (true, Verdict::CouldNotTell)] {
+        let known = Known { salts, ..known() };
+        let answers = cached(of_key);
+        let refuses = move |asked: &Asked| match asked.body.get("cache_salt") {
+            Some(_) => Reply::Error(400, "unknown field"),
+            None => answers(asked),
+        };
+        let report = report(Form::Plain, &[Suite::Prefix], &known, refuses).await;
+        let table = report::table(&report);
+        assert_eq!(report.verdict(), verdict, "{table}");
+        assert_eq!(
+            table.contains("says that cache_salt is understood"),
+            salts,
+            "{table}"
+        );
+    }
+}
+
 #[tokio::test]
 async fn pages_of_one_adapter_must_not_serve_another() {
     let known = Known {
