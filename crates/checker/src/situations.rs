@@ -97,6 +97,8 @@ situations! {
     PREFIX_HIT_AT_P = "prefix hit at prefill";
     /// A cached page was evicted for somebody else.
     EVICTED = "evicted";
+    /// Cached pages were given up because nobody had used them for their lifetime.
+    EXPIRED = "cached page given up for its age";
     /// A partly filled page was copied for a choice.
     DUPLICATED = "page copied for a choice";
     /// A worker's process ended.

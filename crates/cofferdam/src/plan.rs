@@ -295,6 +295,7 @@ mod tests {
             "--threads=3",
             "--page-size=32",
             "--queue-deadline=2s",
+            "--cache-ttl=90s",
             "--tenant-tokens=4096",
             "--request-deadline=3m",
             "--allow-origin=https://app.example.org,http://localhost:3000",

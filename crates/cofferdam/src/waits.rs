@@ -33,6 +33,10 @@ pub struct Waits {
     /// How long prefill may leave a Cancel unanswered before its arena is dropped [default: 5s]
     #[arg(long, value_name = "TIME", env = "COFFERDAM_CANCEL_DEADLINE", value_parser = duration)]
     pub cancel_deadline: Option<Duration>,
+    /// Longest time that a page stays in the prefix cache while nobody uses it; it goes after half of
+    /// it at the earliest [default: until its room is needed]
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_CACHE_TTL", value_parser = duration)]
+    pub cache_ttl: Option<Duration>,
     /// Tokens of one tenant that a worker holds or queues at one time, at most [default: no cap]
     #[arg(long, value_name = "N", env = "COFFERDAM_TENANT_TOKENS", value_parser = tokens::<u64>)]
     pub tenant_tokens: Option<u64>,
@@ -53,6 +57,7 @@ impl Waits {
             prefill: self.prefill_deadline,
             transfer: self.transfer_deadline,
             decode: self.decode_deadline,
+            cache: self.cache_ttl,
             ..default
         }
     }
@@ -76,6 +81,7 @@ impl Waits {
             ("peer-deadline", time(self.peer_deadline)),
             ("answer-deadline", time(self.answer_deadline)),
             ("cancel-deadline", time(self.cancel_deadline)),
+            ("cache-ttl", time(self.cache_ttl)),
             ("tenant-tokens", number(self.tenant_tokens)),
             ("uncommitted-tokens", number(self.uncommitted_tokens)),
         ];

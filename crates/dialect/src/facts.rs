@@ -133,6 +133,8 @@ counters! {
     dropped_grants,
     /// Pages overwritten before anybody else could have them (`--scrub`).
     pages_scrubbed,
+    /// Cached pages given up because nobody had used them for their lifetime (`--cache-ttl`).
+    cached_pages_expired,
     /// Times that somebody was turned away from landing arenas: strangers, stale lives, wrong or
     /// used secrets.
     attaches_refused,

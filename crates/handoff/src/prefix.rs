@@ -1,6 +1,7 @@
 //! The prefix cache's index: full pages of one isolation domain, found by a keyed hash and compared
 //! token by token on a hit (H-13). It holds one share of each page; pages are evicted, least
-//! recently used first, when a reservation needs them.
+//! recently used first, when a reservation needs them, and (where their lifetime is bounded) when
+//! nobody has used them for so long.
 
 use pages::{Decisions, Domain, Grant, Misuse, Owner, Pool, Share};
 use serde::Serialize;
@@ -16,6 +17,8 @@ struct Entry {
     tokens: Vec<u32>,
     share: Share,
     used: UseStamp,
+    /// Whether nobody used it when the cache aged last, nor since.
+    idle: bool,
 }
 
 /// A moment of use: the larger is the later.
@@ -28,6 +31,8 @@ pub(crate) struct PrefixIndex {
     secret: [u8; 32],
     entries: BTreeMap<Key, Entry>,
     clock: UseStamp,
+    /// Whether the timer of its age is armed.
+    ages: bool,
 }
 
 impl PrefixIndex {
@@ -36,6 +41,7 @@ impl PrefixIndex {
             secret,
             entries: BTreeMap::new(),
             clock: UseStamp(0),
+            ages: false,
         }
     }
 
@@ -101,6 +107,7 @@ impl PrefixIndex {
             let used = self.clock;
             if let Some(entry) = self.entries.get_mut(key) {
                 entry.used = used;
+                entry.idle = false;
             }
         }
         pinned
@@ -153,6 +160,7 @@ impl PrefixIndex {
                         tokens,
                         share: kept,
                         used,
+                        idle: false,
                     },
                 );
                 pages.push(Page::Shared(share));
@@ -185,6 +193,32 @@ impl PrefixIndex {
         Ok(())
     }
 
+    /// Whether the timer of its age is to be armed now: it has pages, and it is not.
+    pub fn begins_to_age(&mut self) -> bool {
+        !self.entries.is_empty() && !std::mem::replace(&mut self.ages, true)
+    }
+
+    /// That timer has fired. Gives up what nobody reads and nobody has used since it fired before,
+    /// and says how many pages that are. What is read now is in use, however long ago it was found:
+    /// its time begins when its last reader goes.
+    pub fn age<J: Decisions>(&mut self, pool: &mut Pool<J>) -> Result<u32, Misuse> {
+        self.ages = false;
+        let mut old = Vec::new();
+        for (key, entry) in &mut self.entries {
+            let unread = pool.evictable(&entry.share);
+            if unread && entry.idle {
+                old.push(*key);
+            }
+            entry.idle = unread;
+        }
+        for key in &old {
+            if let Some(entry) = self.entries.remove(key) {
+                pool.evict(entry.share).map_err(|(_, misuse)| misuse)?;
+            }
+        }
+        Ok(old.len() as u32)
+    }
+
     /// Pages that could be had by eviction.
     pub fn evictable<J: Decisions>(&self, pool: &Pool<J>) -> usize {
         self.entries
@@ -200,6 +234,7 @@ impl PrefixIndex {
             tokens: entry.tokens.clone(),
             share: pool.fork_share_for_checker(&entry.share),
             used: entry.used,
+            idle: entry.idle,
         };
         Self {
             secret: self.secret,
@@ -209,6 +244,7 @@ impl PrefixIndex {
                 .map(|(key, entry)| (*key, fork(entry)))
                 .collect(),
             clock: self.clock,
+            ages: self.ages,
         }
     }
 }
@@ -340,6 +376,58 @@ mod tests {
             let expected = if used[0] == 1 { [2, 0] } else { [0, 2] };
             assert_eq!(hits, expected);
         }
+    }
+
+    /// What nobody used between two ages goes at the second; a hit, or a reader, keeps it.
+    #[test]
+    fn what_is_unused_for_an_age_is_given_up_and_nothing_else() {
+        let (read, hit, unused) = ([1, 1, 2, 2], [3, 3, 4, 4], [5, 5, 6, 6]);
+        let mut scene = Scene::new(6, false);
+        for prompt in [&read, &hit, &unused] {
+            scene.cache(prompt);
+        }
+        let pinned = scene.index.pin(&mut scene.pool, HERE, &read, 9);
+        let age = |scene: &mut Scene| scene.index.age(&mut scene.pool).unwrap();
+        assert_eq!(
+            age(&mut scene),
+            0,
+            "all of them were used since the beginning"
+        );
+        assert_eq!(scene.hit(&hit), 2);
+        assert_eq!(age(&mut scene), 2, "the pages that nobody used");
+        assert_eq!(scene.pool.counts().free, 2);
+        assert_eq!((scene.hit(&hit), scene.hit(&unused)), (2, 0));
+        for _ in 0..3 {
+            age(&mut scene);
+        }
+        assert_eq!(
+            scene.pool.counts().free,
+            4,
+            "what is read stays however long"
+        );
+        for share in pinned {
+            scene.pool.unshare(share).unwrap();
+        }
+        assert_eq!(age(&mut scene), 0, "its time begins when its reader goes");
+        assert_eq!(age(&mut scene), 2);
+        assert_eq!(scene.pool.counts().free, 6);
+    }
+
+    /// One timer at a time, for as long as there is something that can grow old.
+    #[test]
+    fn the_timer_of_the_age_is_armed_once_while_there_are_pages() {
+        let mut scene = Scene::new(4, false);
+        assert!(!scene.index.begins_to_age(), "nothing is cached");
+        scene.cache(&[1, 1, 2, 2]);
+        assert!(scene.index.begins_to_age());
+        assert!(!scene.index.begins_to_age(), "it is armed");
+        assert_eq!(scene.index.age(&mut scene.pool).unwrap(), 0);
+        assert!(
+            scene.index.begins_to_age(),
+            "it has fired, and pages are left"
+        );
+        assert_eq!(scene.index.age(&mut scene.pool).unwrap(), 2);
+        assert!(!scene.index.begins_to_age());
     }
 
     #[test]

@@ -226,6 +226,14 @@ pub const ALL: &[Scenario] = &[
         setup: prefix,
     },
     Scenario {
+        name: "cache-ages",
+        about: "cached pages that nobody uses are given up when they are old, and used while they are not",
+        modes: BOTH,
+        sees: &[EXPIRED, PREFIX_HIT, PREFIX_HIT_AT_P, READ_CACHED, ANSWERED],
+        sees_landing: &[],
+        setup: cache_ages,
+    },
+    Scenario {
         name: "choices",
         about: "two answers to one prompt; the partly filled page is copied for each",
         modes: BOTH,

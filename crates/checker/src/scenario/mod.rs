@@ -201,6 +201,8 @@ pub struct Setup {
     pub tokens_per_domain: u64,
     /// Whether freed pages are zeroed.
     pub scrub: bool,
+    /// Whether the lifetime of cached pages that nobody uses is bounded.
+    pub cache_ages: bool,
     /// What P says of its pool to the gateway, in pages, if that is not the truth.
     pub overstated: Option<u32>,
     /// Whether messages between gateway and workers take their time. Otherwise they arrive at once.
@@ -246,6 +248,7 @@ impl Default for Setup {
             pages_per_peer: 0,
             tokens_per_domain: 0,
             scrub: false,
+            cache_ages: false,
             overstated: None,
             slow_gateway: false,
             mode: Mode::Landing,

@@ -216,6 +216,28 @@ pub(super) fn prefix(bound: Bound) -> Setup {
     with(setup, faults)
 }
 
+/// Of two prompts that begin alike the second finds what the first has left, or no more of it; what
+/// it reads stays, however old.
+pub(super) fn cache_ages(bound: Bound) -> Setup {
+    let faults = Faults {
+        leaves: u8::from(bound != Bound::Smoke),
+        failed_writes: u8::from(deep(bound)),
+        ..Faults::default()
+    };
+    let setup = Setup {
+        prompts: vec![
+            Prompt::new(&[1, 1, 1], 2).cached(),
+            Prompt::new(&[1, 1, 2], 2).cached(),
+        ],
+        prefill_pages: 2,
+        decode_pages: 3,
+        cache_ages: true,
+        scrub: true,
+        ..Setup::default()
+    };
+    with(setup, faults)
+}
+
 pub(super) fn choices(bound: Bound) -> Setup {
     let faults = Faults {
         stops: 1,

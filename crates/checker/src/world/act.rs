@@ -60,6 +60,10 @@ pub enum Act {
     /// P gives up a decode life that has ended, that cannot be dialled any more, or that has refused
     /// it for good.
     GiveUpDecode(usize, prefill::Timer),
+    /// P's cached pages grow older.
+    PrefillAges(usize, prefill::Timer),
+    /// D's cached pages grow older.
+    DecodeAges(usize, decode::Timer),
     /// Nothing else can happen, and a deadline passes.
     Overdue(Deadline),
     /// Something goes wrong.
@@ -259,6 +263,8 @@ impl<J: Decisions> State<J> {
         };
         let lost = life.timers.iter().filter(lost);
         out.extend(lost.map(|timer| Act::GiveUpDecode(p, *timer)));
+        let ages = life.timers.get(&prefill::Timer::Cache);
+        out.extend(ages.map(|timer| Act::PrefillAges(p, *timer)));
     }
 
     /// Whether this life of decode may have a connection with that life of prefill again: it can be
@@ -311,6 +317,8 @@ impl<J: Decisions> State<J> {
         };
         let lost = life.timers.iter().filter(lost);
         out.extend(lost.map(|timer| Act::GiveUpPrefill(d, *timer)));
+        let ages = life.timers.get(&decode::Timer::Cache);
+        out.extend(ages.map(|timer| Act::DecodeAges(d, *timer)));
     }
 }
 
@@ -375,6 +383,8 @@ impl fmt::Display for Act {
             Self::OpenAgain(d, _) => write!(f, "D{d} asks again for what could not be made"),
             Self::GiveUpPrefill(d, _) => write!(f, "D{d} gives up a prefill life that is gone"),
             Self::GiveUpDecode(p, _) => write!(f, "P{p} gives up a decode life that is gone"),
+            Self::PrefillAges(p, _) => write!(f, "P{p}'s cached pages grow older"),
+            Self::DecodeAges(d, _) => write!(f, "D{d}'s cached pages grow older"),
             Self::Overdue(deadline) => write!(f, "nothing else can happen, and {deadline}"),
             Self::Fault(fault) => write!(f, "FAULT: {fault}"),
         }

@@ -211,6 +211,7 @@ impl<J: Decisions> World<J> {
                 duplicate(life, from, to, filled, notes);
             }
             Effect::Scrub { page } => drop(life.memory.remove(&page)),
+            Effect::Expired { .. } => notes.saw(situations::EXPIRED),
             Effect::Start {
                 handoff,
                 spec,

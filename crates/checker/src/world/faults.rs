@@ -161,7 +161,10 @@ impl<J: Decisions> State<J> {
         }
         if left.deadlines > 0 {
             let timers = life.timers.iter();
-            let waits = timers.filter(|timer| !matches!(timer, prefill::Timer::Retry(_)));
+            let no_wait = |timer: &prefill::Timer| {
+                matches!(timer, prefill::Timer::Retry(_) | prefill::Timer::Cache)
+            };
+            let waits = timers.filter(|timer| !no_wait(timer));
             waits.for_each(|timer| push(Fault::PrefillDeadline(p, *timer)));
         }
     }
@@ -200,7 +203,10 @@ impl<J: Decisions> State<J> {
         }
         if left.deadlines > 0 {
             let timers = life.timers.iter();
-            let waits = timers.filter(|timer| !matches!(timer, decode::Timer::Arena(_)));
+            let no_wait = |timer: &decode::Timer| {
+                matches!(timer, decode::Timer::Arena(_) | decode::Timer::Cache)
+            };
+            let waits = timers.filter(|timer| !no_wait(timer));
             waits.for_each(|timer| push(Fault::DecodeDeadline(d, *timer)));
         }
     }

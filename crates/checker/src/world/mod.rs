@@ -167,6 +167,7 @@ impl<J: Decisions> World<J> {
         let mut config = handoff::prefill::Config {
             max_batch_pages: setup.batch_pages,
             max_flying: setup.flying,
+            cache_age_ms: setup.cache_ages.then_some(1),
             ..handoff::prefill::Config::for_context(setup.context, [3; 32])
         };
         if setup.jobs > 0 {
@@ -202,6 +203,7 @@ impl<J: Decisions> World<J> {
                 Mode::Landing => handoff::decode::Mode::Landing,
                 Mode::Direct => handoff::decode::Mode::Direct,
             },
+            cache_age_ms: setup.cache_ages.then_some(1),
             ..handoff::decode::Config::for_pool(pages, setup.context, [4; 32])
         };
         if setup.peers > 0 {
@@ -337,7 +339,7 @@ impl<J: Decisions> Model for World<J> {
             }
             Act::StepEnd(d) => self.step_end(state, *d, notes),
             Act::Retry(p, timer) => self.retry(state, *p, *timer, notes),
-            Act::OpenAgain(d, timer) | Act::GiveUpPrefill(d, timer) => {
+            Act::OpenAgain(d, timer) | Act::GiveUpPrefill(d, timer) | Act::DecodeAges(d, timer) => {
                 if matches!(act, Act::OpenAgain(..)) {
                     notes.saw(situations::ASKED_AGAIN);
                 }
@@ -345,7 +347,7 @@ impl<J: Decisions> Model for World<J> {
                 let event = handoff::decode::Event::Fired(*timer);
                 self.tell_decode(state, *d, event, notes);
             }
-            Act::GiveUpDecode(p, timer) => {
+            Act::GiveUpDecode(p, timer) | Act::PrefillAges(p, timer) => {
                 state.prefills[*p].change().timers.remove(timer);
                 let event = handoff::prefill::Event::Fired(*timer);
                 self.tell_prefill(state, *p, event, notes);

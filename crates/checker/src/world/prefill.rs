@@ -183,6 +183,7 @@ impl<J: Decisions> World<J> {
             }
             Effect::Dropped { offer } => forget_ticket(life, offer),
             Effect::Scrub { page } => drop(life.memory.remove(&page)),
+            Effect::Expired { .. } => notes.saw(situations::EXPIRED),
             Effect::Arm { timer, .. } => drop(life.timers.insert(timer)),
             Effect::Disarm(timer) => drop(life.timers.remove(&timer)),
             Effect::FailStop(why) => properties::of_fail_stop("prefill", &why, notes),

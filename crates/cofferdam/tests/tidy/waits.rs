@@ -205,7 +205,8 @@ fn page() -> String {
          | `Cancel` (decode) | `--cancel-deadline` | 5 s |\n\
          | `Unsettled` (decode) | - | 2 s |\n\
          | `Arena` (decode) | - | 250 ms, doubled up to 8 s |\n\
-         | `Retry` (prefill) | what decode says with Busy | 20 ms |\n\n\
+         | `Retry` (prefill) | what decode says with Busy | 20 ms |\n\
+         | `Cache` (prefill, decode): cached pages grow older | half of `--cache-ttl` | - |\n\n\
          So a worker that is stopped and not gone is hung up on after at most 21 s (with the defaults)\n\
          by whoever waits for it, and what it held at the others is given up after 10 s more. A stopped\n\
          process does not answer a new connection either, and no request goes to it until it does.\n",

@@ -62,6 +62,8 @@ waits! {
         "Rank.done": "-", "-", "-";
         "Close::Closed": "decode", "Ended{Closed} or Committed, or `Answer`", "as for `Rank.closing`";
         "Close::Unsettled": "decode, which fences first", "Ended{Unsettled}, or `Answer`", "as for `Rank.closing`";
+        "Prefill.prefix": "-", "a reservation that needs the room, or `Cache` where `--cache-ttl` bounds it",
+            "a page that nobody reads is given up; one that somebody reads stays";
         "Prefill.draining": "-", "the driver's time to drain", "the worker ends";
     }
     "decode" {
@@ -94,6 +96,8 @@ waits! {
         "Handoff.started": "own worker", "First", "-";
         "Sequence.done": "the other choices", "StepEnd, or `Attempt`", "the attempt ends";
         "Decode.step": "own compute", "StepEnd or StepFailed", "-";
+        "Decode.prefix": "-", "a reservation that needs the room, or `Cache` where `--cache-ttl` bounds it",
+            "a page that nobody reads is given up; one that somebody reads stays";
         "Decode.draining": "-", "the driver's time to drain", "the worker ends";
     }
     "gateway" {

@@ -108,6 +108,8 @@ pub enum Timer {
     Turn(AttemptId),
     /// An arena of this life that could not be made is to be tried again.
     Arena(Epoch),
+    /// Cached pages grow older. No wait, and nobody's fault.
+    Cache,
 }
 
 /// What the driver has to do, in order.
@@ -185,6 +187,11 @@ pub enum Effect {
     },
     /// This sequence takes part in no further step.
     Stop(Lane),
+    /// Cached pages that nobody had used for their lifetime were given up.
+    Expired {
+        /// How many.
+        pages: u32,
+    },
     /// Fire this timer after so many milliseconds, unless it is disarmed before.
     Arm {
         /// The timer.

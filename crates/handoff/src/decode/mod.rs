@@ -92,6 +92,9 @@ pub struct Config {
     /// Until an arena that could not be made is tried again, milliseconds; twice as long after
     /// each further failure, up to 32 times.
     pub arena_ms: u64,
+    /// How often unreferenced cached pages grow older, milliseconds: what was unused for two of these
+    /// is given up. None: they stay until their room is needed.
+    pub cache_age_ms: Option<u64>,
     /// Key of the prefix cache's hashes, drawn by the driver.
     pub prefix_secret: [u8; 32],
 }
@@ -116,6 +119,7 @@ impl Config {
             peer_ms: 10_000,
             answer_ms: 10_000,
             arena_ms: 250,
+            cache_age_ms: None,
             prefix_secret,
         }
     }
@@ -237,6 +241,7 @@ impl<J: Decisions> Decode<J> {
         self.scrub();
         self.grow();
         self.scrub();
+        self.watch_cache();
         std::mem::take(&mut self.out)
     }
 
@@ -246,6 +251,24 @@ impl<J: Decisions> Decode<J> {
             self.out.push(Effect::Scrub { page });
             let scrubbed = self.pool.scrubbed(page);
             self.must(scrubbed);
+        }
+    }
+
+    /// Cached pages are one age older; those that nobody has used for two are given up.
+    fn cache_ages(&mut self) {
+        let given_up = self.prefix.age(&mut self.pool);
+        if let Some(pages @ 1..) = self.must(given_up) {
+            self.out.push(Effect::Expired { pages });
+        }
+    }
+
+    /// Has the cache grow older while there is something in it, if its pages' lifetime is bounded.
+    fn watch_cache(&mut self) {
+        if let Some(after_ms) = self.config.cache_age_ms
+            && self.prefix.begins_to_age()
+        {
+            let timer = Timer::Cache;
+            self.out.push(Effect::Arm { timer, after_ms });
         }
     }
 
@@ -259,6 +282,7 @@ impl<J: Decisions> Decode<J> {
             // P has not come back for it: others need not wait behind it.
             Timer::Turn(attempt) => self.intents.retain(|other| *other != attempt),
             Timer::Arena(epoch) => self.try_arenas_again(epoch),
+            Timer::Cache => self.cache_ages(),
         }
     }
 

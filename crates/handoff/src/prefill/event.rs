@@ -79,6 +79,8 @@ pub enum Timer {
     /// D's next answer about this job: to its offer, to a batch that was stated, or to the
     /// certificates of all ranks.
     Answer(OfferId),
+    /// Cached pages grow older. No wait, and nobody's fault.
+    Cache,
 }
 
 /// What the driver has to do, in order.
@@ -145,6 +147,11 @@ pub enum Effect {
     Scrub {
         /// The page.
         page: PageId,
+    },
+    /// Cached pages that nobody had used for their lifetime were given up.
+    Expired {
+        /// How many.
+        pages: u32,
     },
     /// Fire this timer after so many milliseconds, unless it is disarmed before.
     Arm {

@@ -52,6 +52,9 @@ pub struct Config {
     /// Time for D's next answer: to Hello and Sync, to an offer, a statement, a certificate;
     /// milliseconds. D answers between two steps, and Unsettled after its own deadline and fence.
     pub answer_ms: u64,
+    /// How often unreferenced cached pages grow older, milliseconds: what was unused for two of these
+    /// is given up. None: they stay until their room is needed.
+    pub cache_age_ms: Option<u64>,
     /// Key of the prefix cache's hashes, drawn by the driver.
     pub prefix_secret: [u8; 32],
 }
@@ -69,6 +72,7 @@ impl Config {
             max_peers: 64,
             peer_ms: 10_000,
             answer_ms: 10_000,
+            cache_age_ms: None,
             prefix_secret,
         }
     }
@@ -159,6 +163,7 @@ impl<J: Decisions> Prefill<J> {
             Event::Fired(Timer::Peer(epoch)) => self.peer_deadline(epoch),
             Event::Fired(Timer::Greeting(conn)) => self.greeting_deadline(conn),
             Event::Fired(Timer::Answer(offer)) => self.answer_deadline(offer),
+            Event::Fired(Timer::Cache) => self.cache_ages(),
             Event::Drain => self.draining = true,
         }
         // First what was freed becomes free, for nobody else looks until the next event.
@@ -166,6 +171,7 @@ impl<J: Decisions> Prefill<J> {
         self.offer_more();
         self.scrub();
         self.watch_answers();
+        self.watch_cache();
         std::mem::take(&mut self.out)
     }
 
@@ -175,6 +181,24 @@ impl<J: Decisions> Prefill<J> {
             self.out.push(Effect::Scrub { page });
             let scrubbed = self.pool.scrubbed(page);
             self.must(scrubbed);
+        }
+    }
+
+    /// Cached pages are one age older; those that nobody has used for two are given up.
+    fn cache_ages(&mut self) {
+        let given_up = self.prefix.age(&mut self.pool);
+        if let Some(pages @ 1..) = self.must(given_up) {
+            self.out.push(Effect::Expired { pages });
+        }
+    }
+
+    /// Has the cache grow older while there is something in it, if its pages' lifetime is bounded.
+    fn watch_cache(&mut self) {
+        if let Some(after_ms) = self.config.cache_age_ms
+            && self.prefix.begins_to_age()
+        {
+            let timer = Timer::Cache;
+            self.out.push(Effect::Arm { timer, after_ms });
         }
     }
 

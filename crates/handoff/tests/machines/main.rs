@@ -3,6 +3,7 @@
 //!
 //! One binary, because the machines are small and linking is not.
 
+mod ages;
 mod between;
 mod credits;
 mod decisions;

@@ -25,6 +25,7 @@ pub enum Act {
     StepBegin(usize),
     StepEnd(usize),
     Retry(usize, prefill::Timer),
+    Ages(usize),
 }
 
 /// New tokens that no worker has room for.
@@ -80,7 +81,7 @@ impl World {
         let retries = side
             .timers
             .iter()
-            .filter(|t| matches!(t, prefill::Timer::Retry(_)));
+            .filter(|t| matches!(t, prefill::Timer::Retry(_) | prefill::Timer::Cache));
         acts.extend(retries.map(|timer| Act::Retry(p, *timer)));
     }
 
@@ -103,6 +104,9 @@ impl World {
             Some(_) => acts.push(Act::StepEnd(d)),
             None if !side.machine.runnable().is_empty() => acts.push(Act::StepBegin(d)),
             None => {}
+        }
+        if side.timers.contains(&decode::Timer::Cache) {
+            acts.push(Act::Ages(d));
         }
     }
 
@@ -178,6 +182,10 @@ impl World {
             Act::Retry(p, timer) => {
                 self.prefills[p].timers.remove(&timer);
                 self.tell_prefill(p, prefill::Event::Fired(timer));
+            }
+            Act::Ages(d) => {
+                self.decodes[d].timers.remove(&decode::Timer::Cache);
+                self.tell_decode(d, decode::Event::Fired(decode::Timer::Cache));
             }
         }
     }

@@ -98,6 +98,7 @@ impl World {
                 } => side.chunk = Some((offer, from, to)),
                 prefill::Effect::Admitted { .. } | prefill::Effect::Dropped { .. } => {}
                 prefill::Effect::Scrub { page } => drop(side.pages.remove(&page)),
+                prefill::Effect::Expired { .. } => self.saw("expired"),
                 prefill::Effect::Arm { timer, .. } => drop(side.timers.insert(timer)),
                 prefill::Effect::Disarm(timer) => drop(side.timers.remove(&timer)),
                 prefill::Effect::FailStop(why) => panic!("prefill stopped: {why}"),
@@ -164,6 +165,7 @@ impl World {
                     self.saw("duplicate");
                 }
                 decode::Effect::Scrub { page } => drop(side.pages.remove(&page)),
+                decode::Effect::Expired { .. } => self.saw("expired"),
                 decode::Effect::Start {
                     handoff,
                     spec,

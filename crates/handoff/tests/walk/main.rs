@@ -190,6 +190,7 @@ fn every_situation_is_met_on_some_walk() {
         "ClientLeft",
         "committed",
         "prefix hit",
+        "expired",
         "duplicate",
         "put back",
         "busy",

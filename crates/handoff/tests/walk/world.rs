@@ -221,6 +221,7 @@ impl World {
             max_batch_pages: 2,
             max_jobs: 3,
             max_queue: 16,
+            cache_age_ms: Some(1),
             ..prefill::Config::for_context(CONTEXT, [3; 32])
         };
         let hello = hello(life, Role::Prefill, ranks);
@@ -247,6 +248,7 @@ impl World {
             max_pages_per_peer: 10,
             max_drops: 3,
             max_peers: 6,
+            cache_age_ms: Some(1),
             ..decode::Config::for_pool(20, CONTEXT, [4; 32])
         };
         let (pool, mint) = self.pool(20);

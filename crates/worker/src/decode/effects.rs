@@ -67,6 +67,9 @@ impl<J: Decisions> Engine<J> {
                 self.kv.copy_page(from, to, usize::from(filled))?;
             }
             Effect::Scrub { page } => self.kv.scrub(page)?,
+            Effect::Expired { pages } => {
+                self.desk.counters.cached_pages_expired += u64::from(pages);
+            }
             Effect::Start {
                 handoff,
                 attempt,

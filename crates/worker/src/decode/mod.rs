@@ -134,6 +134,7 @@ pub fn run_between(
         max_batch_pages: BATCH_PAGES,
         peer_ms: milliseconds(config.deadlines.peer),
         answer_ms: milliseconds(config.deadlines.answer),
+        cache_age_ms: config.deadlines.cache_age_ms(),
         cancel_ms: milliseconds(config.deadlines.cancel),
         unsettled_ms: milliseconds(config.deadlines.unsettled),
         max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),

@@ -72,6 +72,17 @@ pub struct Deadlines {
     pub transfer: Option<Duration>,
     /// Decode: from the commit to the last token.
     pub decode: Option<Duration>,
+    /// No wait: after this time at the latest, and after half of it at the earliest, a cached page
+    /// that nobody has used is given up. None: when its room is needed.
+    pub cache: Option<Duration>,
+}
+
+impl Deadlines {
+    /// How often cached pages grow older: a page that was used in neither of two such times is given
+    /// up, so that none stays longer than both together.
+    pub(crate) fn cache_age_ms(&self) -> Option<u64> {
+        self.cache.map(|ttl| milliseconds(ttl / 2).max(1))
+    }
 }
 
 /// What others may hold of a worker at one time (H-16). None: as much as there is.
@@ -96,6 +107,7 @@ impl Default for Deadlines {
             prefill: None,
             transfer: None,
             decode: None,
+            cache: None,
         }
     }
 }

@@ -82,6 +82,9 @@ impl<J: Decisions> Engine<J> {
                 self.jobs.remove(&offer);
             }
             Effect::Scrub { page } => self.kv.scrub(page)?,
+            Effect::Expired { pages } => {
+                self.desk.counters.cached_pages_expired += u64::from(pages);
+            }
             Effect::Arm { timer, after_ms } => {
                 let after_ms = self.whole_or_queue(timer, after_ms);
                 self.desk.timers.arm(timer, Instant::now(), after_ms);

@@ -108,6 +108,7 @@ pub fn run_between(
     let machine = Config {
         peer_ms: milliseconds(config.deadlines.peer),
         answer_ms: milliseconds(config.deadlines.answer),
+        cache_age_ms: config.deadlines.cache_age_ms(),
         max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),
         ..Config::for_context(foundation.context, random()?)
     };

@@ -53,6 +53,8 @@ pub struct Shape {
     pub decode: EngineConfig,
     /// Where prefill dials, if not where decode listens.
     pub decode_at: Option<Addr>,
+    /// Of both.
+    pub deadlines: worker::Deadlines,
 }
 
 impl Shape {
@@ -68,6 +70,7 @@ impl Shape {
             prefill: engine.clone(),
             decode: engine,
             decode_at: None,
+            deadlines: worker::Deadlines::default(),
         }
     }
 }
@@ -93,12 +96,14 @@ impl Pair {
         let addr = |name: &str| Addr::Unix(dir.path().join(name).join("control.sock"));
         let mut config = decode::DecodeConfig::new(with.decode, addr("d"), &certs);
         config.fabric_dir = Some(dir.path().to_owned());
+        config.deadlines = with.deadlines;
         config.trace = Some(dir.path().join("decode.trace"));
         let stop = config.stop.clone();
         let decode = start(stop, move |ready| decode::run(config, ready));
 
         let decodes = vec![with.decode_at.unwrap_or(decode.addr())];
         let mut config = prefill::PrefillConfig::new(with.prefill, addr("p"), decodes, &certs);
+        config.deadlines = with.deadlines;
         config.trace = Some(dir.path().join("prefill.trace"));
         let stop = config.stop.clone();
         let prefill = start(stop, move |ready| prefill::run(config, ready));

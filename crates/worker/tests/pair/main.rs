@@ -211,6 +211,40 @@ fn a_cached_prefix_changes_no_answer_and_stays_in_its_domain() {
     );
 }
 
+/// The lifetime of cached pages, with workers as they ship: before it has passed they are of use,
+/// afterwards neither worker has one, and the answer is the same.
+#[test]
+fn cached_pages_that_nobody_uses_are_given_up_after_their_lifetime() {
+    let asked = spec(1, prompt(3, 100), 12, 1, &endless());
+    let mut answers = Vec::new();
+    for lifetime in [Duration::from_secs(3600), Duration::from_millis(200)] {
+        let pair = Pair::start(|shape| {
+            (shape.prefill.scrub, shape.decode.scrub) = (true, true);
+            shape.deadlines.cache = Some(lifetime);
+        });
+        let mut edge = pair.edge(1);
+        edge.ready(&probe());
+        answers.push(edge.ask(asked.clone()));
+        let ends = lifetime < Duration::from_secs(1);
+        let patience = Instant::now() + edge.patience;
+        for conn in [edge.prefill, edge.decode] {
+            while ends && edge.facts(conn).pages.cached > 0 {
+                assert!(Instant::now() < patience, "they are never given up");
+            }
+            let counters = edge.facts(conn).counters;
+            let pages = if ends { 6 } else { 0 };
+            assert_eq!(counters.cached_pages_expired, pages);
+            assert!(counters.pages_scrubbed >= pages, "{counters:?}");
+        }
+        let again = edge.ask(asked.clone());
+        assert_eq!(again.cached_tokens, if ends { 0 } else { 96 });
+        answers.push(again);
+    }
+    for answer in &answers {
+        assert_eq!(answer.tokens, answers[0].tokens);
+    }
+}
+
 #[test]
 fn what_is_over_decodes_limit_is_rejected_past_the_gateway_too() {
     let pair = Pair::start(|shape| {
