@@ -68,7 +68,7 @@ fn long_bodies_keep_nobody_waiting_and_their_memory_goes_back() {
     let (running, api) = serve(&weights::path(), &words);
     let (red, blue) = (api.with_key("key-of-red"), api.with_key("key-of-blue"));
     let expected = one_word(&blue);
-    let bodies = bodies();
+    let bodies = &bodies();
     let refuse = |at: usize| {
         let (path, body) = &bodies[at % bodies.len()];
         let answer = red.post(path, body);
@@ -79,6 +79,7 @@ fn long_bodies_keep_nobody_waiting_and_their_memory_goes_back() {
     let round = || {
         std::thread::scope(|scope| {
             (0..AT_ONCE).for_each(|first| {
+                let refuse = &refuse;
                 scope.spawn(move || (0..bodies.len()).for_each(|at| refuse(first + at)));
             });
         });

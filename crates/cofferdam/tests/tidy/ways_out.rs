@@ -62,7 +62,7 @@ waits! {
         "Rank.done": "-", "-", "-";
         "Close::Closed": "decode", "Ended{Closed} or Committed, or `Answer`", "as for `Rank.closing`";
         "Close::Unsettled": "decode, which fences first", "Ended{Unsettled}, or `Answer`", "as for `Rank.closing`";
-        "Prefill.prefix": "-", "a reservation that needs the room, or `Cache` where `--cache-ttl` bounds it",
+        "Prefill.prefix": "-", "a reservation that needs the room, or `Cache` where its lifetime is bounded",
             "a page that nobody reads is given up; one that somebody reads stays";
         "Prefill.draining": "-", "the driver's time to drain", "the worker ends";
     }
@@ -96,7 +96,7 @@ waits! {
         "Handoff.started": "own worker", "First", "-";
         "Sequence.done": "the other choices", "StepEnd, or `Attempt`", "the attempt ends";
         "Decode.step": "own compute", "StepEnd or StepFailed", "-";
-        "Decode.prefix": "-", "a reservation that needs the room, or `Cache` where `--cache-ttl` bounds it",
+        "Decode.prefix": "-", "a reservation that needs the room, or `Cache` where its lifetime is bounded",
             "a page that nobody reads is given up; one that somebody reads stays";
         "Decode.draining": "-", "the driver's time to drain", "the worker ends";
     }
