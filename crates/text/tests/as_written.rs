@@ -1,7 +1,7 @@
 //! A template is written down again before it is compiled (`rewritten`); it must say what it said.
 #![forbid(unsafe_code)]
 
-use cofferdam_text::{ChatTemplate, Error, Message};
+use cofferdam_text::{Chat, ChatTemplate, Error, Message};
 use gguf::{Array, Metadata, Value};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::{Environment, ErrorKind, context};
@@ -64,7 +64,7 @@ fn as_it_stands(source: &str) -> Result<String, String> {
 fn assert_same(source: &str) {
     let expected = as_it_stands(source);
     let template = ChatTemplate::from_gguf(&file(source));
-    let got = template.and_then(|template| template.render(&messages(), true));
+    let got = template.and_then(|template| template.render(&Chat::new(messages())));
     match (&got, &expected) {
         (Ok(got), Ok(expected)) => assert_eq!(got, expected, "{source}"),
         (Err(Error::Refused(reason)), Err(error)) => assert!(error.contains(reason), "{source}"),
