@@ -53,6 +53,7 @@ const WAITS: Group = (
         ("peer-deadline", ""),
         ("answer-deadline", ""),
         ("cancel-deadline", ""),
+        ("cache-ttl", ""),
         (
             "tenant-tokens",
             "Tokens that one tenant may hold [default: no cap]",
