@@ -29,8 +29,18 @@ pub trait Model: Sync {
     /// Whether it is a fault: progress (H-11) may not count on it.
     fn is_fault(&self, act: &Self::Act) -> bool;
 
-    /// Lets it happen. Violations and situations go to `notes`.
+    /// Lets it happen, and judges what happened. Violations and situations go to `notes`.
     fn apply(&self, state: &mut Self::State, act: &Self::Act, notes: &mut Notes);
+
+    /// Judges where it has led: what must hold in every world, however it came about. An explorer
+    /// that finds a world it knows has the verdict already.
+    fn judge(&self, _: &Self::State, _: &mut Notes) {}
+
+    /// Lets it happen, and judges both.
+    fn step(&self, state: &mut Self::State, act: &Self::Act, notes: &mut Notes) {
+        self.apply(state, act, notes);
+        self.judge(state, notes);
+    }
 
     /// An equal world.
     fn fork(&self, state: &mut Self::State) -> Self::State;
@@ -142,17 +152,17 @@ pub struct Clauses(u32);
 
 impl Clauses {
     /// Adds one; an unknown name is a bug in a property.
+    #[inline]
     pub fn insert(&mut self, clause: &'static str) {
-        let at = CLAUSES.iter().position(|known| *known == clause);
-        self.0 |= 1 << at.expect("a clause of the specification");
+        self.0 |= 1 << number(clause);
+        debug_assert!(CLAUSES.contains(&clause), "no clause of the specification");
     }
 
     /// Those in it, in order.
     pub fn iter(self) -> impl Iterator<Item = &'static str> {
-        let named = CLAUSES.into_iter().enumerate();
-        named
-            .filter(move |(at, _)| self.0 & (1 << at) != 0)
-            .map(|(_, name)| name)
+        CLAUSES
+            .into_iter()
+            .filter(move |clause| self.0 & (1 << number(clause)) != 0)
     }
 
     /// Both together.
@@ -161,9 +171,24 @@ impl Clauses {
     }
 }
 
+/// `H-7` is 7. Clauses are judged dozens of times on every step, so nothing is searched for.
+#[inline]
+fn number(clause: &str) -> u8 {
+    let digits = clause.bytes().skip(2);
+    digits.fold(0, |number, digit| number * 10 + (digit - b'0'))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_clause_has_a_number_of_its_own() {
+        let mut all = Clauses::default();
+        CLAUSES.iter().for_each(|clause| all.insert(clause));
+        assert!(all.iter().eq(CLAUSES));
+        assert_eq!(all.0.count_ones() as usize, CLAUSES.len());
+    }
 
     #[test]
     fn the_first_violation_stays_and_every_clause_is_counted() {

@@ -197,7 +197,7 @@ impl<M: Model> Walk<'_, M> {
         }
         let act = &from[self.dice.roll(from.len() as u64) as usize];
         let mut notes = Notes::default();
-        model.apply(&mut self.state, act, &mut notes);
+        model.step(&mut self.state, act, &mut notes);
         for situation in notes.seen {
             *self.seen.entry(situation).or_default() += 1;
         }
@@ -235,7 +235,7 @@ fn breaks<M: Model>(
             continue;
         }
         let mut notes = Notes::default();
-        model.apply(&mut state, act, &mut notes);
+        model.step(&mut state, act, &mut notes);
         done.push(act.clone());
         match notes.violation {
             Some(violation) if violation.clause == clause => return Some((violation, done)),
@@ -266,7 +266,7 @@ fn never_rests<M: Model>(model: &M, mut state: M::State, patience: usize) -> boo
         }
         let act = &possible[dice.roll(possible.len() as u64) as usize];
         let mut notes = Notes::default();
-        model.apply(&mut state, act, &mut notes);
+        model.step(&mut state, act, &mut notes);
         if notes.violation.is_some() {
             return false;
         }

@@ -73,7 +73,7 @@ pub fn replay<M: Model>(model: &M, acts: &[M::Act]) -> Result<Timeline, Impossib
         }
         let mut after = model.fork(&mut state);
         let mut notes = Notes::default();
-        model.apply(&mut after, act, &mut notes);
+        model.step(&mut after, act, &mut notes);
         let said = model.describe(&mut state, act, &mut after);
         timeline.steps.push(Step {
             act: act.to_string(),

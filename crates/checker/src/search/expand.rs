@@ -226,22 +226,26 @@ impl<'a, M: Model> Hand<'a, M> {
         let model = self.model;
         self.notes.clear();
         model.apply(&mut after, act, &mut self.notes);
-        self.tally.step(&self.notes);
-        if let Some(violation) = self.notes.violation.take() {
-            return Child::Violates(violation);
-        }
-        model.encode(&after, &mut self.canonical);
-        match store.find(self.canonical.written(), &mut self.scratch) {
-            Some(known) => Child::Known(known),
+        let known = match self.notes.violation {
+            Some(_) => None,
             None => {
-                let done = model.at_rest(&mut after);
-                Child::New(Box::new(New {
-                    written: self.canonical.written().clone(),
-                    state: after,
-                    checked: self.notes.checked,
-                    done,
-                }))
+                model.encode(&after, &mut self.canonical);
+                store.find(self.canonical.written(), &mut self.scratch)
             }
+        };
+        if known.is_none() {
+            model.judge(&after, &mut self.notes);
+        }
+        self.tally.step(&self.notes);
+        match (known, self.notes.violation.take()) {
+            (_, Some(violation)) => Child::Violates(violation),
+            (Some(known), None) => Child::Known(known),
+            (None, None) => Child::New(Box::new(New {
+                written: self.canonical.written().clone(),
+                done: model.at_rest(&mut after),
+                state: after,
+                checked: self.notes.checked,
+            })),
         }
     }
 }

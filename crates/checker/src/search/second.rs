@@ -94,7 +94,7 @@ impl<M: Model> stateright::Model for Adapter<M> {
     fn next_state(&self, state: &Self::State, act: M::Act) -> Option<Self::State> {
         let mut after = self.0.fork(&mut state.world.lock().expect("no panic"));
         let mut notes = Notes::default();
-        self.0.apply(&mut after, &act, &mut notes);
+        self.0.step(&mut after, &act, &mut notes);
         Some(self.state(after, &notes))
     }
 

@@ -273,7 +273,7 @@ impl<J: Decisions> World<J> {
                 state.acts(&self.setup, &mut acts);
                 acts.retain(|act| matches!(act, Act::Deliver(..)));
                 if let Some(act) = acts.first() {
-                    self.apply(&mut state, act, notes);
+                    self.step(&mut state, act, notes);
                 }
             }
         }
@@ -292,6 +292,7 @@ impl<J: Decisions> Model for World<J> {
     fn initial(&self) -> (State<J>, Notes) {
         let mut notes = Notes::default();
         let state = self.begin(&mut notes);
+        self.judge(&state, &mut notes);
         (state, notes)
     }
 
@@ -357,6 +358,9 @@ impl<J: Decisions> Model for World<J> {
         }
         self.settle_gateway(state, notes);
         self.leave_residue(state);
+    }
+
+    fn judge(&self, state: &State<J>, notes: &mut Notes) {
         properties::of_state(self, state, notes);
     }
 

@@ -132,6 +132,11 @@ impl Model for Wanting {
         self.pass_over(notes);
     }
 
+    fn judge(&self, state: &Self::State, notes: &mut Notes) {
+        self.world.judge(state, notes);
+        self.pass_over(notes);
+    }
+
     fn fork(&self, state: &mut Self::State) -> Self::State {
         self.world.fork(state)
     }
