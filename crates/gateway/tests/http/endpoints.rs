@@ -283,6 +283,15 @@ async fn only_json_is_read() {
         ),
         ("application/json; charset=utf-8", "invalid_json"),
         ("APPLICATION/JSON", "invalid_json"),
+        ("application/json; charset=utf-16", "unsupported_media_type"),
+        (
+            "application/json\r\ncontent-encoding: gzip",
+            "unsupported_media_type",
+        ),
+        (
+            "application/json\r\ncontent-encoding: identity",
+            "invalid_json",
+        ),
     ] {
         let text = format!(
             "POST /v1/completions HTTP/1.1\r\nhost: t\r\ncontent-type: {media}\r\n\
