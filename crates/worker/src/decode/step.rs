@@ -30,14 +30,7 @@ impl<J: Decisions> Engine<J> {
 
     /// All that may run, or as many as a step takes, in turn.
     fn choose_lanes(&mut self) -> Vec<Lane> {
-        let mut lanes = self.machine.runnable();
-        if lanes.len() > self.max_batch {
-            let turn = self.turn % lanes.len();
-            lanes.rotate_left(turn);
-            lanes.truncate(self.max_batch);
-            self.turn = turn + self.max_batch;
-        }
-        lanes
+        in_turn(self.machine.runnable(), self.max_batch, &mut self.turn)
     }
 
     /// The outer error ends the worker: a table or a page was not what it must be.
@@ -87,5 +80,39 @@ impl<J: Decisions> Engine<J> {
             });
         }
         Ok(outputs)
+    }
+}
+
+/// All, or as many as a step takes from the one whose turn it is; the next step goes on behind them.
+fn in_turn<T>(mut all: Vec<T>, most: usize, turn: &mut usize) -> Vec<T> {
+    if all.len() > most {
+        let first = *turn % all.len();
+        all.rotate_left(first);
+        all.truncate(most);
+        *turn = first + most;
+    }
+    all
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_may_run_is_in_one_of_as_few_steps_as_hold_all() {
+        for n in 1..9_usize {
+            for most in 1..9 {
+                for begin in 0..12 {
+                    let mut turn = begin;
+                    let steps = n.div_ceil(most);
+                    let mut step = || in_turn((0..n).collect(), most, &mut turn);
+                    let mut ran: Vec<_> = (0..steps).flat_map(|_| step()).collect();
+                    assert!(ran.len() <= steps * most);
+                    ran.sort_unstable();
+                    ran.dedup();
+                    assert_eq!(ran.len(), n, "{n} in steps of {most} from {begin}");
+                }
+            }
+        }
     }
 }

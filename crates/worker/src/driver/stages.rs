@@ -39,6 +39,11 @@ impl Stages {
         Some(milliseconds(limit.map_or(left, |limit| limit.min(left))))
     }
 
+    /// Attempts that have begun and not ended.
+    pub(crate) fn attempts(&self) -> impl Iterator<Item = &AttemptId> {
+        self.0.keys()
+    }
+
     pub(crate) fn end(&mut self, attempt: AttemptId) {
         self.0.remove(&attempt);
     }

@@ -37,6 +37,11 @@ impl<T: Ord + Copy> Timers<T> {
         }
     }
 
+    /// Those that are armed.
+    pub(crate) fn armed(&self) -> impl Iterator<Item = &T> {
+        self.by_time.iter().map(|(_, timer)| timer)
+    }
+
     /// When the next one is due.
     pub(crate) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(due, _)| *due)

@@ -154,6 +154,7 @@ impl<J: Decisions> Engine<J> {
                     ok: landed,
                 })?;
                 for id in self.endpoints.submit_waiting(arena) {
+                    self.desk.counters.batches_failed += 1;
                     self.tell(Event::Written {
                         submission: self.submission(id),
                         ok: false,

@@ -113,10 +113,25 @@ impl<J: Decisions> Engine<J> {
                 self.carry_out(effect, &mut pending)?;
             }
         }
-        let rest = self.machine.load() == (0, 0);
-        let kept = self.jobs.keys();
-        debug_assert!(!rest || self.jobs.is_empty(), "at rest, and kept: {kept:?}");
+        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
         Ok(())
+    }
+
+    /// What is kept of jobs and attempts although there are none.
+    fn kept_at_rest(&mut self) -> Vec<&'static str> {
+        let of_attempts = |timer: &Timer| match timer {
+            Timer::Attempt(_) | Timer::Retry(_) | Timer::Answer(_) => true,
+            Timer::Peer(_) | Timer::Greeting(_) | Timer::Cache => false,
+        };
+        let no_jobs = self.machine.load() == (0, 0);
+        let rest = self.machine.at_rest();
+        let kept = [
+            ("jobs", no_jobs && !self.jobs.is_empty()),
+            ("stages", rest && self.stages.attempts().next().is_some()),
+            ("timers", rest && self.desk.timers.armed().any(of_attempts)),
+        ];
+        let kept = kept.into_iter().filter(|(_, kept)| *kept);
+        kept.map(|(what, _)| what).collect()
     }
 }
 

@@ -50,11 +50,8 @@ impl<J: Decisions> Engine<J> {
         self.tell(event)
     }
 
-    /// The next in turn after the one that was computed last.
     fn next_job(&self) -> Option<OfferId> {
-        let runnable = self.machine.runnable();
-        let after = runnable.iter().find(|offer| Some(**offer) > self.last);
-        after.or(runnable.first()).copied()
+        next_in_turn(&self.machine.runnable(), self.last)
     }
 
     /// Checksums of the pages that became complete, and with the last chunk the first tokens. None
@@ -132,6 +129,12 @@ impl<J: Decisions> Engine<J> {
     }
 }
 
+/// The next in turn after the one that was computed last.
+fn next_in_turn<T: Copy + Ord>(runnable: &[T], last: Option<T>) -> Option<T> {
+    let after = runnable.iter().find(|one| Some(**one) > last);
+    after.or(runnable.first()).copied()
+}
+
 /// Ordinals of the pages that this chunk completes: those it fills, and with the last chunk the
 /// prompt's last page however far it is filled.
 fn complete(chunk: Chunk, page_size: u32) -> std::ops::Range<u32> {
@@ -148,6 +151,23 @@ mod tests {
     use super::*;
     use pages::Epoch;
     use proptest::prelude::*;
+
+    /// Whoever comes and goes, each has its chunk before anybody has a second one.
+    #[test]
+    fn jobs_take_turns() {
+        let runnable = [2, 3, 5];
+        let mut last = None;
+        let mut next = |runnable: &[i32]| {
+            last = next_in_turn(runnable, last);
+            last
+        };
+        let turns: Vec<_> = (0..4).filter_map(|_| next(&runnable)).collect();
+        assert_eq!(turns, [2, 3, 5, 2]);
+        assert_eq!(next(&[2, 5]), Some(5), "3 has ended");
+        assert_eq!(next(&[2, 7]), Some(7), "5 has ended, 7 is new");
+        assert_eq!(next(&[2, 7]), Some(2));
+        assert_eq!(next(&[]), None);
+    }
 
     proptest! {
         #[test]

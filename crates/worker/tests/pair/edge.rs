@@ -4,8 +4,8 @@ use bytes::Bytes;
 use control::{Addr, Identity, Limits, Role, Sender, certs};
 use dialect::{Facts, Frame, TokenOut};
 use handoff::gateway::{Config, Effect, Event, Gateway, Item, Outcome};
-use handoff::{Conn, Finish, Hello, RequestId, Spec, codec};
-use pages::Epoch;
+use handoff::{Conn, Decisions, Finish, Hello, RequestId, Spec, codec};
+use pages::{Epoch, Sound};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::{SmallSpec, small_gguf};
 use tokio::runtime::Runtime;
-use worker::{EngineConfig, Ready, Stop, WorkerError, decode, prefill};
+use worker::{Between, EngineConfig, Nothing, Ready, Stop, WorkerError, decode, prefill};
 
 /// Longest wait for anything; only a broken worker reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -55,6 +55,8 @@ pub struct Shape {
     pub decode_at: Option<Addr>,
     /// Of both.
     pub deadlines: worker::Deadlines,
+    /// Who stands between prefill and its fabric.
+    pub between: Box<dyn Between + Send>,
 }
 
 impl Shape {
@@ -71,6 +73,7 @@ impl Shape {
             decode: engine,
             decode_at: None,
             deadlines: worker::Deadlines::default(),
+            between: Box::new(Nothing),
         }
     }
 }
@@ -88,6 +91,18 @@ impl Pair {
         model: PathBuf,
         shape: impl FnOnce(&mut Shape),
     ) -> Self {
+        Self::start_by(Sound, Sound, dir, model, shape)
+    }
+
+    /// Of machines that decide otherwise.
+    pub fn start_by(
+        prefill: impl Decisions,
+        decode: impl Decisions,
+        dir: tempfile::TempDir,
+        model: PathBuf,
+        shape: impl FnOnce(&mut Shape),
+    ) -> Self {
+        let (of_prefill, of_decode) = (prefill, decode);
         let certs = dir.path().join("certs");
         certs::new_cluster(&certs, certs::Validity::days(1)).unwrap();
         let mut with = Shape::small(&model);
@@ -98,15 +113,19 @@ impl Pair {
         config.fabric_dir = Some(dir.path().to_owned());
         config.deadlines = with.deadlines;
         config.trace = Some(dir.path().join("decode.trace"));
+        config.audit = Some(dir.path().join("decode.audit"));
         let stop = config.stop.clone();
-        let decode = start(stop, move |ready| decode::run(config, ready));
+        let decode = start(stop, move |ready| decode::run_by(of_decode, config, ready));
 
         let decodes = vec![with.decode_at.unwrap_or(decode.addr())];
         let mut config = prefill::PrefillConfig::new(with.prefill, addr("p"), decodes, &certs);
         config.deadlines = with.deadlines;
         config.trace = Some(dir.path().join("prefill.trace"));
         let stop = config.stop.clone();
-        let prefill = start(stop, move |ready| prefill::run(config, ready));
+        let between = with.between;
+        let prefill = start(stop, move |ready| {
+            prefill::run_between(of_prefill, between.as_ref(), config, ready)
+        });
         Self {
             dir,
             model,

@@ -281,9 +281,11 @@ fn story(pair: &Pair, lie: Lie) -> (Vec<DecodeToGateway>, Facts) {
     };
     let spec = spec(1, prompt(1, 40), 3, 2, &endless());
     liar.announce(attempt, &spec);
-    if let Some(ticket) = liar.offer(attempt, &spec, lie) {
-        liar.hand_over(&spec, &ticket, lie);
+    let ticket = liar.offer(attempt, &spec, lie);
+    if let Some(ticket) = &ticket {
+        liar.hand_over(&spec, ticket, lie);
     }
+    let tags = ticket.map(|ticket| ticket.tags.iter().map(|tag| tag.0).collect::<Vec<_>>());
     let mut heard = Vec::new();
     while !matches!(heard.last(), Some(DecodeToGateway::Ended { .. })) {
         heard.push(liar.next(liar.gateway));
@@ -293,6 +295,11 @@ fn story(pair: &Pair, lie: Lie) -> (Vec<DecodeToGateway>, Facts) {
         .edge
         .at_rest(gateway, pair.decode.ready.pool_tokens, 16);
     facts.counters.integrity_faults -= before.integrity_faults;
+    if let Some(tags) = tags.filter(|_| facts.counters.integrity_faults > 0) {
+        let audit = std::fs::read_to_string(pair.dir.path().join("decode.audit")).unwrap();
+        let granted = format!("\"granted_tags\":{tags:?}").replace(' ', "");
+        assert!(audit.contains(&granted), "{granted}: {audit}");
+    }
     (heard, facts)
 }
 

@@ -1,8 +1,10 @@
 //! Prefill and decode as they are shipped, with control connections, certificates and shared
 //! memory between them. The gateway is played by its real machine.
 
+mod audits;
 mod cut;
 mod edge;
+mod fabric_fails;
 mod golden_answers;
 mod liar;
 mod processes;
