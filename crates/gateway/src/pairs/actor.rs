@@ -350,6 +350,9 @@ impl<J: Decisions> Actor<J> {
                 events.extend(self.carry_out(effect));
             }
         }
+        let of_request = |timer: &Timer| matches!(timer, Timer::Request(_));
+        let kept = self.requests.is_empty() && self.timers.armed().any(of_request);
+        debug_assert!(!kept, "no request, and a timer of one");
     }
 
     /// Gives what the machine has to hear of it.

@@ -30,6 +30,11 @@ impl Timers {
         }
     }
 
+    /// Those that are armed.
+    pub(super) fn armed(&self) -> impl Iterator<Item = &Timer> {
+        self.by_time.iter().map(|(_, timer)| timer)
+    }
+
     /// When the next one is due.
     pub(super) fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(due, _)| *due)
