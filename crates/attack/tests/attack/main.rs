@@ -5,6 +5,7 @@ mod deadlines;
 mod integrity;
 mod kills;
 mod leaves;
+mod no_arena;
 mod one_of_two;
 mod stopped;
 
