@@ -26,6 +26,11 @@ const HARMLESS: &[&str] = &[
     "id_slot",
     "n_keep", // a prompt is never cut
     "n_discard",
+    "truncation_side",
+    "stream_interval", // of when words are sent, not of which
+    "sse_ping_interval",
+    "return_token_offsets", // of vLLM's endpoints that only render
+    "return_assistant_tokens_mask",
     "spaces_between_special_tokens", // these tokenizers put none
     // How a sampler works that has to be off.
     "repeat_last_n",
@@ -54,6 +59,7 @@ const OWN_TEMPLATE: &str =
 const CHAT_ONLY: &str = "a bare prompt has no chat template; use `/v1/chat/completions`";
 const TEXT_ONLY: &str = "answers are text only; leave it out";
 const NO_EXTRAS: &str = "answers have no such figures; leave it out";
+const OWN_PAGES: &str = "where pages of the KV cache come from is decided here; leave it out";
 const NO_ADAPTERS: &str = "there are no adapters; leave it out";
 const TOKENS_APART: &str = "answers have no token ids; send the text to `/tokenize`";
 const THOUGHTS: &str = "what a model thinks is a part of its text; cut it there";
@@ -95,12 +101,20 @@ const KNOWN: &[(&str, ChangesNothing, &str)] = &[
     ("length_penalty", one, NO_BEAM),
     ("prompt_logprobs", never, "log-probabilities of the prompt are not computed; leave it out"),
     ("truncate_prompt_tokens", never, "nothing is ever cut to fit; send a shorter prompt"),
+    ("kv_transfer_params", empty, OWN_PAGES),
+    ("ec_transfer_params", empty, OWN_PAGES),
+    ("logprob_token_ids", empty, "use `top_logprobs`"),
+    ("repetition_detection", never, "answers are not watched for repetition; use a penalty"),
+    ("prompt_embeds", never, "a prompt is text or token ids"),
+    ("n_cmpl", one, "use `n`"),
+    ("return_prompt_text", is_false, "send the messages to `/tokenize`, and its tokens to `/detokenize`"),
     ("return_token_ids", is_false, TOKENS_APART),
     ("return_tokens_as_token_ids", is_false, TOKENS_APART),
     ("return_tokens", is_false, TOKENS_APART),
     ("include_reasoning", is_true, THOUGHTS),
     ("reasoning_format", none, THOUGHTS),
     ("thinking_forced_open", is_false, THOUGHTS),
+    ("reasoning_control", is_false, THOUGHTS),
     ("thinking_token_budget", never, "thoughts have no limit of their own; use `max_tokens`"),
     ("reasoning_budget", unlimited, "thoughts have no limit of their own; use `max_tokens`"),
     ("mm_processor_kwargs", empty, "input is text only; leave it out"),
@@ -110,6 +124,7 @@ const KNOWN: &[(&str, ChangesNothing, &str)] = &[
     ("lora", empty, NO_ADAPTERS),
     ("repeat_penalty", one, "use `repetition_penalty`, which looks at the whole text"),
     ("typical_p", one, NO_SAMPLER),
+    ("top_n_sigma", unlimited, NO_SAMPLER),
     ("mirostat", zero, NO_SAMPLER),
     ("dynatemp_range", zero, NO_SAMPLER),
     ("xtc_probability", zero, NO_SAMPLER),

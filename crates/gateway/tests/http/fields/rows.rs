@@ -286,6 +286,19 @@ fn speed() -> Vec<Row> {
             .note("what is cached is what would be computed"),
         row("n_cache_reuse", Both, "l").harmless(json!(256)),
         row("id_slot", Both, "l").harmless(json!(2)),
+        row("truncation_side", Both, "v")
+            .harmless(json!("left"))
+            .note("nothing is cut"),
+        row("stream_interval", Both, "v")
+            .harmless(json!(4))
+            .note("every token is sent when it is there"),
+        row("sse_ping_interval", Both, "l").harmless(json!(5)),
+        row("return_token_offsets", Both, "v")
+            .harmless(json!(true))
+            .note("of endpoints that only render a prompt"),
+        row("return_assistant_tokens_mask", Chat, "v")
+            .harmless(json!(true))
+            .note("the same"),
         row("n_keep", Both, "l")
             .harmless(json!(64))
             .note("a prompt is never cut"),
@@ -326,6 +339,19 @@ fn forms() -> Vec<Row> {
         row("truncate_prompt_tokens", Both, "v")
             .refused(json!(5))
             .note("nothing is ever cut to fit"),
+        row("kv_transfer_params", Both, "v")
+            .harmless(json!({}))
+            .refused(json!({"remote_block_ids": [1]}))
+            .note("where pages come from is decided here"),
+        row("ec_transfer_params", Both, "v")
+            .harmless(json!({}))
+            .refused(json!({"remote": 1})),
+        row("repetition_detection", Both, "v").refused(json!({"min_count": 2})),
+        row("prompt_embeds", Bare, "v").refused(json!("AAAA")),
+        row("n_cmpl", Both, "l")
+            .harmless(json!(1))
+            .refused(json!(2))
+            .note("`n` is the same"),
         row("t_max_predict_ms", Both, "l")
             .harmless(json!(0))
             .harmless(json!(-1))
@@ -342,7 +368,11 @@ fn forms() -> Vec<Row> {
         ("guided_grammar", "v"),
         ("json_schema", "l"),
     ] {
-        rows.push(row(field, Both, who).refused(json!({})));
+        let note = match field.starts_with("guided") {
+            true => "of older versions",
+            false => "",
+        };
+        rows.push(row(field, Both, who).refused(json!({})).note(note));
     }
     rows.push(row("lora_path", Both, "").refused(json!("x")));
     rows
@@ -356,6 +386,9 @@ fn other_samplers() -> Vec<Row> {
         row("typical_p", Both, "l")
             .harmless(json!(1))
             .refused(json!(0.9)),
+        row("top_n_sigma", Both, "l")
+            .harmless(json!(-1))
+            .refused(json!(1.5)),
         row("samplers", Both, "l").refused(json!(["top_k"])),
         row("min_keep", Both, "l")
             .harmless(json!(0))
@@ -398,6 +431,9 @@ fn figures() -> Vec<Row> {
         row("prompt_logprobs", Both, "v")
             .refused(json!(0))
             .refused(json!(1)),
+        row("logprob_token_ids", Chat, "v")
+            .harmless(json!([]))
+            .refused(json!([1])),
         row("n_probs", Both, "l")
             .harmless(json!(0))
             .refused(json!(3)),
@@ -406,6 +442,7 @@ fn figures() -> Vec<Row> {
             .refused(json!(["x"])),
     ];
     for (field, who) in [
+        ("return_prompt_text", "v"),
         ("return_token_ids", "v"),
         ("return_tokens_as_token_ids", "v"),
         ("return_tokens", "l"),
@@ -514,6 +551,9 @@ fn chat_only() -> Vec<Row> {
             .harmless(json!("none"))
             .refused(json!("deepseek")),
         row("thinking_forced_open", Chat, "l")
+            .harmless(json!(false))
+            .refused(json!(true)),
+        row("reasoning_control", Chat, "l")
             .harmless(json!(false))
             .refused(json!(true)),
         row("reasoning_budget", Chat, "l")
