@@ -59,22 +59,21 @@ pub fn large(setup: &Setup) -> Setup {
         failed_arenas: often(of.failed_arenas),
         together: None,
     };
-    let prefills = setup.prefills.max(3);
+    let (prefills, decodes) = (setup.prefills.max(3), setup.decodes.max(3));
+    // Room for every worker, as there was: one that is turned away for want of it dials again for as
+    // long as it lives.
+    let room = |of: usize, more: usize| if of == 0 { 0 } else { of + more };
     Setup {
         prompts: prompts.collect(),
         at_once: false,
         prefills,
-        decodes: setup.decodes.max(3),
+        decodes,
         prefill_pages: setup.prefill_pages * LONGER,
         decode_pages: setup.decode_pages * LONGER,
         context: setup.context * LONGER,
         arena_slots: setup.arena_slots * 2,
-        // Room for every worker, as there was: one that is turned away for want of it dials again
-        // for as long as it lives.
-        peers: match setup.peers {
-            0 => 0,
-            peers => peers + prefills - setup.prefills,
-        },
+        peers: room(setup.peers, prefills - setup.prefills),
+        known_decodes: room(setup.known_decodes, decodes - setup.decodes),
         faults,
         ..setup.clone()
     }

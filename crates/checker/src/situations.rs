@@ -153,6 +153,8 @@ situations! {
     JOBS_FULL = "jobs full";
     /// Decode knew as many lives of prefill as it takes, and another came.
     PEERS_FULL = "peers full";
+    /// Prefill knew as many lives of decode as it takes, and another was there.
+    DECODES_FULL = "decodes full";
     /// A life of prefill was refused for good, after so many dropped arenas.
     WORN_OUT = "life refused for good";
     /// A request was past the limits and reached a worker all the same.

@@ -274,6 +274,14 @@ pub const ALL: &[Scenario] = &[
         setup: failed_pass,
     },
     Scenario {
+        name: "left-and-failed",
+        about: "a client leaves while a pass, a step or a copy runs, and that fails, or another",
+        modes: BOTH,
+        sees: &[LEFT, COMPUTE_FAILED, COPY_FAILED, RETRIED, ANSWERED],
+        sees_landing: &[],
+        setup: left_and_failed,
+    },
+    Scenario {
         name: "drain",
         about: "a worker drains",
         modes: BOTH,
@@ -434,6 +442,14 @@ pub const ALL: &[Scenario] = &[
         sees: &[PEERS_FULL, SPAWNED, ANSWERED],
         sees_landing: &[],
         setup: peers,
+    },
+    Scenario {
+        name: "known-decodes",
+        about: "prefill knows one life of decode at a time, and a second comes",
+        modes: BOTH,
+        sees: &[DECODES_FULL, SPAWNED, ANSWERED],
+        sees_landing: &[],
+        setup: known_decodes,
     },
     Scenario {
         name: "gateway-lives",

@@ -191,6 +191,8 @@ pub struct Setup {
     pub jobs: usize,
     /// Prefill lives that a decode knows at once, at most; 0: as many as it takes by itself.
     pub peers: usize,
+    /// Decode lives that a prefill knows at once, at most; 0: as many as it takes by itself.
+    pub known_decodes: usize,
     /// Whether it takes time to make an arena, and to attach to it. Otherwise it is done at once.
     pub slow_arenas: bool,
     /// Dropped arenas after which D refuses a life for good.
@@ -243,6 +245,7 @@ impl Default for Setup {
             lanes: 0,
             jobs: 0,
             peers: 0,
+            known_decodes: 0,
             slow_arenas: false,
             max_drops: 8,
             pages_per_peer: 0,

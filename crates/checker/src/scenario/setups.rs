@@ -300,6 +300,31 @@ pub(super) fn failed_pass(bound: Bound) -> Setup {
     with(by(bound, short(), two(), two()), faults)
 }
 
+/// Two requests (one at the smallest bound) that fit into every pool at once, so that a step has two
+/// sequences.
+pub(super) fn left_and_failed(bound: Bound) -> Setup {
+    let faults = Faults {
+        leaves: 1,
+        failed_computes: 1,
+        ..Faults::default()
+    };
+    let pages = |prompts, prefill_pages, decode_pages| Setup {
+        prompts,
+        prefill_pages,
+        decode_pages,
+        ..Setup::default()
+    };
+    let setup = match bound {
+        Bound::Smoke => tiny(),
+        Bound::Quick => {
+            let prompts = vec![Prompt::new(&[1], 2), Prompt::new(&[2], 2).of(9)];
+            pages(prompts, 2, 4)
+        }
+        Bound::Deep => pages(short().prompts, 3, 5),
+    };
+    with(setup, faults)
+}
+
 pub(super) fn drain(bound: Bound) -> Setup {
     let faults = Faults {
         drains: 1,
@@ -534,6 +559,20 @@ pub(super) fn peers(bound: Bound) -> Setup {
     };
     let setup = by(bound, tiny(), one(), short());
     with(Setup { peers: 1, ..setup }, faults)
+}
+
+pub(super) fn known_decodes(bound: Bound) -> Setup {
+    let faults = Faults {
+        decode_kills: 1,
+        decode_spawns: 1,
+        ..Faults::default()
+    };
+    let setup = by(bound, tiny(), one(), short());
+    let setup = Setup {
+        known_decodes: 1,
+        ..setup
+    };
+    with(setup, faults)
 }
 
 pub(super) fn gateway_lives(bound: Bound) -> Setup {

@@ -173,6 +173,9 @@ impl<J: Decisions> World<J> {
         if setup.jobs > 0 {
             config.max_jobs = setup.jobs;
         }
+        if setup.known_decodes > 0 {
+            config.max_peers = setup.known_decodes;
+        }
         let mut machine = Prefill::with_decisions(
             config,
             self.hello(epoch, Role::Prefill),

@@ -11,7 +11,7 @@ use crate::model::Notes;
 use crate::{properties, situations};
 use handoff::prefill::{Effect, Event, Prefill, SendPage};
 use handoff::{
-    ArenaId, Closing, Decisions, DecodeToPrefill, Ending, OfferId, PrefillToDecode,
+    ArenaId, Closing, Decisions, DecodeToPrefill, Ending, Hangup, OfferId, PrefillToDecode,
     PrefillToGateway, SubmissionId,
 };
 use pages::Epoch;
@@ -72,6 +72,10 @@ impl<J: Decisions> World<J> {
         let (queued, jobs) = machine.view().load;
         if self.setup.jobs > 0 && jobs >= self.setup.jobs && queued > 0 {
             notes.saw(situations::JOBS_FULL);
+        }
+        let refused = |effect: &Effect| matches!(effect, Effect::Close(_, Hangup::Refused));
+        if self.setup.known_decodes > 0 && effects.iter().any(refused) {
+            notes.saw(situations::DECODES_FULL);
         }
         if synced {
             stated_again(&effects, notes);
