@@ -105,7 +105,7 @@ const KNOWN: &[(&str, ChangesNothing, &str)] = &[
     ("ec_transfer_params", empty, OWN_PAGES),
     ("logprob_token_ids", empty, "use `top_logprobs`"),
     ("repetition_detection", never, "answers are not watched for repetition; use a penalty"),
-    ("prompt_embeds", never, "a prompt is text or token ids"),
+    ("prompt_embeds", never, "a prompt is text or token ids; use `prompt`"),
     ("n_cmpl", one, "use `n`"),
     ("return_prompt_text", is_false, "send the messages to `/tokenize`, and its tokens to `/detokenize`"),
     ("return_token_ids", is_false, TOKENS_APART),

@@ -296,9 +296,6 @@ fn speed() -> Vec<Row> {
         row("return_token_offsets", Both, "v")
             .harmless(json!(true))
             .note("of endpoints that only render a prompt"),
-        row("return_assistant_tokens_mask", Chat, "v")
-            .harmless(json!(true))
-            .note("the same"),
         row("n_keep", Both, "l")
             .harmless(json!(64))
             .note("a prompt is never cut"),
@@ -347,7 +344,6 @@ fn forms() -> Vec<Row> {
             .harmless(json!({}))
             .refused(json!({"remote": 1})),
         row("repetition_detection", Both, "v").refused(json!({"min_count": 2})),
-        row("prompt_embeds", Bare, "v").refused(json!("AAAA")),
         row("n_cmpl", Both, "l")
             .harmless(json!(1))
             .refused(json!(2))
@@ -431,9 +427,6 @@ fn figures() -> Vec<Row> {
         row("prompt_logprobs", Both, "v")
             .refused(json!(0))
             .refused(json!(1)),
-        row("logprob_token_ids", Chat, "v")
-            .harmless(json!([]))
-            .refused(json!([1])),
         row("n_probs", Both, "l")
             .harmless(json!(0))
             .refused(json!(3)),
@@ -553,6 +546,12 @@ fn chat_only() -> Vec<Row> {
         row("thinking_forced_open", Chat, "l")
             .harmless(json!(false))
             .refused(json!(true)),
+        row("logprob_token_ids", Chat, "v")
+            .harmless(json!([]))
+            .refused(json!([1])),
+        row("return_assistant_tokens_mask", Chat, "v")
+            .harmless(json!(true))
+            .note("of endpoints that only render a prompt"),
         row("reasoning_control", Chat, "l")
             .harmless(json!(false))
             .refused(json!(true)),
@@ -617,6 +616,7 @@ fn bare() -> Vec<Row> {
             .refused(json!(["x", [104]]))
             .needed()
             .note("a text, token ids, or a list of 1 to 64 of either; choice `i` of prompt `p` has the index `p * n + i`"),
+        row("prompt_embeds", Bare, "v").refused(json!("AAAA")),
         row("echo", Bare, "ov")
             .obeyed(json!(true), |_, got| got.text() == format!("ab{SAID}"))
             .harmless(json!(false))
