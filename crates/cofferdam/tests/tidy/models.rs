@@ -5,14 +5,15 @@ use std::collections::BTreeSet;
 
 const MODELS: &str = "docs/models.md";
 
+fn document() -> String {
+    let mut files = files().into_iter();
+    let document = files.find(|file| file.path == MODELS);
+    document.expect(MODELS).text
+}
+
 /// The first words in backticks of the rows of a section's table.
 fn rows(section: &str) -> BTreeSet<String> {
-    let files = files();
-    let text = &files
-        .iter()
-        .find(|file| file.path == MODELS)
-        .expect(MODELS)
-        .text;
+    let text = document();
     let heading = format!("\n## {section}\n");
     let (_, after) = text.split_once(&heading).expect("the section");
     let section = after.split("\n## ").next().unwrap_or(after);
@@ -34,12 +35,7 @@ fn the_tables_of_what_loads_are_those_of_the_code() {
     assert_eq!(rows("Tokenizers"), set(&text::PRE_TOKENIZERS));
     let default = weights::Source::smollm2().file_name();
     assert!(rows("Files that were tried").contains(default));
-    let files = files();
-    let text = &files
-        .iter()
-        .find(|file| file.path == MODELS)
-        .expect(MODELS)
-        .text;
+    let text = document();
     for model in text::TOKENIZERS {
         assert!(text.contains(&format!("`tokenizer.ggml.model` must be `{model}`")));
     }
