@@ -6,14 +6,17 @@ use serde_json::{Value, json};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering::SeqCst};
 use testkit::{Api, memory, process::Running, weights};
 
-/// Bytes of a body, and of what a server may keep of all of them in the end. What the allocator keeps
-/// for next time depends on which bodies were read at once, by 80 MB from run to run.
+/// Bytes of a body.
 const BODY: usize = 4_100_000;
-const KEPT_MAX: usize = 96 << 20;
 /// Connections that send them at once.
 const AT_ONCE: usize = 4;
-/// Times that each of them sends every kind, before memory is looked at and after.
-const ROUNDS: (usize, usize) = (2, 4);
+/// Times that each of them sends every kind before memory is looked at again.
+const ROUNDS: usize = 3;
+/// What may be kept of these bodies, in bytes: less than a third.
+const KEPT_MAX: usize = 64 << 20;
+/// How often memory may have grown by more. What the allocator keeps for next time depends on which
+/// bodies were read at once (by 140 MB from run to run), but that has an end; what is lost has none.
+const GROWN_MAX: usize = 4;
 
 /// Bodies of every kind whose text, list or messages are long; each must be refused.
 fn bodies() -> Vec<(&'static str, Value)> {
@@ -84,8 +87,7 @@ fn long_bodies_keep_nobody_waiting_and_their_memory_goes_back() {
             });
         });
     };
-    (0..ROUNDS.0).for_each(|_| round());
-    let before = resident(&running);
+    round();
     // Another tenant's word is answered while four of them are on their way, and others behind them.
     let (over, refused) = (AtomicBool::new(false), AtomicUsize::new(0));
     std::thread::scope(|scope| {
@@ -109,17 +111,19 @@ fn long_bodies_keep_nobody_waiting_and_their_memory_goes_back() {
         }
         over.store(true, SeqCst);
     });
-    (0..ROUNDS.1).for_each(|_| round());
-    let sent = refused.load(SeqCst) + ROUNDS.1 * AT_ONCE * bodies.len();
-    let kept = resident(&running).saturating_sub(before);
-    println!(
-        "{sent} bodies of {BODY} bytes; {} KiB more in memory",
-        kept >> 10
-    );
+    let sent = ROUNDS * AT_ONCE * bodies.len() * BODY;
     assert!(
-        sent * BODY > 3 * KEPT_MAX,
-        "a third of them kept would be seen"
+        sent > 7 * KEPT_MAX / 2,
+        "a third of them kept is more than that"
     );
-    assert!(kept < KEPT_MAX, "{} MiB are kept", kept >> 20);
+    let grows = || {
+        let before = resident(&running);
+        (0..ROUNDS).for_each(|_| round());
+        let kept = resident(&running).saturating_sub(before);
+        println!("{} MB of bodies, {} MiB more", sent / 1_000_000, kept >> 20);
+        kept >= KEPT_MAX
+    };
+    let settled = (0..=GROWN_MAX).any(|_| !grows());
+    assert!(settled, "memory grows with every body");
     assert!(running.stop().status.success());
 }
