@@ -75,36 +75,6 @@ const API: Group = (
             "api-keys",
             "File of lines `tenant key` [default: everybody may ask]",
         ),
-        (
-            "api-key",
-            "A key; other users can see flags, so better a file",
-        ),
-        ("request-deadline", "Longest time of a request"),
-        ("silence-deadline", ""),
-        ("require-evidence", ""),
-        ("evidence-pub", ""),
-        ("operator", ""),
-        (
-            "allow-origin",
-            "Whose pages may ask in a browser [default: none]",
-        ),
-    ],
-);
-
-/// [`API`] without what `serve` alone has.
-const API_OF_GATEWAY: Group = (
-    "API",
-    &[
-        ("host", "Address that it listens on"),
-        ("port", "Port; 0 picks a free one"),
-        (
-            "served-model-name",
-            "Name of the model [default: from the file's name]",
-        ),
-        (
-            "api-keys",
-            "File of lines `tenant key` [default: everybody may ask]",
-        ),
         ("request-deadline", "Longest time of a request"),
         (
             "silence-deadline",
@@ -120,9 +90,19 @@ const API_OF_GATEWAY: Group = (
     ],
 );
 
+/// What `serve` has besides: of its gateway, under the same heading.
+const API_KEY: Group = (
+    "API",
+    &[(
+        "api-key",
+        "A key; other users can see flags, so better a file",
+    )],
+);
+
 const SERVE: &[Group] = &[
     MODEL,
     API,
+    API_KEY,
     (
         "Workers",
         &[
@@ -213,7 +193,7 @@ const GATEWAY: &[Group] = &[
             ("model", "GGUF file, for tokenizer and template"),
         ],
     ),
-    API_OF_GATEWAY,
+    API,
     (
         "Logs and settings",
         &[
