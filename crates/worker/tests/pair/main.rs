@@ -6,6 +6,7 @@ mod cut;
 mod edge;
 mod fabric_fails;
 mod golden_answers;
+mod held;
 mod liar;
 mod processes;
 

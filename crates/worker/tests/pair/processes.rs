@@ -1,14 +1,17 @@
 //! Workers as real processes that are killed, stopped, continued, restarted and drained.
 
 use crate::edge::{Answer, Edge};
+use crate::held::{Asking, Turnstile};
 use crate::{endless, probe, prompt, reference_of, spec};
 use control::{Addr, Role, certs};
 use handoff::gateway::{Event, Outcome};
-use handoff::{Refusal, Spec};
+use handoff::{Refusal, RequestId, Spec};
+use pages::Sound;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::inotify;
 use rustix::process::{Pid, PidfdFlags, Signal, kill_process, pidfd_open};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
@@ -44,12 +47,10 @@ fn child() {
 }
 
 fn engine(model: &str) -> EngineConfig {
-    // Token by token, so that there is a middle to be killed in.
-    let (threads, max_context, chunk) = (1, Some(CONTEXT), 1);
     EngineConfig {
-        threads,
-        max_context,
-        chunk,
+        threads: 1,
+        max_context: Some(CONTEXT),
+        chunk: 16, // a page each, so that long prompts go in several batches
         pool_tokens: Some(u64::from(CONTEXT) * 2), // both the same, so that one figure says both
         ..EngineConfig::new(model)
     }
@@ -87,7 +88,10 @@ fn run_prefill(dir: &Path, model: &str) -> Result<(), WorkerError> {
         signals: true,
         ..prefill::PrefillConfig::new(engine(model), listen, decodes, dir.join("certs"))
     };
-    prefill::run(config, |ready| say_ready(dir, "prefill", ready))
+    let held = Asking(dir.to_owned());
+    prefill::run_between(Sound, &held, config, |ready| {
+        say_ready(dir, "prefill", ready);
+    })
 }
 
 fn socket(dir: &Path, role: &str) -> Addr {
@@ -257,15 +261,22 @@ fn happens(those: &[BorrowedFd<'_>]) -> Vec<bool> {
     came.collect()
 }
 
-/// Waits until prefill has computed a part of a long prompt, and sent a batch, and has much to do.
-fn in_the_middle_of_prefill(edge: &mut Edge, before: u64) {
-    loop {
-        let computed = edge.facts(edge.prefill).counters.prompt_tokens - before;
-        if computed >= 300 {
-            assert!(computed < 700, "too late: {computed} tokens");
-            return;
-        }
+/// Submits a long prompt and waits until prefill is about to send the second batch of it. It goes
+/// on when what this returns is dropped.
+fn in_the_middle_of_prefill(site: &Site, edge: &mut Edge, spec: Spec) -> (RequestId, UnixStream) {
+    let turnstile = Turnstile::new(site.dir.path());
+    let end = site.prefill.end();
+    let request = edge.submit(spec);
+    // From its ticket on the gateway has no part in it.
+    let until = Instant::now() + PATIENCE;
+    while edge.facts(edge.decode).pages.granted == 0 {
+        assert!(Instant::now() < until, "no ticket");
     }
+    let held = turnstile.at_the_second(|asked| {
+        let happened = happens(&[asked.as_fd(), end.as_fd()]);
+        assert!(happened[0], "prefill sends nothing");
+    });
+    (request, held)
 }
 
 fn until_fenced(edge: &mut Edge) {
@@ -291,10 +302,9 @@ fn assert_answers(edge: &mut Edge, spec: Spec, expected: &[Vec<dialect::TokenOut
 fn a_prefill_worker_that_is_killed_costs_its_requests_and_no_page() {
     let mut site = Site::new();
     let mut edge = site.edge(1);
-    let before = edge.facts(edge.prefill).counters.prompt_tokens;
-    let request = edge.submit(long(1));
-    in_the_middle_of_prefill(&mut edge, before);
+    let (request, held) = in_the_middle_of_prefill(&site, &mut edge, long(1));
     site.prefill.kill();
+    drop(held);
     let answer = edge.answers(&[request]).remove(0);
     assert!(
         matches!(
@@ -327,9 +337,7 @@ fn a_prefill_worker_that_is_killed_costs_its_requests_and_no_page() {
 fn a_prefill_worker_that_is_stopped_and_continued_wets_nothing() {
     let site = Site::new();
     let mut edge = site.edge(1);
-    let before = edge.facts(edge.prefill).counters.prompt_tokens;
-    let request = edge.submit(long(2));
-    in_the_middle_of_prefill(&mut edge, before);
+    let (request, held) = in_the_middle_of_prefill(&site, &mut edge, long(2));
     site.prefill.signal(Signal::STOP);
     edge.tell(Event::ClientGone(request));
     // The client's pages come back although the writer may go on at any moment.
@@ -341,6 +349,8 @@ fn a_prefill_worker_that_is_stopped_and_continued_wets_nothing() {
             .integrity_faults,
         0
     );
+    // Now it writes what it was about to write.
+    drop(held);
     site.prefill.signal(Signal::CONT);
     // It finds its connection closed, says Hello again and is as good as before.
     edge.ready(&probe());
@@ -358,8 +368,9 @@ fn a_decode_worker_that_is_killed_is_replaced_by_another_life() {
     let mut site = Site::new();
     let mut edge = site.edge(1);
     let expected = site.expected(&long(5));
-    let decode_dies = |site: &mut Site, edge: &mut Edge, request| {
+    let decode_dies = |site: &mut Site, edge: &mut Edge, request, held: Option<UnixStream>| {
         site.decode.kill();
+        drop(held);
         let answer = edge.answers(&[request]).remove(0);
         let failed = matches!(
             answer.outcome,
@@ -373,10 +384,8 @@ fn a_decode_worker_that_is_killed_is_replaced_by_another_life() {
         edge.ready(&probe());
         assert_answers(edge, long(5), &expected);
     };
-    let before = edge.facts(edge.prefill).counters.prompt_tokens;
-    let landing = edge.submit(long(4));
-    in_the_middle_of_prefill(&mut edge, before);
-    decode_dies(&mut site, &mut edge, landing);
+    let (landing, held) = in_the_middle_of_prefill(&site, &mut edge, long(4));
+    decode_dies(&mut site, &mut edge, landing, Some(held));
 
     let running = edge.submit(spec(1, prompt(4, 16), 1000, 1, &endless()));
     edge.until("some tokens", |edge| {
@@ -385,7 +394,7 @@ fn a_decode_worker_that_is_killed_is_replaced_by_another_life() {
             .first()
             .is_some_and(|tokens| tokens.len() > 3)
     });
-    decode_dies(&mut site, &mut edge, running);
+    decode_dies(&mut site, &mut edge, running, None);
     edge.at_rest(edge.prefill, site.pool_tokens, 16);
     edge.at_rest(edge.decode, site.pool_tokens, 16);
     drop(edge);
