@@ -87,7 +87,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         } => new_certs(&directory),
         #[cfg(feature = "engine")]
         Command::Pull => {
-            println!("{}", weights::Fetcher::new()?.ensure()?.display());
+            println!("{}", gguf::fetch::Fetcher::new()?.ensure()?.display());
             Ok(())
         }
         Command::Version => {
@@ -99,11 +99,12 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
 }
 
 fn new_certs(directory: &Path) -> Result<(), Failure> {
-    let validity = control::certs::Validity::days(CERTIFICATE_DAYS);
-    let made = control::certs::new_cluster(directory, validity).map_err(|error| match error {
-        control::certs::CertsError::Exists(_) => Failure::usage(error),
-        error => Failure::found(error),
-    })?;
+    let validity = wire::control::certs::Validity::days(CERTIFICATE_DAYS);
+    let made =
+        wire::control::certs::new_cluster(directory, validity).map_err(|error| match error {
+            wire::control::certs::CertsError::Exists(_) => Failure::usage(error),
+            error => Failure::found(error),
+        })?;
     for file in made {
         println!("{}", file.display());
     }

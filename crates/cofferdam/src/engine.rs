@@ -5,8 +5,8 @@ use crate::exit::Failure;
 use crate::supervisor::report::{Refused, Report};
 use crate::{lifeline, logs};
 use anyhow::{Context, anyhow};
+use gguf::fetch::Fetcher;
 use std::path::{Path, PathBuf};
-use weights::Fetcher;
 
 /// Runs a part; if it fails, its supervisor is told why.
 ///

@@ -1,9 +1,9 @@
 //! Exit codes, the same for every command, and failures that carry one.
 
+#[cfg(feature = "engine")]
+use gguf::fetch::WeightsError;
 use std::fmt;
 use std::process::ExitCode;
-#[cfg(feature = "engine")]
-use weights::WeightsError;
 
 /// How a command ended. The numbers are part of the interface: scripts rely on them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

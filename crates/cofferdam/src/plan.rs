@@ -35,8 +35,8 @@ impl<'a> Plan<'a> {
     ) -> Result<Plan<'a>, Failure> {
         let keys = key_file(settings, dir)?;
         let certs = dir.path().join("certs");
-        let validity = control::certs::Validity::days(CERTIFICATE_DAYS);
-        let made = control::certs::new_cluster(&certs, validity);
+        let validity = wire::control::certs::Validity::days(CERTIFICATE_DAYS);
+        let made = wire::control::certs::new_cluster(&certs, validity);
         made.context("cannot make certificates")
             .map_err(Failure::found)?;
         let weights = std::path::absolute(weights).map_err(Failure::usage)?;

@@ -1,14 +1,14 @@
 //! What a hop through a landing arena costs, as ratios to a plain copy in the same run.
 //!
-//! `cargo run --release -p cofferdam-fabric --example copy_ratio [MEGABYTES]`
+//! `cargo run --release -p fabric --example copy_ratio [MEGABYTES]`
 
 use std::hint::black_box;
 use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use cofferdam_fabric::shm::{Limits, ShmReceiver, ShmSender};
-use cofferdam_fabric::{ArenaId, Receiver, Run, Sender, Shape, SubmissionId, Write};
+use fabric::shm::{Limits, ShmReceiver, ShmSender};
+use fabric::{ArenaId, Receiver, Run, Sender, Shape, SubmissionId, Write};
 use pages::{Config, Epoch, Pool, WriterLife};
 
 /// A page of 16 tokens of SmolLM2-135M: 30 layers, K and V, 3 heads of 64.

@@ -1,7 +1,7 @@
 //! What a handoff over TCP costs, as ratios to a plain socket in the same run: from the source page
 //! of the writer to the private, checksummed copy of the receiver, in batches as the worker sends.
 //!
-//! `cargo run --release -p cofferdam-fabric --example tcp_ratio [MEGABYTES]`
+//! `cargo run --release -p fabric --example tcp_ratio [MEGABYTES]`
 
 use std::hint::black_box;
 use std::io::{Read, Write as _};
@@ -10,14 +10,14 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use cofferdam_fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
-use cofferdam_fabric::{
+use fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
+use fabric::{
     ArenaId, Completion, Ending, Endpoint, Limits, Reader, Receiver, Run, Sender, Shape,
     SubmissionId, Write,
 };
-use control::certs::{Validity, new_cluster};
-use control::{Identity, Role};
 use pages::{Config, Epoch, Pool, WriterLife};
+use wire::control::certs::{Validity, new_cluster};
+use wire::control::{Identity, Role};
 
 /// A page of 16 tokens of SmolLM2-135M: 30 layers, K and V, 3 heads of 64.
 const PAGE_WORDS: usize = 30 * 2 * 3 * 16 * 64;

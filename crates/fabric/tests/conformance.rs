@@ -1,8 +1,8 @@
 //! Shared memory keeps the contract of a fabric.
 
-use cofferdam_fabric::conformance::{self, Fabric};
-use cofferdam_fabric::shm::{Limits, ShmReceiver, ShmSender};
-use cofferdam_fabric::{Ending, Receiver, Sender};
+use fabric::conformance::{self, Fabric};
+use fabric::shm::{Limits, ShmReceiver, ShmSender};
+use fabric::{Ending, Receiver, Sender};
 use pages::{FenceMint, WriterLife};
 
 struct SharedMemory;

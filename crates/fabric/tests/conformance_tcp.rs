@@ -3,12 +3,12 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use cofferdam_fabric::conformance::{self, Fabric};
-use cofferdam_fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
-use cofferdam_fabric::{Ending, Limits, Receiver, Sender};
-use control::certs::{Validity, new_cluster};
-use control::{Identity, Role};
+use fabric::conformance::{self, Fabric};
+use fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
+use fabric::{Ending, Limits, Receiver, Sender};
 use pages::{FenceMint, WriterLife};
+use wire::control::certs::{Validity, new_cluster};
+use wire::control::{Identity, Role};
 
 /// Tells a writer's process where the certificates are.
 const CERTS: &str = "COFFERDAM_TEST_CERTS";

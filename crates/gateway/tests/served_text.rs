@@ -1,11 +1,11 @@
 //! The real tokenizer and chat template behind the HTTP half's trait.
 
-use cofferdam_gateway::api::text::{Chat, Message, ServedText, Text};
+use gateway::api::text::{Chat, Message, ServedText, Text};
 
 fn served() -> ServedText {
     let metadata = gguf::Metadata::open(&testkit::weights::path()).unwrap();
-    let tokenizer = text::Tokenizer::from_gguf(&metadata).unwrap();
-    let template = text::ChatTemplate::from_gguf(&metadata).unwrap();
+    let tokenizer = tokenizer::Tokenizer::from_gguf(&metadata).unwrap();
+    let template = tokenizer::ChatTemplate::from_gguf(&metadata).unwrap();
     ServedText::new(tokenizer, template)
 }
 

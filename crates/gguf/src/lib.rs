@@ -8,7 +8,6 @@
 //! somebody who writes to the file change weights that were already checked.
 //!
 //! ```
-//! # use cofferdam_gguf as gguf;
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! # // The smallest file there is: one key, one 2 x 2 tensor.
 //! # let mut bytes = b"GGUF\x03\0\0\0\x01\0\0\0\0\0\0\0\x01\0\0\0\0\0\0\0".to_vec();
@@ -40,6 +39,8 @@
 //! # }
 //! ```
 #![forbid(unsafe_code)]
+
+pub mod fetch;
 
 mod dequant;
 mod error;

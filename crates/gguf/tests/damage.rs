@@ -1,7 +1,7 @@
 //! Damaged, truncated and unsupported files give an error that names the key or the tensor.
 #![forbid(unsafe_code)]
 
-use cofferdam_gguf::{Error, File};
+use gguf::{Error, File};
 use proptest::prelude::*;
 
 /// A tensor as a writer may describe it, truthfully or not.

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::path::Path;
 
-use cofferdam_gguf::{Array, DType, Error, File, Metadata, Value};
+use gguf::{Array, DType, Error, File, Metadata, Value};
 
 fn fixture() -> &'static Path {
     Path::new(concat!(

@@ -1,15 +1,33 @@
-//! The laboratory, a second binary that is never shipped.
+//! The laboratory, a second binary that is never shipped: the world around the shipped state
+//! machines, its properties, its explorers, and what a person runs with them.
 //!
-//! `check` explores the shipped state machines within named bounds, `reproduce` shows the incident
-//! on real weights with each safeguard taken away and put back, `self-test` measures how soon the
-//! probe finds a defect. Nothing that ships depends on this
-//! crate.
+//! `check` explores the machines within named bounds, `reproduce` shows the incident on real weights
+//! with each safeguard taken away and put back, `self-test` measures how soon the probe finds a
+//! defect. Nothing that ships depends on this crate. Without its feature `incident` it is the
+//! checker alone, over the core alone: what a change to the core is tried with.
 #![forbid(unsafe_code)]
 
+pub mod bound;
 mod check;
 pub mod defects;
+pub mod encode;
+pub mod model;
+pub mod pinned;
+pub mod properties;
+#[cfg(feature = "incident")]
 mod reproduce;
+pub mod run;
+pub mod scenario;
+pub mod search;
+#[cfg(feature = "incident")]
 mod selftest;
+pub mod simulate;
+pub mod situations;
+pub mod timeline;
+#[cfg(test)]
+mod toy;
+pub mod traces;
+pub mod world;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -26,8 +44,10 @@ struct Cli {
 enum Command {
     /// Explore the shipped state machines within a named bound.
     Check(check::Check),
+    #[cfg(feature = "incident")]
     /// Reproduce a real incident, with each safeguard taken away and put back.
     Reproduce(reproduce::Reproduce),
+    #[cfg(feature = "incident")]
     /// Let `cofferdam probe` look for defects of our own engine: how many requests does it take?
     SelfTest(selftest::SelfTest),
 }
@@ -36,7 +56,9 @@ enum Command {
 pub fn main() -> ExitCode {
     match Cli::parse().command {
         Command::Check(check) => check.run(),
+        #[cfg(feature = "incident")]
         Command::Reproduce(reproduce) => reproduce.run(),
+        #[cfg(feature = "incident")]
         Command::SelfTest(test) => test.run(),
     }
 }

@@ -13,7 +13,7 @@ use crate::reproduce::stack::{Differs, KEYS, Shape, Stack};
 use anyhow::Context;
 use cases::{ALL, Case, NONE};
 use clap::Args;
-use fleet::net::{Address, Secret, Tls, TlsFiles};
+use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use probe::suites::{Known, Stopped};
 use probe::wire::Dialect;
 use probe::{Budget, Endpoint, Kind, Run, Tenant};
@@ -99,7 +99,7 @@ impl SelfTest {
         }
         let model = match &self.model {
             Some(model) => model.clone(),
-            None => weights::Fetcher::new()?.ensure()?,
+            None => gguf::fetch::Fetcher::new()?.ensure()?,
         };
         if let Some(file) = &self.timings {
             timings::write(&model, file, self.timed)?;

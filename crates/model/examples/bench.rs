@@ -1,7 +1,7 @@
 //! How fast the engine is, alone: tokens per second of prefill and of decode at several depths.
 //!
 //! ```sh
-//! cargo run --release -p cofferdam-model --example bench -- MODEL.gguf [--threads N] [--exact]
+//! cargo run --release -p model --example bench -- MODEL.gguf [--threads N] [--exact]
 //!     [--depths 0,2048] [--prefill 512] [--chunk 512] [--decode 64] [--batch 8]
 //! ```
 //! Prints one JSON object a line. Figures of one machine at one moment: compare with another
@@ -10,9 +10,7 @@
 use std::error::Error;
 use std::time::Instant;
 
-use cofferdam_model::{
-    Isa, KvLayout, KvMemory, LoadOptions, Model, Numeric, Scratch, SequenceInput, Want,
-};
+use model::{Isa, KvLayout, KvMemory, LoadOptions, Model, Numeric, Scratch, SequenceInput, Want};
 use pages::{BlockTable, Config, Domain, Grant, Owner, OwnerId, Pool, Seal, Step};
 
 const PAGE: usize = 16;

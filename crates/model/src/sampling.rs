@@ -9,7 +9,7 @@
 //! them: what the model says, whatever the request does with it.
 //!
 //! ```
-//! # use cofferdam_model::sampling::{Draw, History, Sampler, SamplingParams};
+//! # use model::sampling::{Draw, History, Sampler, SamplingParams};
 //! let params = SamplingParams { temperature: 0.0, top_logprobs: 2, ..SamplingParams::default() };
 //! params.validate(3).unwrap();
 //! let draw = Draw { choice: 0, position: 17 };

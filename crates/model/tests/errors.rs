@@ -2,7 +2,7 @@
 
 mod support;
 
-use cofferdam_model::{Error, Isa, KvError, LoadOptions, Model, Numeric, Want};
+use model::{Error, Isa, KvError, LoadOptions, Model, Numeric, Want};
 use support::{Bench, load};
 use testkit::{SmallSpec, Writer, small_gguf};
 

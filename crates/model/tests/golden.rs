@@ -2,9 +2,9 @@
 
 mod support;
 
-use cofferdam_model::sampling::log_sum_exp;
-use cofferdam_model::{Isa, Model, Numeric, Want};
 use gguf::DType;
+use model::sampling::log_sum_exp;
+use model::{Isa, Model, Numeric, Want};
 use support::{Bench, isas, load};
 use testkit::{Case, golden};
 

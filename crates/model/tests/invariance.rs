@@ -3,7 +3,7 @@
 
 mod support;
 
-use cofferdam_model::{Isa, Model, Numeric, Want};
+use model::{Isa, Model, Numeric, Want};
 use proptest::prelude::*;
 use support::{Bench, isas, load};
 use testkit::{SmallSpec, small_gguf};

@@ -7,7 +7,7 @@
 //! player left behind is wiped before the slot is free again. Two updates that saw the same
 //! revision cannot both win.
 //!
-//! `cargo run -p cofferdam-pages --example session_slots`
+//! `cargo run -p pages --example session_slots`
 
 use pages::{
     BlockTable, Config, Counts, Domain, Grant, Misuse, Owner, OwnerId, PageId, Pool, Seal,

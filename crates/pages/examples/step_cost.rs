@@ -2,7 +2,7 @@
 //! their block tables are checked before each, as shipped, whole, or not at all.
 //!
 //! ```text
-//! cargo run --release -p cofferdam-pages --example step_cost [SEQUENCES] [PAGES] [none|step|whole]
+//! cargo run --release -p pages --example step_cost [SEQUENCES] [PAGES] [none|step|whole]
 //! ```
 //! With a third word only that way is run: then instructions can be counted from outside.
 

@@ -1,7 +1,7 @@
 //! What a server says of itself before it is asked anything: the context that it advertises.
 
 use crate::client::Endpoint;
-use fleet::{Trouble, net};
+use gate::facts::{Trouble, net};
 use serde_json::Value;
 use std::time::Duration;
 

@@ -3,8 +3,8 @@
 use crate::finding::Sent;
 use crate::wire::{self, Dialect, Said};
 use flate2::read::MultiGzDecoder;
-use fleet::Trouble;
-use fleet::net::{Address, Secret, Tls, connect};
+use gate::facts::Trouble;
+use gate::facts::net::{Address, Secret, Tls, connect};
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT,
 };

@@ -1,4 +1,4 @@
-//! Writes the copying model: `cargo run -p cofferdam-testkit --example copying -- DIR CONTEXT`
+//! Writes the copying model: `cargo run -p testkit --example copying -- DIR CONTEXT`
 #![forbid(unsafe_code)]
 
 fn main() {
@@ -8,6 +8,6 @@ fn main() {
         eprintln!("usage: copying DIR CONTEXT");
         std::process::exit(2);
     };
-    let path = cofferdam_testkit::copying_gguf(std::path::Path::new(&dir), context);
+    let path = testkit::copying_gguf(std::path::Path::new(&dir), context);
     println!("{}", path.display());
 }

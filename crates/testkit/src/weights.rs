@@ -21,6 +21,6 @@ fn find() -> PathBuf {
         );
         return path;
     }
-    let fetched = ::weights::Fetcher::new().and_then(|fetcher| fetcher.ensure());
+    let fetched = gguf::fetch::Fetcher::new().and_then(|fetcher| fetcher.ensure());
     fetched.unwrap_or_else(|error| panic!("{error}"))
 }

@@ -2,8 +2,8 @@
 //! a probe sees its positive control.
 #![forbid(unsafe_code)]
 
-use cofferdam_testkit::copying_gguf;
 use gguf::File;
+use testkit::copying_gguf;
 
 #[test]
 fn the_copying_model_has_a_code_for_every_token_but_control_tokens() {

@@ -1,8 +1,8 @@
 //! The small model is what it says it is, and the same whenever it is written.
 #![forbid(unsafe_code)]
 
-use cofferdam_testkit::{SmallSpec, golden, small_gguf, weights};
 use gguf::{DType, File};
+use testkit::{SmallSpec, golden, small_gguf, weights};
 
 #[test]
 fn the_small_model_is_deterministic_and_has_the_real_tokenizer() {

@@ -1,4 +1,4 @@
-//! How well skipped prefills are seen, on made-up traces: `cargo run --release -p cofferdam-watch
+//! How well skipped prefills are seen, on made-up traces: `cargo run --release -p watch
 //! --example sensitivity`. The figures in docs/watch.md are from here. With a file of times of a
 //! real engine (`cofferdam-lab self-test --timings FILE`) its requests are drawn from in their place.
 

@@ -1,7 +1,7 @@
 //! What the handoff and `--scrub` cost, as ratios inside one run:
 //!
 //! ```text
-//! cargo run --release -p cofferdam-worker --example costs -- MODEL.gguf
+//! cargo run --release -p worker --example costs -- MODEL.gguf
 //! ```
 //! Every figure is the median of several rounds in which both sides take turns.
 
@@ -9,7 +9,6 @@
 #[path = "../tests/pair/edge.rs"]
 mod edge;
 
-use dialect::Ask;
 use edge::{Edge, Pair};
 use gguf::File;
 use handoff::Spec;
@@ -17,6 +16,7 @@ use model::{KvLayout, KvMemory, LoadOptions, Model};
 use pages::{Domain, PageId};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
+use wire::Ask;
 use worker::EngineConfig;
 use worker::local::{Event, Local};
 

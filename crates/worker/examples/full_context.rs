@@ -2,20 +2,20 @@
 //! equals that of the engine in one process, and every page comes back. Minutes, so no test:
 //!
 //! ```text
-//! cargo run --release -p cofferdam-worker --example full_context -- MODEL.gguf
+//! cargo run --release -p worker --example full_context -- MODEL.gguf
 //! ```
 
 #[allow(dead_code)] // tests use more of it
 #[path = "../tests/pair/edge.rs"]
 mod edge;
 
-use dialect::Ask;
 use edge::Pair;
 use handoff::Spec;
 use handoff::gateway::Outcome;
 use pages::Domain;
 use std::path::PathBuf;
 use std::time::{Duration, Instant};
+use wire::Ask;
 use worker::EngineConfig;
 use worker::local::{Event, Local};
 

@@ -1,10 +1,10 @@
 //! From logits to a token record, and when a choice has enough: the same for every engine.
 
-use dialect::{Ask, Malformed, TokenOut};
 use handoff::{Finish, Spec};
 use model::sampling::{Draw, History, InvalidParameter, Sampler, SamplingParams};
 use std::sync::Arc;
-use text::{Detokenizer, StopMatcher, Tokenizer};
+use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
+use wire::{Ask, Malformed, TokenOut};
 
 /// A request that cannot be sampled. The gateway checks before it sends, so this is its fault, or
 /// that of whoever went past it.
@@ -15,7 +15,7 @@ pub(crate) enum BadAsk {
     #[error("sampling parameters: {0}")]
     Invalid(#[from] InvalidParameter),
     #[error("stop strings: {0}")]
-    Stops(#[from] text::Error),
+    Stops(#[from] tokenizer::Error),
     #[error("token {token} of the prompt, the vocabulary has {vocab}")]
     Token { token: u32, vocab: usize },
 }

@@ -33,10 +33,10 @@ pub enum WorkerError {
     Memory(model::KvError),
     /// The certificates cannot be used.
     #[error(transparent)]
-    Identity(#[from] control::IdentityError),
+    Identity(#[from] wire::control::IdentityError),
     /// The address cannot be listened on.
     #[error(transparent)]
-    Listen(#[from] control::BindError),
+    Listen(#[from] wire::control::BindError),
     /// The system refused something at start-up.
     #[error("{what}: {source}")]
     System {
@@ -47,7 +47,7 @@ pub enum WorkerError {
     },
     /// The trace cannot be written. A worker that was asked to keep one does not go on without.
     #[error(transparent)]
-    Trace(#[from] trace::TraceError),
+    Trace(#[from] wire::trace::TraceError),
     /// A rule that must hold was found broken: the worker ends with the evidence, its epoch is
     /// over (fail closed, loudly).
     #[error("fail-stop: {0}")]

@@ -1,8 +1,8 @@
 //! What a worker counts, from the endings that it sees.
 
-use dialect::{Counters, Pages};
 use handoff::{Ending, Failure};
 use pages::Counts;
+use wire::{Counters, Pages};
 
 /// The ledger's counts as they are told to a gateway.
 pub(crate) fn pages_of(counts: Counts) -> Pages {

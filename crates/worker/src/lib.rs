@@ -40,9 +40,9 @@ fn runs_of(layout: &model::KvLayout, filled: usize) -> Vec<fabric::Run> {
 }
 
 /// Opens the audit log of a worker; one that was asked to keep it does not start without.
-fn open_audit(path: Option<&std::path::Path>) -> Result<trace::AuditLog, WorkerError> {
+fn open_audit(path: Option<&std::path::Path>) -> Result<wire::trace::AuditLog, WorkerError> {
     let what = "cannot open the audit log";
-    trace::AuditLog::open(path).map_err(|source| WorkerError::System { what, source })
+    wire::trace::AuditLog::open(path).map_err(|source| WorkerError::System { what, source })
 }
 
 /// A worker's last words.

@@ -1,10 +1,10 @@
 //! What a worker holds back, by reason, and for how long: pages that somebody may still touch, and
 //! dropped arenas that a writer still maps.
 
-use dialect::{Held, Quarantine};
 use pages::{Holder, PageId, Reason, State};
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Instant;
+use wire::{Held, Quarantine};
 
 /// Since when each page and arena has been seen there. Looked at when somebody asks, so an age is
 /// right to the time between two questions.

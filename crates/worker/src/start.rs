@@ -10,7 +10,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
-use text::Tokenizer;
+use tokenizer::Tokenizer;
 
 /// What every engine is made from.
 #[derive(Clone, Debug)]
@@ -183,7 +183,7 @@ fn load(config: &EngineConfig) -> Result<(Model, Tokenizer, [u8; 32]), WorkerErr
         problem,
     };
     let fingerprint = File::open(path)
-        .and_then(dialect::model_fingerprint)
+        .and_then(wire::model_fingerprint)
         .map_err(unreadable)?;
     let file = gguf::File::open(path).map_err(|error| unusable(error.to_string()))?;
     let options = LoadOptions {

@@ -1,12 +1,12 @@
 //! The engine in one process: the reference for everything else.
 
-use dialect::{Ask, Sampling};
 use handoff::{Ending, Finish, Rejection, Spec};
 use pages::Domain;
 use std::path::PathBuf;
 use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 use testkit::{SmallSpec, small_gguf};
+use wire::{Ask, Sampling};
 use worker::EngineConfig;
 use worker::local::{Event, Local, Running};
 

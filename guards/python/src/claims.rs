@@ -2,13 +2,13 @@
 
 use crate::references::{Reference, Secret};
 use crate::{epoch, fault, fixed};
-use guard::{BlockStatement, Claim, Envelope, Received};
+use guard_core::{BlockStatement, Claim, Envelope, Received};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 /// What one rank of a producer says is in the blocks.
 #[pyclass(frozen, module = "cofferdam_guard._core")]
-pub struct Statement(guard::Statement);
+pub struct Statement(guard_core::Statement);
 
 #[pymethods]
 impl Statement {
@@ -42,11 +42,11 @@ impl Statement {
             tag,
             checksum,
         });
-        let statement = guard::Statement {
+        let statement = guard_core::Statement {
             epoch: epoch(epoch_bytes)?,
             serial,
             rank,
-            lineage: guard::Lineage::from_bytes(fixed(lineage)?),
+            lineage: guard_core::Lineage::from_bytes(fixed(lineage)?),
             tokens,
             block_bytes,
             blocks: blocks.collect(),
@@ -89,7 +89,7 @@ impl Statement {
         blocks: usize,
         received: Vec<(u32, u64)>,
     ) -> PyResult<()> {
-        let lineage = guard::Lineage::from_bytes(fixed(lineage)?);
+        let lineage = guard_core::Lineage::from_bytes(fixed(lineage)?);
         let received: Vec<_> = received
             .into_iter()
             .map(|(ordinal, checksum)| Received { ordinal, checksum })
@@ -105,13 +105,13 @@ impl Statement {
 
 /// The statements of one rank of a producer. Times are milliseconds of its monotonic clock.
 #[pyclass(module = "cofferdam_guard._core")]
-pub struct Producer(guard::Producer);
+pub struct Producer(guard_core::Producer);
 
 #[pymethods]
 impl Producer {
     #[new]
     fn new(epoch_bytes: &[u8], limit: usize) -> PyResult<Self> {
-        Ok(Self(guard::Producer::new(epoch(epoch_bytes)?, limit)))
+        Ok(Self(guard_core::Producer::new(epoch(epoch_bytes)?, limit)))
     }
 
     fn __len__(&self) -> usize {
@@ -192,7 +192,7 @@ pub fn read_claim(
     };
     let statement = match &claim {
         Claim::Granted(bytes) => {
-            let decoded = guard::Statement::decode(bytes);
+            let decoded = guard_core::Statement::decode(bytes);
             Some(decoded.map_err(|why| fault("statement", why))?)
         }
         Claim::NotYet | Claim::Refused(_) => None,

@@ -1,13 +1,13 @@
 //! The ledger of an engine's blocks.
 
 use crate::fault;
-use guard::{HoldId, LedgerFault};
+use guard_core::{HoldId, LedgerFault};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict};
 
 /// Tags, holds and isolation domains of all blocks of one engine, by the engine's block numbers.
 #[pyclass(module = "cofferdam_guard._core")]
-pub struct Ledger(guard::Ledger);
+pub struct Ledger(guard_core::Ledger);
 
 fn refusal(why: LedgerFault) -> PyErr {
     let kind = match why {
@@ -25,7 +25,7 @@ fn refusal(why: LedgerFault) -> PyErr {
 impl Ledger {
     #[new]
     fn new(blocks: u32, block_size: u16) -> Self {
-        Self(guard::Ledger::new(blocks, block_size))
+        Self(guard_core::Ledger::new(blocks, block_size))
     }
 
     /// The engine hands these blocks out for new content: their new tags, in order. Raises

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 
 /// Counts of everything that is counted.
 #[pyclass(module = "cofferdam_guard._core")]
-pub struct Counters(guard::Counters);
+pub struct Counters(guard_core::Counters);
 
 #[pymethods]
 impl Counters {
     #[new]
     fn new() -> Self {
-        Self(guard::Counters::new())
+        Self(guard_core::Counters::new())
     }
 
     /// Adds `n`; a name that is not in `Counters.names()` is a `KeyError`.
@@ -36,7 +36,7 @@ impl Counters {
     /// Every counter and what it means.
     #[staticmethod]
     fn names() -> Vec<(&'static str, &'static str)> {
-        guard::EVENTS.to_vec()
+        guard_core::EVENTS.to_vec()
     }
 }
 
@@ -48,7 +48,7 @@ pub fn audit_line(
     event: &str,
     fields: BTreeMap<String, String>,
 ) -> String {
-    let record = guard::Record::new(unix_ms, engine, event);
+    let record = guard_core::Record::new(unix_ms, engine, event);
     let record = fields
         .iter()
         .fold(record, |record, (name, value)| record.with(name, value));

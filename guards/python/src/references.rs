@@ -1,20 +1,20 @@
 //! Secrets, lineages, references.
 
 use crate::{epoch, fault, fixed};
-use guard::Context;
+use guard_core::Context;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 /// Keys made from the operator's secret.
 #[pyclass(frozen, module = "cofferdam_guard._core")]
-pub struct Secret(pub(crate) guard::Secret);
+pub struct Secret(pub(crate) guard_core::Secret);
 
 #[pymethods]
 impl Secret {
     #[new]
     fn new(secret: &[u8]) -> PyResult<Self> {
-        let secret = guard::Secret::new(secret);
+        let secret = guard_core::Secret::new(secret);
         secret.map(Self).map_err(|weak| fault("secret", weak))
     }
 
@@ -35,7 +35,7 @@ impl Secret {
             salt,
             extra,
         };
-        let lineage = guard::Lineage::of(&self.0, context, &tokens);
+        let lineage = guard_core::Lineage::of(&self.0, context, &tokens);
         PyBytes::new(py, lineage.bytes())
     }
 
@@ -72,38 +72,38 @@ impl Secret {
         parameters: &[u8],
         tags: Vec<u64>,
     ) -> PyResult<String> {
-        let reference = guard::Reference {
+        let reference = guard_core::Reference {
             epoch: epoch(epoch_bytes)?,
             serial,
-            lineage: guard::Lineage::from_bytes(fixed(lineage)?),
+            lineage: guard_core::Lineage::from_bytes(fixed(lineage)?),
             tokens,
             address,
-            bound: guard::Reference::bind(parameters),
-            tags: guard::Reference::tags_of(&tags),
+            bound: guard_core::Reference::bind(parameters),
+            tags: guard_core::Reference::tags_of(&tags),
         };
         Ok(reference.sign(&self.0))
     }
 
     /// Opens a reference; `GuardFault("forged", …)` if this fleet has not signed it.
     fn open_reference(&self, text: &str) -> PyResult<Reference> {
-        let opened = guard::Reference::open(&self.0, text);
+        let opened = guard_core::Reference::open(&self.0, text);
         opened.map(Reference).map_err(refusal)
     }
 }
 
-fn refusal(why: guard::ReferenceFault) -> PyErr {
+fn refusal(why: guard_core::ReferenceFault) -> PyErr {
     let kind = match why {
-        guard::ReferenceFault::Forged => "forged",
-        guard::ReferenceFault::Lineage => "lineage",
-        guard::ReferenceFault::Bound => "bound",
-        guard::ReferenceFault::Tokens { .. } => "tokens",
+        guard_core::ReferenceFault::Forged => "forged",
+        guard_core::ReferenceFault::Lineage => "lineage",
+        guard_core::ReferenceFault::Bound => "bound",
+        guard_core::ReferenceFault::Tokens { .. } => "tokens",
     };
     fault(kind, why)
 }
 
 /// A reference that was found genuine.
 #[pyclass(frozen, module = "cofferdam_guard._core")]
-pub struct Reference(pub(crate) guard::Reference);
+pub struct Reference(pub(crate) guard_core::Reference);
 
 #[pymethods]
 impl Reference {
@@ -139,7 +139,7 @@ impl Reference {
 
     /// Raises `GuardFault` unless it was made for this prompt and these parameters.
     fn admits(&self, lineage: &[u8], tokens: u32, parameters: &[u8]) -> PyResult<()> {
-        let lineage = guard::Lineage::from_bytes(fixed(lineage)?);
+        let lineage = guard_core::Lineage::from_bytes(fixed(lineage)?);
         let admitted = self.0.admits(lineage, tokens, parameters);
         admitted.map_err(refusal)
     }
@@ -147,7 +147,7 @@ impl Reference {
 
 /// References that were used here.
 #[pyclass(module = "cofferdam_guard._core")]
-pub struct Seen(guard::Seen);
+pub struct Seen(guard_core::Seen);
 
 #[pymethods]
 impl Seen {
@@ -156,7 +156,7 @@ impl Seen {
         if limit == 0 {
             return Err(PyValueError::new_err("a limit of 0 remembers nothing"));
         }
-        Ok(Self(guard::Seen::new(limit)))
+        Ok(Self(guard_core::Seen::new(limit)))
     }
 
     /// Uses the reference; false if it was used before.
@@ -190,7 +190,7 @@ impl Summer {
             let wrong = format!("{got} bytes are no blocks of {size} that this can sum");
             return Err(PyValueError::new_err(wrong));
         }
-        let sums = py.detach(|| guard::block_sums(blocks, size, &self.0));
+        let sums = py.detach(|| guard_core::block_sums(blocks, size, &self.0));
         let bytes: Vec<u8> = sums.iter().flat_map(|sum| sum.to_le_bytes()).collect();
         Ok(PyBytes::new(py, &bytes))
     }

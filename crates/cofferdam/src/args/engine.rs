@@ -5,12 +5,12 @@ use crate::tokens::tokens;
 use crate::waits::Waits;
 use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum, value_parser};
-use control::Addr;
 use gateway::api::origins::Origin;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
+use wire::control::Addr;
 
 /// Workers of one role that one command supervises; more belong on more machines.
 const WORKERS_MAX: i64 = 64;

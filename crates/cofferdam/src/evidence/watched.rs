@@ -6,13 +6,13 @@ use crate::exit::Failure;
 use crate::files;
 use ::probe::report::Verdict;
 use anyhow::{Context, anyhow, ensure};
-use control::evidence::Pinned;
 use gateway::api::private::{Life, Private};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
+use wire::control::evidence::Pinned;
 
 /// Bytes of evidence that are read.
 const BYTES_MAX: u64 = 1 << 20;

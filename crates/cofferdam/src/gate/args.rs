@@ -2,10 +2,10 @@
 
 use crate::times::duration;
 use crate::tokens::tokens;
-use audit::Allow;
-use audit::config::Factor;
-use audit::judge::Stated;
 use clap::{Args, ValueEnum};
+use gate::Allow;
+use gate::config::Factor;
+use gate::judge::Stated;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::str::FromStr;

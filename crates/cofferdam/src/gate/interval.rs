@@ -10,10 +10,10 @@ use super::{exit, judged, now, read};
 use crate::exit::{Exit, Failure};
 use crate::gauges::Gauges;
 use crate::stop::Stop;
-use audit::Report;
-use audit::baseline::Baseline;
-use audit::finding::{Answer, Subject};
-use audit::output;
+use gate::Report;
+use gate::baseline::Baseline;
+use gate::finding::{Answer, Subject};
+use gate::output;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::time::Duration;
@@ -107,7 +107,7 @@ impl State {
             Some(_) if changed.is_empty() => {}
             Some(_) => {
                 super::write(gate, plan, &report)?;
-                let at = audit::date::rfc3339(report.at);
+                let at = gate::date::rfc3339(report.at);
                 changed.iter().for_each(|line| eprintln!("{at} {line}"));
             }
         }

@@ -1,6 +1,6 @@
 //! `cofferdam gate`: is this fleet safe to promote?
 //!
-//! [`args`] and the fleet file become a [`plan`]; [`read`] asks every node; `audit` judges. With
+//! [`args`] and the fleet file become a [`plan`]; [`read`] asks every node; the crate `gate` judges. With
 //! `--interval` the [`interval`] module does so again and again.
 
 pub mod args;
@@ -14,11 +14,11 @@ use crate::exit::{Exit, Failure};
 use crate::files::{replace, say};
 use anyhow::{Context, anyhow};
 use args::{Format, Gate};
-use audit::baseline::Baseline;
-use audit::date::Date;
-use audit::judge::{Rules, Subjects};
-use audit::output::{self, Style};
-use audit::{Report, check};
+use gate::baseline::Baseline;
+use gate::date::Date;
+use gate::judge::{Rules, Subjects};
+use gate::output::{self, Style};
+use gate::{Report, check};
 use plan::Plan;
 use std::io::IsTerminal;
 use std::time::{SystemTime, UNIX_EPOCH};

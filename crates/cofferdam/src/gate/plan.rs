@@ -3,15 +3,15 @@
 use super::args::Gate;
 use crate::exit::Failure;
 use anyhow::{Context, anyhow, ensure};
-use audit::Allow;
-use audit::advisories::Table;
-use audit::baseline::Baseline;
-use audit::config::{
+use gate::Allow;
+use gate::advisories::Table;
+use gate::baseline::Baseline;
+use gate::config::{
     self, Access, AmountEntry, ConfigError, FleetFile, GroupEntry, PoolEntry, Secret,
 };
-use audit::endpoints;
-use audit::judge::{Headroom, Stated};
-use fleet::net::Address;
+use gate::endpoints;
+use gate::facts::net::Address;
+use gate::judge::{Headroom, Stated};
 use std::collections::BTreeSet;
 use std::io::Read;
 use std::path::{Path, PathBuf};

@@ -2,11 +2,11 @@
 
 use super::plan::{Plan, text_of};
 use super::read::Asker;
-use audit::config::{Access, AmountEntry, PoolEntry};
-use audit::shared_pool::{AMOUNT_MAX, Amount, PoolReading, from_log};
-use fleet::Figure;
-use fleet::json::Doc;
-use fleet::prometheus::{Metrics, Sample};
+use gate::config::{Access, AmountEntry, PoolEntry};
+use gate::facts::Figure;
+use gate::facts::json::Doc;
+use gate::facts::prometheus::{Metrics, Sample};
+use gate::shared_pool::{AMOUNT_MAX, Amount, PoolReading, from_log};
 use std::path::Path;
 
 /// Bytes of a log that are read.

@@ -4,11 +4,11 @@ use super::plan::{Place, Plan, Target, is_stdin};
 use super::pools;
 use crate::exit::Failure;
 use anyhow::Context;
-use audit::assemble::{Reading, assemble};
-use audit::config::{Access, Secret as SecretPlace};
-use audit::judge::Subjects;
-use fleet::net::{self, Address, Limits, Secret, Tls, TlsFiles};
-use fleet::{Node, Trouble, Unknown};
+use gate::assemble::{Reading, assemble};
+use gate::config::{Access, Secret as SecretPlace};
+use gate::facts::net::{self, Address, Limits, Secret, Tls, TlsFiles};
+use gate::facts::{Node, Trouble, Unknown};
+use gate::judge::Subjects;
 use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
@@ -115,7 +115,7 @@ impl Asker {
         Ok(())
     }
 
-    async fn pools(&self, plan: &Plan) -> Vec<audit::shared_pool::PoolReading> {
+    async fn pools(&self, plan: &Plan) -> Vec<gate::shared_pool::PoolReading> {
         let read = plan
             .pools
             .iter()
@@ -155,10 +155,10 @@ async fn logs(plan: &Plan) -> Vec<Node> {
 
 fn log(name: &str, file: &Path) -> Node {
     if is_stdin(file) {
-        return fleet::read_log("stdin", std::io::stdin().lock());
+        return gate::facts::read_log("stdin", std::io::stdin().lock());
     }
     match File::open(file) {
-        Ok(file) => fleet::read_log(name, BufReader::new(file)),
+        Ok(file) => gate::facts::read_log(name, BufReader::new(file)),
         Err(error) => {
             let trouble = Trouble::Unreachable {
                 why: error.to_string(),

@@ -34,10 +34,10 @@ pub(super) struct Served {
 impl Served {
     pub(super) fn load(weights: &Path, api: &Api) -> Result<Served, Failure> {
         let load = || -> anyhow::Result<Served> {
-            let fingerprint = dialect::model_fingerprint(File::open(weights)?)?;
+            let fingerprint = wire::model_fingerprint(File::open(weights)?)?;
             let metadata = gguf::Metadata::open(weights)?;
-            let tokenizer = text::Tokenizer::from_gguf(&metadata)?;
-            let template = text::ChatTemplate::from_gguf(&metadata)?;
+            let tokenizer = tokenizer::Tokenizer::from_gguf(&metadata)?;
+            let template = tokenizer::ChatTemplate::from_gguf(&metadata)?;
             let name = api
                 .served_model_name
                 .clone()

@@ -11,11 +11,11 @@ use crate::config::required;
 use crate::exit::{Exit, Failure};
 use crate::supervisor::{Ready, Report};
 use anyhow::Context;
-use control::{Addr, Identity, Role};
 use gateway::pairs::{self, Pairs};
 use pages::Sound;
 use std::path::Path;
 use std::sync::Arc;
+use wire::control::{Addr, Identity, Role};
 use worker::decode::{DataPort, DecodeConfig};
 use worker::prefill::PrefillConfig;
 use worker::{Between, EngineConfig, Nothing, WorkerError};
@@ -117,7 +117,7 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
     let check = || -> anyhow::Result<()> {
         let metadata = gguf::Metadata::open(weights)?;
         model::check_architecture(&metadata)?;
-        Ok(text::check_kind(&metadata)?)
+        Ok(tokenizer::check_kind(&metadata)?)
     };
     check()
         .with_context(|| weights.display().to_string())

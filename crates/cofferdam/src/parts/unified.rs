@@ -1,6 +1,5 @@
 //! The engine of `serve --in-process` behind the gateway's trait: the same engine, no handoff.
 
-use dialect::Facts;
 use gateway::engine::{
     Answer, Count, Engine, EngineFacts, Event, Fault, Finish, Job, Limit, ModelFacts, PageCounts,
     Provenance, Readiness, Steering, TokenOut, WorkerFacts, WorkerRole,
@@ -13,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{SystemTime, UNIX_EPOCH};
 use tokio::sync::mpsc;
+use wire::Facts;
 use worker::local::{self, Local, Running};
 use worker::{EngineConfig, WorkerError};
 
@@ -157,7 +157,7 @@ async fn pump(mut running: Running, reader: mpsc::Sender<Event>, epoch: String) 
                 token,
                 finish,
             }) => {
-                let dialect::TokenOut { id, logprob, top } = token;
+                let wire::TokenOut { id, logprob, top } = token;
                 let tokens = vec![TokenOut { id, logprob, top }];
                 let finished = finish.map(|why| Event::Finished {
                     choice,

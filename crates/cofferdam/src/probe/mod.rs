@@ -14,11 +14,11 @@ use ::probe::suites::{Known, Stopped, Suite};
 use ::probe::{Author, Canaries, Run, Tenant};
 use anyhow::Context;
 use args::{Format, Probe};
-use control::evidence::Signer;
 use plan::Plan;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
+use wire::control::evidence::Signer;
 
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(5);

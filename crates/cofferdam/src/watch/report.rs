@@ -135,7 +135,7 @@ fn affected(out: &mut String, found: &Found) {
 
 fn line(out: &mut String, it: &Affected) {
     let request = &it.request;
-    let at = audit::date::rfc3339(request.time.max(0.0) as u64);
+    let at = gate::date::rfc3339(request.time.max(0.0) as u64);
     let names = format!("{} {}", clean(&request.tenant), clean(&request.id));
     let _ = writeln!(out, "  {at}  {}", names.trim());
     for signal in &it.signals {
@@ -149,7 +149,7 @@ fn notices(out: &mut String, found: &Found) {
     }
     let _ = writeln!(out, "\nNoticed");
     for (time, name, it) in found.notices.iter().take(SHOWN) {
-        let at = audit::date::rfc3339(time.max(0.0) as u64);
+        let at = gate::date::rfc3339(time.max(0.0) as u64);
         let _ = writeln!(out, "  {at}{}: {it}", of(&clean(name.trim())));
     }
     if found.notices.len() > SHOWN {

@@ -3,9 +3,9 @@
 use crate::exit::Failure;
 use ::watch::counters::{Counters, Rise};
 use anyhow::anyhow;
-use fleet::Trouble;
-use fleet::net::{Address, Tls, TlsFiles, get};
-use fleet::prometheus::Metrics;
+use gate::facts::Trouble;
+use gate::facts::net::{Address, Tls, TlsFiles, get};
+use gate::facts::prometheus::Metrics;
 use std::time::Duration;
 use tokio::time::Instant;
 

@@ -1,9 +1,9 @@
 //! `docs/gate.md` says what the command does: its tables are written by this test, its command lines
 //! and its fleet file are read by the command's own parsers.
 
-use audit::config::FleetFile;
 use clap::{CommandFactory, Parser};
 use cofferdam::args::Cli;
+use gate::config::FleetFile;
 use std::fmt::Write;
 use std::path::PathBuf;
 
@@ -68,7 +68,7 @@ fn with(page: &str, name: &str, table: &str) -> String {
 #[test]
 fn the_tables_are_those_of_the_code() {
     let page = std::fs::read_to_string(path()).unwrap();
-    let kept = with(&page, "checks", &audit::output::markdown());
+    let kept = with(&page, "checks", &gate::output::markdown());
     let kept = with(&kept, "flags", &flags());
     if std::env::var_os("GATE_DOCS_UPDATE").is_some() {
         std::fs::write(path(), &kept).unwrap();

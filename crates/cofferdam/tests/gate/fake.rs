@@ -1,7 +1,7 @@
 //! Servers on loopback that answer from recordings, or badly. Tests and the bench share them.
 #![allow(dead_code, reason = "the bench needs a part of them")]
 
-use fleet::recording::Recording;
+use gate::facts::recording::Recording;
 use std::collections::BTreeMap;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
@@ -162,7 +162,7 @@ fn say(socket: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
 
 /// A recording of the crate that reads them.
 pub fn recording(name: &str) -> Recording {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     Recording::load(&fixtures.join(name)).only_answers(&[])
 }
 

@@ -162,7 +162,7 @@ fn any_pool_is_judged_by_figures_of_running_services() {
         "pool.log",
         "starting\npool holds 1,024 buffers\n",
     );
-    let today = audit::date::Date::today();
+    let today = gate::date::Date::today();
     let pool = |name: &str, size: &str, largest: &str| {
         let by = format!("{{ owner = 'o', date = '{today}' }}");
         format!(

@@ -3,7 +3,7 @@
 
 use crate::fake::{Answer, Fake, recording, with_pool};
 use crate::gate;
-use fleet::recording::Recording;
+use gate::facts::recording::Recording;
 use std::time::{Duration, Instant};
 
 /// A good server that says each size once, with one thing said otherwise.

@@ -206,8 +206,8 @@ fn usage_is_2_and_says_what_is_wrong() {
 fn checks_are_listed_and_explained() {
     let said = gate(&["--list"]);
     assert_eq!(said.code, 0);
-    assert_eq!(said.out.lines().count(), audit::check::CHECKS.len());
-    for check in audit::check::CHECKS {
+    assert_eq!(said.out.lines().count(), gate::check::CHECKS.len());
+    for check in gate::check::CHECKS {
         assert!(said.out.contains(&format!("{} ", check.id)), "{}", check.id);
         let explained = gate(&["--explain", check.id]);
         assert_eq!(explained.code, 0);
@@ -217,7 +217,7 @@ fn checks_are_listed_and_explained() {
 
 #[test]
 fn a_start_up_log_is_read_from_a_file_or_standard_input() {
-    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../fleet/tests/fixtures");
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     let log = fixtures.join("sglang-0.5.23-single/server.log");
     let log = log.to_str().unwrap();
     let said = gate(&["--log", log, "--format", "json"]);

@@ -8,7 +8,7 @@ use std::time::Instant;
 use testkit::crowd::{self, COMPLETIONS, Heard, Markers, Question, Shape};
 use testkit::process::Running;
 use testkit::{Api, weights};
-use trace::Header;
+use wire::trace::Header;
 
 const CONTEXT: usize = 256;
 const PAGE: usize = 16;
@@ -179,7 +179,7 @@ fn equal_and_nothing_foreign(
             "{cached} tokens of nobody's prompt: {question:?}"
         );
     }
-    let tokenizer = text::Tokenizer::from_gguf(&gguf::Metadata::open(model).unwrap()).unwrap();
+    let tokenizer = tokenizer::Tokenizer::from_gguf(&gguf::Metadata::open(model).unwrap()).unwrap();
     let text_of =
         |id| String::from_utf8_lossy(tokenizer.token_bytes(id).unwrap_or_default()).into_owned();
     let markers = Markers::of(questions, PAGE, text_of);
@@ -271,7 +271,7 @@ fn replayed(dir: &Path) {
     let traces = std::fs::read_dir(dir.join("traces")).unwrap();
     let mut seen = Vec::new();
     for path in traces.map(|entry| entry.unwrap().path()) {
-        let judged = checker::traces::of_trace(&path)
+        let judged = lab::traces::of_trace(&path)
             .unwrap_or_else(|error| panic!("{}: {error}", path.display()));
         assert_eq!(judged.violation, None, "{}", path.display());
         assert!(judged.judged.len() >= 3, "{:?}", judged.judged);

@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use testkit::Api;
 use testkit::crowd::{COMPLETIONS, prompt};
 use testkit::process::{PATIENCE, Running, send, wait_for};
-use trace::replay;
+use wire::trace::replay;
 
 fn request(owner: usize, tokens: usize, max_tokens: usize, stream: bool) -> Value {
     json!({

@@ -1,8 +1,6 @@
 //! Whoever has the gateway's certificate may speak to workers directly. Their own checks hold.
 
 use crate::topology::Topology;
-use control::{Addr, Connection, Identity, Limits};
-use dialect::{Facts, Frame};
 use handoff::{
     AttemptId, DecodeToGateway, Ending, GatewayToDecode, GatewayToPrefill, Hello, PrefillToGateway,
     Rejection, Role, Spec, codec,
@@ -14,6 +12,8 @@ use std::time::Duration;
 use testkit::crowd::prompt;
 use testkit::process::PATIENCE;
 use tokio::runtime::Runtime;
+use wire::control::{Addr, Connection, Identity, Limits};
+use wire::{Facts, Frame};
 
 /// What is asked of a worker.
 #[derive(Clone, Copy, Debug)]
@@ -64,12 +64,12 @@ impl Past {
             .enable_all()
             .build()
             .unwrap();
-        let identity = Identity::load(&all.certs, control::Role::Gateway).unwrap();
+        let identity = Identity::load(&all.certs, wire::control::Role::Gateway).unwrap();
         let epoch = Epoch::new(4711);
         let hello = Hello {
             epoch,
             role: Role::Gateway,
-            model: dialect::model_fingerprint(std::fs::File::open(model).unwrap()).unwrap(),
+            model: wire::model_fingerprint(std::fs::File::open(model).unwrap()).unwrap(),
             layout: [0; 32],
             capacity: None,
             ranks: 1,
@@ -85,15 +85,15 @@ impl Past {
             };
             let allowed = [role];
             runtime
-                .block_on(control::dial(&addr, &identity, &allowed, &limits))
+                .block_on(wire::control::dial(&addr, &identity, &allowed, &limits))
                 .unwrap()
         };
-        let mut prefill = dial(&all.prefill, control::Role::Prefill);
+        let mut prefill = dial(&all.prefill, wire::control::Role::Prefill);
         say(&prefill, &GatewayToPrefill::Hello(hello.clone()));
         let PrefillToGateway::Hello(at_p) = hear(&runtime, &mut prefill) else {
             panic!("no Hello")
         };
-        let mut decode = dial(&all.decode, control::Role::Decode);
+        let mut decode = dial(&all.decode, wire::control::Role::Decode);
         say(&decode, &GatewayToDecode::Hello(hello));
         let DecodeToGateway::Hello(at_d) = hear(&runtime, &mut decode) else {
             panic!("no Hello")
@@ -174,7 +174,7 @@ impl Past {
         let spec = Spec {
             choices: ask.choices,
             cache: true,
-            sampling: dialect::Ask::greedy().encode(),
+            sampling: wire::Ask::greedy().encode(),
             ..Spec::new(
                 Domain::new(5),
                 prompt(ask.tokens, ask.tokens, 16, 9),

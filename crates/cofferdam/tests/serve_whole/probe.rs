@@ -1,7 +1,6 @@
 //! `cofferdam probe` against our own server, and what its evidence opens.
 
 use crate::{COFFERDAM, info_when, serve, small};
-use control::evidence::Signer;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -9,6 +8,7 @@ use std::process::Command;
 use testkit::Api;
 use testkit::crowd::COMPLETIONS;
 use testkit::process::{send, wait_for};
+use wire::control::evidence::Signer;
 
 const KEYS: &str = "tenant-a key-of-a\ntenant-b key-of-b\ncustomer key-of-c\n";
 
@@ -189,7 +189,7 @@ fn a_model_is_private_until_the_workers_that_run_were_tested() {
     let dir = tempfile::tempdir().unwrap();
     let keys = file(dir.path(), "keys", KEYS);
     let certs = dir.path().join("certs");
-    control::certs::new_cluster(&certs, control::certs::Validity::days(1)).unwrap();
+    wire::control::certs::new_cluster(&certs, wire::control::certs::Validity::days(1)).unwrap();
     let evidence = dir.path().join("evidence.txt");
     let public = certs.join("evidence.pub");
     let (running, api) = serve(
@@ -233,7 +233,7 @@ fn a_model_is_private_until_the_workers_that_run_were_tested() {
     write("found", &workers, &signer);
     becomes(503, "its verdict is found");
     let other = dir.path().join("other");
-    control::certs::new_cluster(&other, control::certs::Validity::days(1)).unwrap();
+    wire::control::certs::new_cluster(&other, wire::control::certs::Validity::days(1)).unwrap();
     let stranger = Signer::load(&other.join("evidence.key")).unwrap();
     write("clean", &workers, &stranger);
     becomes(503, "the signature is not that of this key");
@@ -269,7 +269,7 @@ fn what_the_probe_finds_clean_opens_the_model_until_a_worker_is_another() {
     let dir = tempfile::tempdir().unwrap();
     let keys = file(dir.path(), "keys", KEYS);
     let certs = dir.path().join("certs");
-    control::certs::new_cluster(&certs, control::certs::Validity::days(1)).unwrap();
+    wire::control::certs::new_cluster(&certs, wire::control::certs::Validity::days(1)).unwrap();
     let path = |name: &str| certs.join(name).to_str().unwrap().to_owned();
     let evidence = dir.path().join("evidence.txt").to_str().unwrap().to_owned();
     let (running, api) = serve(

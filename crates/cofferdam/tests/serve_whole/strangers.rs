@@ -1,7 +1,6 @@
 //! Strangers on every port of a running cluster get nothing, and whom it serves notices nothing.
 
 use crate::{COFFERDAM, counter, info_when, rest, serve, small, topology::Topology, worker};
-use control::{Addr, Identity, Limits, Role};
 use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::TcpStream;
@@ -12,6 +11,7 @@ use std::time::Duration;
 use testkit::Api;
 use testkit::crowd::{COMPLETIONS, prompt};
 use testkit::process::PATIENCE;
+use wire::control::{Addr, Identity, Limits, Role};
 
 fn question(owner: usize) -> Value {
     json!({
@@ -157,7 +157,7 @@ fn strangers_on_the_control_and_data_ports_get_nothing() {
         let identity = Identity::load(&all.certs, own).unwrap();
         let addr: Addr = format!("tcp:{port}").parse().unwrap();
         let (allowed, limits) = ([server], Limits::default());
-        let dialled = runtime.block_on(control::dial(&addr, &identity, &allowed, &limits));
+        let dialled = runtime.block_on(wire::control::dial(&addr, &identity, &allowed, &limits));
         assert!(dialled.is_err(), "{own:?} was welcomed at {port}");
     }
     assert_eq!(choices(&all.api, 2), expected[2]);

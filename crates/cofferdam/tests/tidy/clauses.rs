@@ -58,7 +58,7 @@ const CLAUSES: [(u32, &str); 18] = [
     ),
 ];
 /// Where the checker judges clauses.
-const PROPERTIES: &str = "crates/checker/src/";
+const PROPERTIES: &str = "crates/lab/src/";
 /// Judged over all worlds together, by the explorer's fixpoint, and not over one.
 const PROGRESS: [u32; 2] = [11, 14];
 /// Defects of the design's table are D-01 to this one.

@@ -71,7 +71,7 @@ fn a_crate_uses_only_those_below_it() {
 #[test]
 fn only_tests_use_the_testkit() {
     // The attacks are tests that can also be typed.
-    let may = ["testkit", "attack"];
+    let may = ["testkit", "faults"];
     let users = layers()
         .into_keys()
         .filter(|name| !may.contains(&name.as_str()));

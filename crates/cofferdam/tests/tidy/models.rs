@@ -32,11 +32,11 @@ fn set(names: &[impl ToString]) -> BTreeSet<String> {
 fn the_tables_of_what_loads_are_those_of_the_code() {
     assert_eq!(rows("Architectures"), set(&model::ARCHITECTURES));
     assert_eq!(rows("Quantizations"), set(&gguf::DType::ALL));
-    assert_eq!(rows("Tokenizers"), set(&text::PRE_TOKENIZERS));
-    let default = weights::Source::smollm2().file_name();
+    assert_eq!(rows("Tokenizers"), set(&tokenizer::PRE_TOKENIZERS));
+    let default = gguf::fetch::Source::smollm2().file_name();
     assert!(rows("Files that were tried").contains(default));
     let text = document();
-    for model in text::TOKENIZERS {
+    for model in tokenizer::TOKENIZERS {
         assert!(text.contains(&format!("`tokenizer.ggml.model` must be `{model}`")));
     }
 }

@@ -6,19 +6,16 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Crates of the engine, ours and those that only it needs.
-const ENGINE: [&str; 15] = [
-    "cofferdam-dialect",
-    "cofferdam-fabric",
-    "cofferdam-gateway",
-    "cofferdam-gguf",
-    "cofferdam-handoff",
-    "cofferdam-kernels",
-    "cofferdam-model",
-    "cofferdam-pages",
-    "cofferdam-text",
-    "cofferdam-trace",
-    "cofferdam-weights",
-    "cofferdam-worker",
+const ENGINE: [&str; 12] = [
+    "fabric",
+    "gateway",
+    "gguf",
+    "handoff",
+    "kernels",
+    "model",
+    "pages",
+    "tokenizer",
+    "worker",
     "minijinja",
     "rayon",
     "tracing-subscriber",
@@ -56,7 +53,7 @@ fn the_tools_alone_are_built_without_the_engine() {
         assert!(all.contains(name), "{name} is not of the engine any more");
         assert!(!tools.contains(name), "the tools need {name}");
     }
-    for name in ["cofferdam-audit", "cofferdam-probe", "cofferdam-watch"] {
+    for name in ["gate", "probe", "watch"] {
         assert!(tools.contains(name), "{name} is among the tools");
     }
 }

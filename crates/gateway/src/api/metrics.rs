@@ -274,7 +274,7 @@ impl Collector for EngineCollector {
             "Pages of the worker's KV pool by state",
             pages(&facts),
         )?;
-        let held = |value: fn(dialect::Held) -> u64| {
+        let held = |value: fn(wire::Held) -> u64| {
             facts.workers.iter().flat_map(move |worker| {
                 worker.quarantine.by_reason().map(|(reason, held)| {
                     let mut labels = worker_labels(worker);

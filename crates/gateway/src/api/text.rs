@@ -1,11 +1,11 @@
 //! What the HTTP half needs of a tokenizer and a chat template: a trait, so that tests can bring a
-//! small one, and [`ServedText`], which is crate `text` with its errors in a client's words.
+//! small one, and [`ServedText`], which is crate `tokenizer` with its errors in a client's words.
 
-use text::{ChatTemplate, Detokenizer, Error, Tokenizer};
+use tokenizer::{ChatTemplate, Detokenizer, Error, Tokenizer};
 
 use crate::engine::{Code, Fault};
 
-pub use text::{Chat, Ending, Message};
+pub use tokenizer::{Chat, Ending, Message};
 
 /// Tokenizer and chat template of the served model.
 pub trait Text: Send + Sync + 'static {

@@ -1,5 +1,5 @@
-pub use dialect::Quarantine;
 use serde::Serialize;
+pub use wire::Quarantine;
 
 /// What an engine says about itself. A snapshot: shared, never changed.
 #[derive(Clone, Debug, Default, Serialize)]

@@ -6,7 +6,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use dialect::{Frame, TokenOut};
 use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
 use handoff::{
     AttemptId, Conn, Decisions, DecodeToGateway, Ending, Failure, Fault, GatewayToDecode,
@@ -14,7 +13,8 @@ use handoff::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use trace::{AuditLog, AuditRecord, Header, TraceError, Writer};
+use wire::trace::{AuditLog, AuditRecord, Header, TraceError, Writer};
+use wire::{Frame, TokenOut};
 
 use super::counters::Counters;
 use super::facts::{Board, snapshot};
@@ -28,7 +28,7 @@ use crate::engine::{ModelFacts, WorkerRole};
 /// What reaches the task.
 pub(super) enum Input {
     /// The worker at this place is connected.
-    Up(Conn, usize, control::Sender),
+    Up(Conn, usize, wire::control::Sender),
     /// It sent a frame, which counts against its connection's room until it is processed.
     Frame(Conn, Bytes, OwnedSemaphorePermit),
     /// The connection is gone; nothing more arrives on it.
@@ -167,7 +167,7 @@ impl<J: Decisions> Actor<J> {
         }
     }
 
-    fn up(&mut self, conn: Conn, place: usize, sender: control::Sender) {
+    fn up(&mut self, conn: Conn, place: usize, sender: wire::control::Sender) {
         self.links.up(conn, place, sender);
         self.counters.connections += 1;
         self.stale = true;

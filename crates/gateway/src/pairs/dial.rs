@@ -4,10 +4,10 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
-use control::{Addr, Connection, Role};
 use handoff::Conn;
 use tokio::sync::{Semaphore, mpsc};
 use tokio::task::JoinSet;
+use wire::control::{Addr, Connection, Role};
 
 use super::Config;
 use super::actor::Input;
@@ -56,7 +56,7 @@ impl Dialler {
         let mut pause = first;
         let mut failing: Option<String> = None;
         loop {
-            match control::dial(&self.addr, identity, &[self.role], limits).await {
+            match wire::control::dial(&self.addr, identity, &[self.role], limits).await {
                 Ok(connection) => {
                     failing = None;
                     let since = Instant::now();

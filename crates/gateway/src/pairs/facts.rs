@@ -2,9 +2,9 @@
 
 use std::sync::{Arc, PoisonError, RwLock};
 
-use dialect::Facts;
 use handoff::gateway::Gateway;
 use handoff::{Capacity, Decisions};
+use wire::Facts;
 
 use super::counters::Counters;
 use super::links::{Link, Links, Place};

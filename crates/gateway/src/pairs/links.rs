@@ -3,9 +3,9 @@
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
 
-use dialect::{Facts, Frame};
 use handoff::{Conn, Hello, codec};
 use serde::Serialize;
+use wire::{Facts, Frame};
 
 use crate::engine::WorkerRole;
 
@@ -21,7 +21,7 @@ pub(super) struct Place {
 pub(super) struct Link {
     /// Index into the places.
     pub(super) place: usize,
-    sender: control::Sender,
+    sender: wire::control::Sender,
     /// What the worker said, once the machine has accepted it.
     pub(super) hello: Option<Hello>,
     /// What it last said of itself.
@@ -52,7 +52,7 @@ impl Links {
         }
     }
 
-    pub(super) fn up(&mut self, conn: Conn, place: usize, sender: control::Sender) {
+    pub(super) fn up(&mut self, conn: Conn, place: usize, sender: wire::control::Sender) {
         let link = Link {
             place,
             sender,

@@ -30,11 +30,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use control::{Addr, Identity, Limits};
 use handoff::{Decisions, Hello, RequestId, codec};
 use pages::{Epoch, Sound};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
+use wire::control::{Addr, Identity, Limits};
 
 use crate::engine::{Answer, Code, Engine, EngineFacts, Event, Fault, Job, ModelFacts, Steering};
 use actor::{Actor, Input};
@@ -139,7 +139,7 @@ pub enum StartError {
     Audit(io::Error),
     /// The trace cannot be begun.
     #[error(transparent)]
-    Trace(#[from] trace::TraceError),
+    Trace(#[from] wire::trace::TraceError),
 }
 
 /// The engine. Dropping it ends every connection and every request.

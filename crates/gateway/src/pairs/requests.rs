@@ -2,12 +2,12 @@
 
 use std::time::Instant;
 
-use dialect::{Ask, TokenOut};
 use handoff::gateway::{Item, Outcome};
 use handoff::{Limit, RequestId, Spec};
 use pages::Domain;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, OwnedPermit};
+use wire::{Ask, TokenOut};
 
 use super::Said;
 use crate::engine::{self, Code, Fault, Job, Provenance};
@@ -85,7 +85,7 @@ pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
         logprobs,
     } = job.sampling.clone();
     let ask = Ask {
-        sampling: dialect::Sampling {
+        sampling: wire::Sampling {
             temperature,
             top_p,
             top_k,

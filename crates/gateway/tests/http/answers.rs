@@ -1,6 +1,6 @@
 //! Whole answers: every field of every form.
 
-use cofferdam_gateway::engine::{Event, Finish};
+use gateway::engine::{Event, Finish};
 use serde_json::json;
 
 use crate::support::{END, Server, committed, token, tokens};

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use cofferdam_gateway::Config;
-use cofferdam_gateway::engine::{Code, Engine, Event, Fault, Finish, Readiness, TokenOut};
+use gateway::Config;
+use gateway::engine::{Code, Engine, Event, Fault, Finish, Readiness, TokenOut};
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 

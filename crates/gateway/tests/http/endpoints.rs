@@ -1,7 +1,7 @@
 //! Everything but generation.
 
-use cofferdam_gateway::Config;
-use cofferdam_gateway::api::auth::ApiKeys;
+use gateway::Config;
+use gateway::api::auth::ApiKeys;
 use serde_json::json;
 
 use crate::support::{CONTEXT, MAX_PROMPT, Server, request};
@@ -164,9 +164,7 @@ async fn metrics_show_requests_and_the_engines_own_figures() {
     let server = Server::start().await;
     let reply = server.begin("/v1/completions", json!({"prompt": "abc"}));
     let script = server.engine.next().await;
-    script
-        .say("xy", cofferdam_gateway::engine::Finish::Stop)
-        .await;
+    script.say("xy", gateway::engine::Finish::Stop).await;
     assert_eq!(reply.await.unwrap().status, 200);
     server
         .post("/v1/completions", &json!({"prompt": "a", "n": 0}))
@@ -187,7 +185,7 @@ async fn metrics_show_requests_and_the_engines_own_figures() {
         "cofferdam_context_limit_tokens{of=\"prompt\"} 48",
         "cofferdam_context_limit_tokens{of=\"prompt_plus_output\"} 64",
         "cofferdam_pool_tokens{role=\"prefill\",worker=\"prefill-0\"} 160",
-        "cofferdam_pages{role=\"decode\",worker=\"decode-0\",state=\"cached\"} 3",
+        "pages{role=\"decode\",worker=\"decode-0\",state=\"cached\"} 3",
         "cofferdam_worker_info{role=\"decode\",worker=\"decode-0\",epoch=\"d-epoch\"} 1",
         "cofferdam_handoffs_total{role=\"prefill\",worker=\"prefill-0\"} 5",
         "cofferdam_retries_total{role=\"gateway\"} 2",
@@ -259,9 +257,7 @@ async fn keys_name_tenants_and_guard_what_depends_on_them() {
         let reply = tokio::spawn(async move { client.send(&bytes).await });
         let script = server.engine.next().await;
         assert_eq!(script.job.tenant.as_str(), tenant);
-        script
-            .say("x", cofferdam_gateway::engine::Finish::Stop)
-            .await;
+        script.say("x", gateway::engine::Finish::Stop).await;
         assert_eq!(reply.await.unwrap().status, 200);
     }
     let log = server.ended().await;

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cofferdam_gateway::api::errors;
-use cofferdam_gateway::engine::{Code, Event, Fault, Finish, Provenance};
+use gateway::api::errors;
+use gateway::engine::{Code, Event, Fault, Finish, Provenance};
 use serde_json::json;
 
 use crate::support::{END, Script, Server, VOCAB, committed, request, token, tokens};

@@ -1,7 +1,7 @@
 //! Whatever a client sends, the answer is a status below 500 or a request that the engine was
 //! given; nothing panics.
 
-use cofferdam_gateway::engine::{Finish, Sampling};
+use gateway::engine::{Finish, Sampling};
 use proptest::prelude::*;
 use serde_json::{Map, Value, json};
 
@@ -129,16 +129,13 @@ fn no_body_makes_the_server_fail() {
                 for choice in 0..choices {
                     let token = crate::support::tokens(choice, "x");
                     let _ = script.events.send(token).await;
-                    let end = cofferdam_gateway::engine::Event::Finished {
+                    let end = gateway::engine::Event::Finished {
                         choice,
                         reason: Finish::Stop,
                     };
                     let _ = script.events.send(end).await;
                 }
-                let _ = script
-                    .events
-                    .send(cofferdam_gateway::engine::Event::Done)
-                    .await;
+                let _ = script.events.send(gateway::engine::Event::Done).await;
             });
         }
     });

@@ -3,8 +3,8 @@
 
 use std::time::Duration;
 
-use cofferdam_gateway::Config;
-use cofferdam_gateway::engine::Finish;
+use gateway::Config;
+use gateway::engine::Finish;
 use serde_json::json;
 use tokio::io::AsyncWriteExt;
 

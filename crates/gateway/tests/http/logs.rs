@@ -1,6 +1,6 @@
 //! The access log: everything an operator needs, nothing a tenant said.
 
-use cofferdam_gateway::engine::Finish;
+use gateway::engine::Finish;
 use serde_json::{Value, json};
 
 use crate::support::{Server, request};

@@ -2,10 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use cofferdam_gateway::Config;
-use cofferdam_gateway::api::auth::ApiKeys;
-use cofferdam_gateway::api::origins::Origins;
-use cofferdam_gateway::engine::{Event, Finish, Readiness};
+use gateway::Config;
+use gateway::api::auth::ApiKeys;
+use gateway::api::origins::Origins;
+use gateway::engine::{Event, Finish, Readiness};
 use serde_json::json;
 
 use crate::support::{Server, committed, request, tokens};

@@ -3,10 +3,10 @@
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex};
 
-use cofferdam_gateway::Config;
-use cofferdam_gateway::api::auth::ApiKeys;
-use cofferdam_gateway::api::text::{Chat, Detokenize, Text};
-use cofferdam_gateway::engine::{Fault, Finish};
+use gateway::Config;
+use gateway::api::auth::ApiKeys;
+use gateway::api::text::{Chat, Detokenize, Text};
+use gateway::engine::{Fault, Finish};
 use serde_json::{Value, json};
 
 use crate::support::{ByteText, Client, LONGEST, MAX_PROMPT, Server, request, within};

@@ -2,7 +2,7 @@
 
 use std::time::Instant;
 
-use cofferdam_gateway::engine::{Finish, Sampling};
+use gateway::engine::{Finish, Sampling};
 use serde_json::{Value, json};
 
 use crate::support::{CONTEXT, Server};

@@ -5,7 +5,7 @@ use std::io::Write;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use cofferdam_gateway::engine::{Count, Finish};
+use gateway::engine::{Count, Finish};
 use serde_json::json;
 
 use crate::support::{Server, request};
@@ -20,7 +20,7 @@ async fn both_forms_of_metrics_are_read_by_the_official_parsers() {
     let count = |(name, help, value)| Count { name, help, value };
     server.engine.change(|facts| {
         for worker in &mut facts.workers {
-            let named = dialect::Counters::default().named();
+            let named = wire::Counters::default().named();
             worker.counters = named.into_iter().map(count).collect();
         }
         facts.counters = vec![count(("connections", "Connections to workers", 3))];

@@ -1,7 +1,7 @@
 //! Several prompts in one request, and answers that end or begin otherwise than usual.
 
-use cofferdam_gateway::Config;
-use cofferdam_gateway::engine::{Code, Event, Fault, Finish};
+use gateway::Config;
+use gateway::engine::{Code, Event, Fault, Finish};
 use serde_json::{Value, json};
 
 use crate::support::{END, Server, committed, request, token, tokens};

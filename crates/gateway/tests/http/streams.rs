@@ -1,6 +1,6 @@
 //! Server-sent events: what is sent, in what order, and how a stream ends.
 
-use cofferdam_gateway::engine::{Event, Finish, TokenOut};
+use gateway::engine::{Event, Finish, TokenOut};
 use serde_json::{Value, json};
 
 use crate::support::{Server, committed, request, token, tokens};

@@ -1,9 +1,9 @@
 //! What reaches workers, what reaches the reader.
 
 use crate::support::*;
-use cofferdam_gateway::engine::{Engine, Event, Finish, Job, Provenance, Sampling, TenantId};
-use dialect::Ask;
+use gateway::engine::{Engine, Event, Finish, Job, Provenance, Sampling, TenantId};
 use handoff::{Ending, GatewayToDecode};
+use wire::Ask;
 
 #[tokio::test]
 async fn an_answer_arrives_as_it_was_said_and_workers_see_the_job_as_it_was_given() {

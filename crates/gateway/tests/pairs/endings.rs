@@ -3,8 +3,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use cofferdam_gateway::engine::{Code, Engine, Event, Job, Readiness};
-use cofferdam_gateway::pairs::Pairs;
+use gateway::engine::{Code, Engine, Event, Job, Readiness};
+use gateway::pairs::Pairs;
 use handoff::{Ending, Failure, Fault, Refusal, Rejection, Role};
 
 /// Law: rejected is terminal, and what is over the limit at the edge reaches no worker.

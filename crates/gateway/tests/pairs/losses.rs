@@ -1,8 +1,8 @@
 //! Workers that die.
 
 use crate::support::*;
-use cofferdam_gateway::engine::{Code, Engine, Event};
-use cofferdam_gateway::pairs::Pairs;
+use gateway::engine::{Code, Engine, Event};
+use gateway::pairs::Pairs;
 use handoff::{Ending, Failure, Fault};
 
 #[tokio::test]
@@ -117,7 +117,7 @@ async fn decode_lost_before_a_token_is_retried_once_and_not_twice() {
 async fn last_words_of_a_prefill_are_counted_and_written_down() {
     let mut site = Site::new(1, 1).await;
     let audit = site.path("audit.jsonl");
-    let config = cofferdam_gateway::pairs::Config {
+    let config = gateway::pairs::Config {
         audit: Some(audit.clone()),
         ..site.config()
     };

@@ -1,11 +1,11 @@
 //! Workers that send garbage, are of another model, or say how they are.
 
 use crate::support::*;
-use cofferdam_gateway::engine::{Code, Engine, PageCounts, Readiness, WorkerRole};
-use cofferdam_gateway::pairs::{Config, Pairs};
-use dialect::{Counters, Facts, Frame, Pages};
+use gateway::engine::{Code, Engine, PageCounts, Readiness, WorkerRole};
+use gateway::pairs::{Config, Pairs};
 use handoff::{DecodeToGateway, Ending, GatewayToDecode};
 use std::time::Duration;
+use wire::{Counters, Facts, Frame, Pages};
 
 /// What is no message costs its connection, is counted, and nobody else notices.
 #[tokio::test]
@@ -109,8 +109,7 @@ async fn facts_of_workers_are_shown() {
         ..Facts::default()
     };
     let shown = async {
-        let seen =
-            |facts: &cofferdam_gateway::engine::EngineFacts| facts.workers[1].pages.free == 190;
+        let seen = |facts: &gateway::engine::EngineFacts| facts.workers[1].pages.free == 190;
         until(&engine, seen).await
     };
     let facts = tokio::select! {

@@ -1,8 +1,8 @@
 //! Readers that leave, and readers that do not read.
 
 use crate::support::*;
-use cofferdam_gateway::engine::{Code, Engine, Event};
-use cofferdam_gateway::pairs::Config;
+use gateway::engine::{Code, Engine, Event};
+use gateway::pairs::Config;
 
 #[tokio::test]
 async fn a_dropped_answer_is_a_cancel_at_decode_and_a_withdrawal_at_prefill() {

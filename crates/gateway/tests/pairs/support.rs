@@ -5,13 +5,8 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
-use cofferdam_gateway::engine::{
-    Answer, Engine, EngineFacts, Event, Fault, Job, Sampling, TenantId,
-};
-use cofferdam_gateway::pairs::{Config, Pairs};
-use control::certs::{self, Validity};
-use control::{Addr, Connection, Identity, Limits, Listener, Role};
-use dialect::{Facts, Frame, TokenOut};
+use gateway::engine::{Answer, Engine, EngineFacts, Event, Fault, Job, Sampling, TenantId};
+use gateway::pairs::{Config, Pairs};
 use handoff::{
     AttemptId, Capacity, DecodeToGateway, Ending, Finish, GatewayToDecode, GatewayToPrefill, Hello,
     PrefillToGateway, Spec, codec,
@@ -19,6 +14,9 @@ use handoff::{
 use pages::Epoch;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use wire::control::certs::{self, Validity};
+use wire::control::{Addr, Connection, Identity, Limits, Listener, Role};
+use wire::{Facts, Frame, TokenOut};
 
 /// Longer than anything here takes on a busy machine; passing it fails the test.
 const PATIENCE: Duration = Duration::from_secs(60);

@@ -4,8 +4,8 @@
 use std::time::{Duration, Instant};
 
 use crate::support::*;
-use cofferdam_gateway::engine::{Code, Engine, Job};
-use cofferdam_gateway::pairs::{Config, Pairs, StartError};
+use gateway::engine::{Code, Engine, Job};
+use gateway::pairs::{Config, Pairs, StartError};
 use handoff::{Ending, Failure, Finish};
 
 #[tokio::test]
@@ -63,8 +63,8 @@ async fn the_trace_of_a_disturbed_run_replays_byte_for_byte() {
     assert_eq!((ids(&events, 0), fault.code), (vec![9], Code::DecodeFailed));
     soon(engine.end()).await;
 
-    let replayed = trace::replay(&path).unwrap();
-    let trace::Header::Gateway { hello, .. } = &replayed.header else {
+    let replayed = wire::trace::replay(&path).unwrap();
+    let wire::trace::Header::Gateway { hello, .. } = &replayed.header else {
         panic!("{:?}", replayed.header)
     };
     assert_eq!(hello.epoch, engine.epoch());

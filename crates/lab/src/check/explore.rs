@@ -6,9 +6,9 @@ use super::worlds::Chosen;
 use super::{Check, HOLDS, UNFINISHED, VIOLATED};
 use super::{trace, watch};
 use crate::defects::{self, Defect, Defective};
-use checker::scenario::{Mode, Setup};
-use checker::search::{Counterexample, Limits, Report, Stop};
-use checker::world::Act;
+use crate::scenario::{Mode, Setup};
+use crate::search::{Counterexample, Limits, Report, Stop};
+use crate::world::Act;
 
 /// Explores these worlds until one of them breaks a clause.
 pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> anyhow::Result<u8> {

@@ -9,9 +9,9 @@ mod trace;
 mod watch;
 mod worlds;
 
+use crate::bound::Bound;
 use crate::defects;
 use anyhow::{Context, bail};
-use checker::bound::Bound;
 use clap::Args;
 use std::path::PathBuf;
 use std::process::ExitCode;

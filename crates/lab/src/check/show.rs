@@ -3,11 +3,11 @@
 use super::table::Table;
 use super::watch::number;
 use super::worlds::{self, Chosen};
+use crate::bound::Bound;
 use crate::defects;
-use checker::bound::Bound;
-use checker::pinned;
-use checker::search::{Report, Stop};
-use checker::world::Act;
+use crate::pinned;
+use crate::search::{Report, Stop};
+use crate::world::Act;
 use std::collections::BTreeMap;
 
 type Done<'a> = (&'a Chosen, Report<Act>);

@@ -5,8 +5,8 @@ use super::worlds::Chosen;
 use super::{Check, HOLDS, VIOLATED};
 use super::{explore, trace};
 use crate::defects::Defect;
-use checker::search::Counterexample;
-use checker::simulate::{Length, large};
+use crate::search::Counterexample;
+use crate::simulate::{Length, large};
 
 /// Runs every chosen world once for each seed, until a clause breaks.
 pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> anyhow::Result<u8> {

@@ -3,12 +3,12 @@
 use super::explore;
 use super::worlds::{self, Chosen};
 use super::{Check, HOLDS, VIOLATED};
+use crate::bound::Bound;
 use crate::defects;
+use crate::search::Counterexample;
+use crate::timeline::Trace;
+use crate::world::Act;
 use anyhow::Context;
-use checker::bound::Bound;
-use checker::search::Counterexample;
-use checker::timeline::Trace;
-use checker::world::Act;
 use std::path::Path;
 
 /// The longest trace that is read, in bytes.
@@ -63,7 +63,7 @@ pub(super) fn replay(file: &Path) -> anyhow::Result<u8> {
         Some(id) => Some(defects::find(id).with_context(|| format!("no defect is called {id}"))?),
     };
     let setup = match trace.simulated {
-        true => checker::simulate::large(&chosen.setup),
+        true => crate::simulate::large(&chosen.setup),
         false => chosen.setup.clone(),
     };
     let timeline = explore::world(setup, defect).replay(&trace.acts)?;

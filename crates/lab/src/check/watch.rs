@@ -1,7 +1,7 @@
 //! How it goes, on standard error: one line that is written over on a terminal, now and then a
 //! line of its own elsewhere.
 
-use checker::search::Progress;
+use crate::search::Progress;
 use indicatif::{ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;

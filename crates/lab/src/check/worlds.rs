@@ -1,9 +1,9 @@
 //! Which worlds a command is about.
 
+use crate::bound::Bound;
 use crate::defects::{self, Defect};
+use crate::scenario::{ALL, Mode, Scenario, Setup};
 use anyhow::bail;
-use checker::bound::Bound;
-use checker::scenario::{ALL, Mode, Scenario, Setup};
 
 /// A world at a bound in a mode.
 pub(super) struct Chosen {

@@ -1,12 +1,12 @@
 //! Looking for the shortest way on which a clause breaks.
 
 use super::swap::{Swap, Swapped};
-use checker::encode::Canonical;
-use checker::model::{Model, Notes, Violation};
-use checker::scenario::Setup;
-use checker::search::{self, Counterexample, Limits, Stop};
-use checker::timeline;
-use checker::world::{Act, World};
+use crate::encode::Canonical;
+use crate::model::{Model, Notes, Violation};
+use crate::scenario::Setup;
+use crate::search::{self, Counterexample, Limits, Stop};
+use crate::timeline;
+use crate::world::{Act, World};
 use std::time::Duration;
 
 /// Which violations end a search.

@@ -16,7 +16,7 @@ use super::release::{
 };
 use super::safeguards::{NoExpect, NoFill, NoNewNumber, NoStepCheck, NoTicketCount};
 use super::{Behind, Defect, with};
-use checker::scenario::Mode::{Direct, Landing};
+use crate::scenario::Mode::{Direct, Landing};
 
 /// A row. What follows the defect itself in `swaps` is its trigger, and so is what goes wrong in
 /// the world that it is shown in.

@@ -26,9 +26,9 @@ pub mod unsayable;
 
 pub use list::ALL;
 
-use checker::run::Runner;
-use checker::scenario::{Mode, Setup};
-use checker::world::{Act, World};
+use crate::run::Runner;
+use crate::scenario::{Mode, Setup};
+use crate::world::{Act, World};
 use swap::{Swap, Swapped};
 
 /// A world with a defect, or without.

@@ -9,7 +9,7 @@ use super::safeguards::NoArena;
 use super::swap::Swap;
 use super::worlds::World;
 use super::{ALL, Defect};
-use checker::scenario::Mode;
+use crate::scenario::Mode;
 use std::collections::BTreeSet;
 use std::fmt::Write;
 use std::path::{Path, PathBuf};

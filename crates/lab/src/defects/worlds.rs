@@ -1,6 +1,6 @@
 //! Worlds in which defects are tried, each as small as what goes wrong in it allows.
 
-use checker::scenario::{Faults, Mode, Prompt, Setup};
+use crate::scenario::{Faults, Mode, Prompt, Setup};
 
 /// A world with a name.
 #[derive(Clone, Copy, Debug)]

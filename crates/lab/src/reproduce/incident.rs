@@ -68,7 +68,7 @@ impl Incident {
     fn reproduce(&self) -> anyhow::Result<bool> {
         let model = match &self.model {
             Some(model) => model.clone(),
-            None => weights::Fetcher::new()?.ensure()?,
+            None => gguf::fetch::Fetcher::new()?.ensure()?,
         };
         let text = served_text(&model).with_context(|| model.display().to_string())?;
         let mut scenario = Scenario::new(self.size, &text)?;

@@ -10,7 +10,7 @@ use handoff::{DecodeToPrefill, GatewayToDecode, HandoffId};
 use pages::Domain;
 use std::collections::BTreeMap;
 use std::path::Path;
-use trace::{DecodeInput, TraceError, Watch, replay_watched};
+use wire::trace::{DecodeInput, TraceError, Watch, replay_watched};
 
 /// The last write of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -5,7 +5,6 @@
 use super::client::Api;
 use super::guards::{Guards, Safeguard};
 use anyhow::{Context, anyhow, bail};
-use control::{Addr, Identity, Role, certs};
 use gateway::api::auth::ApiKeys;
 use gateway::api::text::ServedText;
 use gateway::engine::{Engine, Readiness};
@@ -19,6 +18,7 @@ use std::time::{Duration, Instant};
 use tokio::net::TcpListener;
 use tokio::runtime::Runtime;
 use tokio::sync::oneshot;
+use wire::control::{Addr, Identity, Role, certs};
 use worker::{EngineConfig, Ready, Stop, WorkerError, decode, prefill};
 
 /// Longest wait for a part to be ready.
@@ -98,7 +98,7 @@ impl Stack {
             .enable_all()
             .build()?;
         let identity = Identity::load(&certs, Role::Gateway)?;
-        let fingerprint = dialect::model_fingerprint(File::open(model)?)?;
+        let fingerprint = wire::model_fingerprint(File::open(model)?)?;
         let text = served_text(model)?;
         let config = pairs::Config {
             trace: differs.traced.then(|| dir.path().join("gateway.trace")),
@@ -181,8 +181,8 @@ impl Stack {
 /// Tokenizer and chat template, as the gateway has them.
 pub(crate) fn served_text(model: &Path) -> anyhow::Result<ServedText> {
     let metadata = gguf::Metadata::open(model)?;
-    let tokenizer = text::Tokenizer::from_gguf(&metadata)?;
-    let template = text::ChatTemplate::from_gguf(&metadata)?;
+    let tokenizer = tokenizer::Tokenizer::from_gguf(&metadata)?;
+    let template = tokenizer::ChatTemplate::from_gguf(&metadata)?;
     Ok(ServedText::new(tokenizer, template))
 }
 

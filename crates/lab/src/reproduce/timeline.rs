@@ -14,7 +14,7 @@ use handoff::{
     SubmissionId,
 };
 use std::path::Path;
-use trace::{DecodeInput, TraceError, Watch, replay_watched};
+use wire::trace::{DecodeInput, TraceError, Watch, replay_watched};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -1,7 +1,7 @@
 //! A pool, tables and memory around a model, as a worker has them.
 #![allow(dead_code)] // each test uses its part
 
-use cofferdam_model::{
+use model::{
     Isa, KvLayout, KvMemory, LoadOptions, Logits, Model, Numeric, Scratch, SequenceInput, Want,
 };
 use pages::{BlockTable, Config, Domain, Grant, Owner, OwnerId, Pool, Seal, Step};
@@ -78,10 +78,7 @@ impl<'m> Bench<'m> {
     }
 
     /// One step of the sequences named in `parts` (ascending), each with its new tokens.
-    pub fn step(
-        &mut self,
-        parts: &[(usize, &[u32], Want)],
-    ) -> Result<Logits, cofferdam_model::Error> {
+    pub fn step(&mut self, parts: &[(usize, &[u32], Want)]) -> Result<Logits, model::Error> {
         let inputs: Vec<SequenceInput<'_>> = parts
             .iter()
             .map(|(_, tokens, want)| SequenceInput {

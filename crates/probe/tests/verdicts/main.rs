@@ -8,7 +8,7 @@ mod sick;
 mod table;
 mod untold;
 
-use fleet::net::{Address, Secret, Tls, TlsFiles};
+use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use probe::report::{self, Report, Verdict};
 use probe::suites::{Known, Pair, Suite};
 use probe::wire::Dialect;

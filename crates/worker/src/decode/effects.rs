@@ -5,7 +5,6 @@ use super::copier::{Copied, Copy};
 use super::engine::{Engine, Granted, Told};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
-use dialect::{TokenOut, decode_first};
 use fabric::{Evidence, Shape};
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
 use handoff::{
@@ -16,7 +15,8 @@ use pages::{Epoch, StatedTag, WriterLife};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use trace::AuditRecord;
+use wire::trace::AuditRecord;
+use wire::{TokenOut, decode_first};
 
 /// Between two looks at the memory of dropped arenas; the kernel is asked about each.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

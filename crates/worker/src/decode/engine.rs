@@ -7,8 +7,6 @@ use crate::driver::{self, Deadlines, Desk, Stages};
 use crate::facts::pages_of;
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Foundation};
-use control::Role;
-use dialect::{Counters, Facts};
 use fabric::Receiver;
 use handoff::decode::{Config, Decode, Event, Lane, Timer};
 use handoff::{ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, Ending, HandoffId, codec};
@@ -17,7 +15,9 @@ use model::{KvMemory, Model, Scratch};
 use pages::{Epoch, StatedTag, WriterGone};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
-use text::Tokenizer;
+use tokenizer::Tokenizer;
+use wire::control::Role;
+use wire::{Counters, Facts};
 
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {
@@ -113,11 +113,12 @@ impl<J: Decisions> Engine<J> {
             let effects = match told {
                 Told::Event(event) => {
                     self.count(&event);
-                    self.desk.trace_input(&trace::DecodeInput::Event(&event));
+                    self.desk
+                        .trace_input(&wire::trace::DecodeInput::Event(&event));
                     self.machine.handle(event)
                 }
                 Told::Fenced(arena, proof) => {
-                    let input = trace::DecodeInput::<&Event>::Fenced(arena, proof.writer());
+                    let input = wire::trace::DecodeInput::<&Event>::Fenced(arena, proof.writer());
                     self.desk.trace_input(&input);
                     self.machine.handle_fenced(arena, proof)
                 }

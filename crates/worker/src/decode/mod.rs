@@ -8,7 +8,6 @@ mod step;
 use crate::driver::{self, Caps, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use crate::{Between, Nothing, WorkerError};
-use control::{Addr, Identity, Role};
 use engine::Engine;
 use fabric::shm::ShmReceiver;
 use fabric::tcp::{Listen, TcpReceiver};
@@ -21,7 +20,8 @@ use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
-use trace::{Header, Writer};
+use wire::control::{Addr, Identity, Role};
+use wire::trace::{Header, Writer};
 
 /// Slots of a landing arena, at most: what one prefill life may have on the way, in pages.
 const ARENA_SLOTS_MAX: u32 = 128;

@@ -3,13 +3,13 @@
 use super::{Input, Links, Timers};
 use crate::WorkerError;
 use crate::facts::count_ending;
-use dialect::Counters;
 use handoff::{AttemptId, Conn, Ending};
 use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
-use trace::{AuditLog, AuditRecord, Writer};
+use wire::Counters;
+use wire::trace::{AuditLog, AuditRecord, Writer};
 
 /// See the module's documentation.
 pub(crate) struct Desk<Own, Timer> {

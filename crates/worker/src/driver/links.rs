@@ -1,13 +1,13 @@
 //! Open connections, as the engine sees them. Effects die with their connection.
 
-use control::Role;
 use handoff::{Conn, codec};
 use serde::Serialize;
 use std::collections::BTreeMap;
+use wire::control::Role;
 
 struct Link {
     role: Role,
-    sender: control::Sender,
+    sender: wire::control::Sender,
 }
 
 /// See the module's documentation.
@@ -15,7 +15,7 @@ struct Link {
 pub(crate) struct Links(BTreeMap<Conn, Link>);
 
 impl Links {
-    pub(crate) fn up(&mut self, conn: Conn, role: Role, sender: control::Sender) {
+    pub(crate) fn up(&mut self, conn: Conn, role: Role, sender: wire::control::Sender) {
         self.0.insert(conn, Link { role, sender });
     }
 
@@ -32,7 +32,7 @@ impl Links {
     /// message that is left out would break the order of the others.
     pub(crate) fn send(&mut self, conn: Conn, message: &impl Serialize) {
         match codec::encode(message) {
-            Ok(bytes) => self.send_frame(conn, dialect::Frame::Core(&bytes).encode()),
+            Ok(bytes) => self.send_frame(conn, wire::Frame::Core(&bytes).encode()),
             Err(error) => {
                 tracing::error!(conn = conn.0, %error, "a message that cannot be said: closed");
                 self.close(conn);

@@ -25,17 +25,17 @@ pub(crate) use timers::Timers;
 
 use crate::WorkerError;
 use bytes::Bytes;
-use control::Role;
 use handoff::{AttemptId, Conn, Ending, Failure, Fault};
 use pages::Epoch;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
-use trace::AuditRecord;
+use wire::control::Role;
+use wire::trace::AuditRecord;
 
 /// What reaches the engine thread. `Own` is what this worker's other threads report.
 pub(crate) enum Input<Own> {
     /// A peer of this role, as its certificate says, is connected.
-    Up(Conn, Role, control::Sender),
+    Up(Conn, Role, wire::control::Sender),
     /// It sent a frame; its bytes count against the connection's room until they are processed.
     Frame(Conn, Bytes, OwnedSemaphorePermit),
     /// The connection is gone; nothing more arrives on it.
@@ -147,7 +147,7 @@ pub(crate) trait Engine {
     /// Whether nothing is going on.
     fn at_rest(&mut self) -> bool;
     /// What it says about itself.
-    fn facts(&mut self) -> dialect::Facts;
+    fn facts(&mut self) -> wire::Facts;
     /// `prefill` or `decode`, and the life.
     fn name(&self) -> (&'static str, Epoch);
     /// Tells a gateway how an attempt ended.
@@ -240,17 +240,17 @@ fn take_frame<E: Engine>(engine: &mut E, conn: Conn, bytes: &[u8]) -> Result<(),
     let Some(role) = engine.desk().links.role(conn) else {
         return Ok(());
     };
-    let problem = match dialect::Frame::decode(bytes) {
-        Ok(dialect::Frame::Core(message)) => match engine.message(conn, role, message)? {
+    let problem = match wire::Frame::decode(bytes) {
+        Ok(wire::Frame::Core(message)) => match engine.message(conn, role, message)? {
             Ok(()) => return Ok(()),
             Err(problem) => problem,
         },
-        Ok(dialect::Frame::AskFacts) => {
-            let facts = dialect::Frame::Facts(Box::new(engine.facts()));
+        Ok(wire::Frame::AskFacts) => {
+            let facts = wire::Frame::Facts(Box::new(engine.facts()));
             engine.desk().links.send_frame(conn, facts.encode());
             return Ok(());
         }
-        Ok(dialect::Frame::Facts(_)) => "facts that nobody asked for".to_owned(),
+        Ok(wire::Frame::Facts(_)) => "facts that nobody asked for".to_owned(),
         Err(error) => error.to_string(),
     };
     tracing::warn!(conn = conn.0, %role, %problem, "a peer sent what is no message: closed");

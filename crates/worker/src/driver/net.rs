@@ -3,7 +3,6 @@
 use super::stop::Wish;
 use super::{Input, Stop};
 use crate::WorkerError;
-use control::{Addr, Connection, Identity, Limits, Listener, Role};
 use handoff::{Conn, codec};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,6 +11,7 @@ use std::time::Duration;
 use tokio::runtime::{Builder, Runtime};
 use tokio::signal::unix::{SignalKind, signal};
 use tokio::sync::Semaphore;
+use wire::control::{Addr, Connection, Identity, Limits, Listener, Role};
 
 /// Connections at one time; further peers wait.
 const CONNECTIONS_MAX: usize = 128;
@@ -143,7 +143,7 @@ impl<Own: Send + 'static> Net<Own> {
             let mut pause = REDIAL.0;
             let mut failing: Option<String> = None;
             loop {
-                match control::dial(&addr, &identity, &[role], &limits()).await {
+                match wire::control::dial(&addr, &identity, &[role], &limits()).await {
                     Ok(connection) => {
                         (pause, failing) = (REDIAL.0, None);
                         // Its Hello is the machine's to wait for.

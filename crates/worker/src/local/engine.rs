@@ -6,7 +6,6 @@ use crate::choose::Rules;
 use crate::facts::pages_of;
 use crate::start::Foundation;
 use crate::{EngineConfig, WorkerError};
-use dialect::{Counters, Facts, Quarantine};
 use handoff::{Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
@@ -16,8 +15,9 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
-use text::Tokenizer;
+use tokenizer::Tokenizer;
 use tokio::sync::mpsc;
+use wire::{Counters, Facts, Quarantine};
 
 /// What the handle asks of the thread.
 #[derive(Debug)]

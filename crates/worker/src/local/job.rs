@@ -270,7 +270,7 @@ impl Job {
     }
 
     /// Hands one sampled token of a choice on.
-    pub(super) fn deliver(&mut self, choice: usize, token: dialect::TokenOut) {
+    pub(super) fn deliver(&mut self, choice: usize, token: wire::TokenOut) {
         let sequence = &mut self.sequences[choice];
         if sequence.done {
             return;

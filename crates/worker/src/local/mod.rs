@@ -11,7 +11,6 @@ mod step;
 
 use crate::start::Foundation;
 use crate::{EngineConfig, Ready, WorkerError};
-use dialect::{Facts, TokenOut};
 use engine::{Command, Engine};
 use handoff::{Capacity, Ending, Finish, Refusal, Role, Spec};
 use pages::Sound;
@@ -20,6 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
 use tokio::sync::mpsc;
+use wire::{Facts, TokenOut};
 
 /// Requests waiting or running, at most.
 const REQUESTS_MAX: usize = 1024;

@@ -7,8 +7,6 @@ use crate::driver::{self, Deadlines, Desk, Inbox, Stages};
 use crate::facts::pages_of;
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Foundation};
-use control::Role;
-use dialect::Facts;
 use fabric::Sender;
 use handoff::prefill::{Config, Event, Prefill, Timer};
 use handoff::{AttemptId, Conn, Decisions, Ending, OfferId, PrefillToGateway, Spec, codec};
@@ -18,7 +16,9 @@ use pages::Epoch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
-use text::Tokenizer;
+use tokenizer::Tokenizer;
+use wire::Facts;
+use wire::control::Role;
 
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {

@@ -8,7 +8,6 @@ mod step;
 use crate::driver::{self, Caps, Deadlines, Desk, Net, Stop, milliseconds};
 use crate::start::{EngineConfig, Foundation, Ready, random};
 use crate::{Between, Nothing, WorkerError};
-use control::{Addr, Identity, Role};
 use engine::Engine;
 use fabric::shm::ShmSender;
 use fabric::tcp::{self, TcpSender};
@@ -19,7 +18,8 @@ use pages::{Epoch, Sound, WriterLife};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use trace::{Header, Writer};
+use wire::control::{Addr, Identity, Role};
+use wire::trace::{Header, Writer};
 
 /// What a prefill worker is started with.
 #[derive(Clone, Debug)]

@@ -5,13 +5,13 @@
 use super::engine::{Chunk, Engine};
 use crate::WorkerError;
 use crate::choose::{Rules, Voice};
-use dialect::encode_first;
 use handoff::Decisions;
 use handoff::OfferId;
 use handoff::prefill::Event;
 use model::{Logits, SequenceInput, Want};
 use pages::PageId;
 use std::sync::Arc;
+use wire::encode_first;
 
 /// Chunks between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;

@@ -3,7 +3,6 @@
 
 use crate::edge::Pair;
 use crate::{endless, probe, prompt, reference_of, spec};
-use control::Addr;
 use handoff::gateway::Outcome;
 use std::io::{Read, Write};
 use std::net::Shutdown;
@@ -11,6 +10,7 @@ use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use testkit::{SmallSpec, small_gguf};
+use wire::control::Addr;
 use worker::EngineConfig;
 
 const CONTEXT: u32 = 1024;
@@ -115,6 +115,9 @@ fn a_connection_that_breaks_in_the_middle_of_a_handoff_costs_nothing() {
     pair.prefill.end().unwrap();
     pair.decode.end().unwrap();
     for role in ["prefill", "decode"] {
-        assert!(trace::replay(&pair.trace(role)).unwrap().at_rest, "{role}");
+        assert!(
+            wire::trace::replay(&pair.trace(role)).unwrap().at_rest,
+            "{role}"
+        );
     }
 }

@@ -1,8 +1,6 @@
 //! The gateway's part, as small as it can be: the real machine, and this much around it.
 
 use bytes::Bytes;
-use control::{Addr, Identity, Limits, Role, Sender, certs};
-use dialect::{Facts, Frame, TokenOut};
 use handoff::gateway::{Config, Effect, Event, Gateway, Item, Outcome};
 use handoff::{Conn, Decisions, Finish, Hello, RequestId, Spec, codec};
 use pages::{Epoch, Sound};
@@ -14,6 +12,8 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use testkit::{SmallSpec, small_gguf};
 use tokio::runtime::Runtime;
+use wire::control::{Addr, Identity, Limits, Role, Sender, certs};
+use wire::{Facts, Frame, TokenOut};
 use worker::{Between, EngineConfig, Nothing, Ready, Stop, WorkerError, decode, prefill};
 
 /// Longest wait for anything; only a broken worker reaches it.
@@ -217,7 +217,7 @@ impl Edge {
         let hello = Hello {
             epoch: Epoch::new(epoch),
             role: handoff::Role::Gateway,
-            model: dialect::model_fingerprint(file).unwrap(),
+            model: wire::model_fingerprint(file).unwrap(),
             layout: [0; 32],
             capacity: None,
             ranks: 1,
@@ -272,7 +272,7 @@ impl Edge {
             ..limits
         };
         let allowed = [role];
-        let dialled = control::dial(addr, identity, &allowed, &limits);
+        let dialled = wire::control::dial(addr, identity, &allowed, &limits);
         let connection = self.runtime.block_on(dialled).unwrap();
         let conn = Conn(self.next);
         self.next += 1;

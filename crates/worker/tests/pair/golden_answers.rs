@@ -2,9 +2,9 @@
 
 use crate::edge::Pair;
 use crate::{reference_of, spec};
-use dialect::Ask;
 use handoff::gateway::Outcome;
 use testkit::{golden, weights};
+use wire::Ask;
 use worker::EngineConfig;
 
 #[test]

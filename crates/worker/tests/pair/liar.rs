@@ -3,8 +3,6 @@
 
 use crate::edge::{Edge, Pair};
 use crate::{endless, prompt, spec};
-use control::{Identity, Role};
-use dialect::{Facts, TokenOut, encode_first};
 use fabric::shm::ShmSender;
 use fabric::{Ending as Landing, Sender, SubmissionId, Write};
 use handoff::{
@@ -16,6 +14,8 @@ use model::{KvLayout, LoadOptions, Model, PageBuf};
 use pages::{Epoch, StatedTag, WriterLife};
 use serde::de::DeserializeOwned;
 use std::sync::{Arc, mpsc};
+use wire::control::{Identity, Role};
+use wire::{Facts, TokenOut, encode_first};
 
 const LIAR: Epoch = Epoch::new(666);
 const GATEWAY: Epoch = Epoch::new(77);

@@ -10,7 +10,6 @@ mod held;
 mod liar;
 mod processes;
 
-use dialect::{Ask, Sampling};
 use edge::{Answer, Edge, Pair};
 use handoff::gateway::{Event, Outcome};
 use handoff::{
@@ -20,7 +19,8 @@ use handoff::{
 use pages::{Domain, Epoch};
 use std::path::Path;
 use std::time::{Duration, Instant};
-use trace::Header;
+use wire::trace::Header;
+use wire::{Ask, Sampling};
 use worker::EngineConfig;
 use worker::local::{self, Local};
 
@@ -67,11 +67,11 @@ fn probe() -> Spec {
 }
 
 /// The same requests to the engine in one process.
-fn reference(pair: &Pair, specs: &[Spec]) -> Vec<Vec<Vec<dialect::TokenOut>>> {
+fn reference(pair: &Pair, specs: &[Spec]) -> Vec<Vec<Vec<wire::TokenOut>>> {
     reference_of(&pair.model, 256, specs)
 }
 
-fn reference_of(model: &Path, context: u32, specs: &[Spec]) -> Vec<Vec<Vec<dialect::TokenOut>>> {
+fn reference_of(model: &Path, context: u32, specs: &[Spec]) -> Vec<Vec<Vec<wire::TokenOut>>> {
     let (threads, max_context) = (1, Some(context));
     let config = EngineConfig {
         threads,
@@ -340,9 +340,9 @@ fn rejected_past_the_gateway(pair: &Pair, mut edge: Edge, at_p: &[Over; 2], at_d
         epoch: Epoch::new(77),
         ..edge.hello.clone()
     };
-    let p = edge.dial_raw(&pair.prefill.addr(), control::Role::Prefill);
+    let p = edge.dial_raw(&pair.prefill.addr(), wire::control::Role::Prefill);
     edge.say(p, &GatewayToPrefill::Hello(hello.clone()));
-    let d = edge.dial_raw(&pair.decode.addr(), control::Role::Decode);
+    let d = edge.dial_raw(&pair.decode.addr(), wire::control::Role::Decode);
     edge.say(d, &GatewayToDecode::Hello(hello));
     let (prefill, decode) = (pair.prefill.ready.epoch, pair.decode.ready.epoch);
     let deadline_ms = 60_000;
@@ -389,9 +389,8 @@ fn rejected_past_the_gateway(pair: &Pair, mut edge: Edge, at_p: &[Over; 2], at_d
     for (conn, before, pool) in [(p, p_before, p_pool), (d, d_before, d_pool)] {
         let after = edge.at_rest(conn, pool, 16).counters;
         assert_eq!(after.attempts_rejected, before.attempts_rejected + 2);
-        let work = |counters: dialect::Counters| {
-            (counters.steps, counters.batches, counters.prompt_tokens)
-        };
+        let work =
+            |counters: wire::Counters| (counters.steps, counters.batches, counters.prompt_tokens);
         assert_eq!(
             work(after),
             work(before),
@@ -414,8 +413,8 @@ fn garbage_costs_its_connection_and_nothing_else() {
         &[2, 1, 255, 255, 255],
     ];
     for (role, addr) in [
-        (control::Role::Prefill, pair.prefill.addr()),
-        (control::Role::Decode, pair.decode.addr()),
+        (wire::control::Role::Prefill, pair.prefill.addr()),
+        (wire::control::Role::Decode, pair.decode.addr()),
     ] {
         for bytes in garbage {
             let conn = edge.dial_raw(&addr, role);
@@ -428,10 +427,10 @@ fn garbage_costs_its_connection_and_nothing_else() {
         model: [9; 32],
         ..edge.hello.clone()
     };
-    let conn = edge.dial_raw(&pair.prefill.addr(), control::Role::Prefill);
+    let conn = edge.dial_raw(&pair.prefill.addr(), wire::control::Role::Prefill);
     edge.say(conn, &handoff::GatewayToPrefill::Hello(other.clone()));
     edge.until("prefill hangs up", |edge| edge.gone.contains(&conn));
-    let conn = edge.dial_raw(&pair.decode.addr(), control::Role::Decode);
+    let conn = edge.dial_raw(&pair.decode.addr(), wire::control::Role::Decode);
     edge.say(conn, &handoff::GatewayToDecode::Hello(other));
     edge.until("decode hangs up", |edge| edge.gone.contains(&conn));
     for conn in [edge.prefill, edge.decode] {
@@ -499,7 +498,7 @@ fn traces_of_a_loaded_run_with_cancels_replay_byte_for_byte() {
     pair.decode.end().unwrap();
 
     for role in ["prefill", "decode"] {
-        let judged = checker::traces::of_trace(&pair.trace(role)).unwrap();
+        let judged = lab::traces::of_trace(&pair.trace(role)).unwrap();
         assert_eq!(judged.violation, None, "{role}");
         let clauses: Vec<_> = judged.judged.keys().copied().collect();
         let of_role: &[&str] = match role {

@@ -3,7 +3,6 @@
 use crate::edge::{Answer, Edge};
 use crate::held::{Asking, Turnstile};
 use crate::{endless, probe, prompt, reference_of, spec};
-use control::{Addr, Role, certs};
 use handoff::gateway::{Event, Outcome};
 use handoff::{Refusal, RequestId, Spec};
 use pages::Sound;
@@ -16,7 +15,8 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use testkit::{SmallSpec, small_gguf};
-use trace::replay;
+use wire::control::{Addr, Role, certs};
+use wire::trace::replay;
 use worker::{Deadlines, EngineConfig, Ready, WorkerError, decode, prefill};
 
 const CONTEXT: u32 = 1024;
@@ -200,7 +200,7 @@ impl Site {
             .join(format!("{}-{}.trace", process.role, process.child.id()))
     }
 
-    fn expected(&self, spec: &Spec) -> Vec<Vec<dialect::TokenOut>> {
+    fn expected(&self, spec: &Spec) -> Vec<Vec<wire::TokenOut>> {
         reference_of(&self.model, CONTEXT, std::slice::from_ref(spec)).remove(0)
     }
 
@@ -290,7 +290,7 @@ fn long(seed: u32) -> Spec {
     spec(1, prompt(seed, 960), 4, 1, &endless())
 }
 
-fn assert_answers(edge: &mut Edge, spec: Spec, expected: &[Vec<dialect::TokenOut>]) {
+fn assert_answers(edge: &mut Edge, spec: Spec, expected: &[Vec<wire::TokenOut>]) {
     let answer: Answer = edge.ask(spec);
     assert_eq!(
         (answer.outcome, &answer.tokens[..]),

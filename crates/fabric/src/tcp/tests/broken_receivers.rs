@@ -17,7 +17,7 @@ use crate::tcp::{Deadlines, TcpSender};
 use crate::{
     AttachError, Completion, Ending, Endpoint, Landing, Sender, SubmissionId, SubmitError, Write,
 };
-use control::Role;
+use wire::control::Role;
 
 /// What the test's own receiver speaks through.
 type Line = StreamOwned<ServerConnection, TcpStream>;

@@ -11,11 +11,11 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use control::certs::{Validity, new_cluster};
-use control::{Identity, Role};
 use pages::{Config, Epoch, Pool, WriterLife};
 use rustls::pki_types::ServerName;
 use rustls::{ClientConfig, ClientConnection, StreamOwned};
+use wire::control::certs::{Validity, new_cluster};
+use wire::control::{Identity, Role};
 
 use super::landing::TcpLanding;
 use super::wire::{Answer, CLAIM};

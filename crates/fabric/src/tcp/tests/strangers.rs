@@ -11,8 +11,8 @@ use super::{Cluster, OWNER, PATIENCE, Raw, SHAPE, WRITER, World, anywhere, arena
 use crate::tcp::TcpReceiver;
 use crate::tcp::landing::TcpLanding;
 use crate::{ArenaId, AttachError, Receiver, Refusal, Refusals, Sender};
-use control::Role;
 use pages::{Epoch, WriterLife};
+use wire::control::Role;
 
 /// What is said to somebody who asks with TLS like this: nothing, but that he is refused.
 fn refused(world: &World, tls: Arc<ClientConfig>) -> String {

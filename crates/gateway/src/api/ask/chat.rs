@@ -1,5 +1,5 @@
 use serde_json::{Map, Value};
-use text::{Chat, Ending, Message};
+use tokenizer::{Chat, Ending, Message};
 
 use super::{Fields, empty, invalid, unsupported};
 use crate::api::text::Text;

@@ -1,7 +1,7 @@
 //! When an answer ends, and what of its end is shown.
 
 use serde_json::Value;
-use text::{STOP_BYTES_MAX, STOPS_MAX, StopMatcher};
+use tokenizer::{STOP_BYTES_MAX, STOPS_MAX, StopMatcher};
 
 use super::{Fields, invalid, token_ids};
 use crate::engine::Fault;
@@ -58,7 +58,7 @@ fn stops(fields: &mut Fields) -> Result<StopMatcher, Fault> {
 
 fn stop_tokens(fields: &mut Fields) -> Result<Vec<u32>, Fault> {
     let key = "stop_token_ids";
-    let most = dialect::STOP_TOKENS_MAX;
+    let most = wire::STOP_TOKENS_MAX;
     match fields.take(key) {
         None => Ok(Vec::new()),
         Some(Value::Array(list)) if list.len() <= most => {

@@ -4,7 +4,7 @@
 mod doc;
 mod rows;
 
-use cofferdam_gateway::engine::{Event, Finish, Job, TokenOut};
+use gateway::engine::{Event, Finish, Job, TokenOut};
 use serde_json::{Value, json};
 
 use crate::support::{Script, Server, committed};

@@ -1,6 +1,6 @@
 use std::sync::{Arc, Mutex};
 
-use cofferdam_gateway::engine::{
+use gateway::engine::{
     Answer, Engine, EngineFacts, Event, Fault, Finish, Job, Provenance, Steering, TokenOut,
 };
 use tokio::sync::{mpsc, oneshot};

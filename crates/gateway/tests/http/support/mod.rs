@@ -9,7 +9,7 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use cofferdam_gateway as gateway;
+use gateway;
 use gateway::Config;
 use gateway::api::AccessLog;
 use gateway::api::text::Text;

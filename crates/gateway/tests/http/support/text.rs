@@ -1,5 +1,5 @@
-use cofferdam_gateway::api::text::{Chat, Detokenize, Ending, Text};
-use cofferdam_gateway::engine::Fault;
+use gateway::api::text::{Chat, Detokenize, Ending, Text};
+use gateway::engine::Fault;
 
 /// A token that ends an answer.
 pub const END: u32 = 256;

@@ -1,0 +1,229 @@
+//! Lines of logs without their wrapping, and what can be taken out of one.
+
+use super::source;
+use crate::facts::figure::{Fact, Figure, TOKENS_MAX};
+use crate::facts::json::absurd;
+use serde_json::Value;
+
+/// One message.
+pub(super) struct Line<'a> {
+    pub file: &'a str,
+    /// From 1.
+    pub number: u64,
+    pub text: &'a str,
+}
+
+/// Keys under which collectors keep the message itself.
+const MESSAGE: [&str; 7] = ["message", "msg", "log", "MESSAGE", "event", "text", "body"];
+
+/// The messages in a line: colours taken off, and unwrapped from JSON, up to three times (a
+/// container's log of a server that logs JSON).
+pub(super) fn unwrapped(bytes: &[u8]) -> Vec<String> {
+    let mut text = plain(&String::from_utf8_lossy(bytes));
+    for _ in 0..3 {
+        let Some(message) = message(&text) else { break };
+        text = plain(&message);
+    }
+    text.lines().map(str::to_owned).collect()
+}
+
+fn message(text: &str) -> Option<String> {
+    let text = text.trim();
+    if !text.starts_with('{') {
+        return None;
+    }
+    let object: Value = serde_json::from_str(text).ok()?;
+    let mut keys = MESSAGE.iter().filter_map(|key| object.get(key)?.as_str());
+    keys.next().map(str::to_owned)
+}
+
+/// Without terminal sequences (`ESC [ … letter`).
+fn plain(text: &str) -> String {
+    let mut plain = String::with_capacity(text.len());
+    let mut chars = text.chars().peekable();
+    while let Some(c) = chars.next() {
+        if c != '\u{1b}' {
+            plain.push(c);
+        } else if chars.next_if_eq(&'[').is_some() {
+            // Parameters end with a byte from @ to ~.
+            while chars.next().is_some_and(|it| !('@'..='~').contains(&it)) {}
+        }
+    }
+    plain
+}
+
+impl Line<'_> {
+    /// What follows `key`, if the line has it.
+    pub(super) fn after(&self, key: &str) -> Option<&str> {
+        let at = self.text.find(key)?;
+        Some(&self.text[at + key.len()..])
+    }
+
+    /// What stands before `key`.
+    pub(super) fn before(&self, key: &str) -> Option<&str> {
+        self.text.find(key).map(|at| &self.text[..at])
+    }
+
+    /// The count that follows `key`: digits, with commas between thousands.
+    pub(super) fn count(&self, key: &str) -> Option<Fact<Figure<u64>>> {
+        let rest = self.after(key)?;
+        let end = rest.find(|c: char| c.is_whitespace()).unwrap_or(rest.len());
+        let word = rest[..end].trim_end_matches([',', '.', ')', '}', ';']);
+        Some(self.number(word, key))
+    }
+
+    fn number(&self, word: &str, key: &str) -> Fact<Figure<u64>> {
+        let value = thousands(word).filter(|it| (1..=TOKENS_MAX).contains(it));
+        match value {
+            Some(value) => Ok(Figure::new(value, source(self, key))),
+            None => Err(absurd(
+                word,
+                source(self, key),
+                "not a whole number from 1 to 2^40",
+            )),
+        }
+    }
+
+    /// A literal of Python that belongs to `key`: `'key': 7` or `key=7`. Text comes without its
+    /// quotes, `None` as `None`.
+    pub(super) fn literal(&self, key: &str) -> Option<&str> {
+        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+        for (at, _) in self.text.match_indices(key) {
+            let before = self.text[..at].chars().next_back();
+            let rest = &self.text[at + key.len()..];
+            let value = match before {
+                Some('\'') => rest.strip_prefix("': "),
+                Some(c) if is_word(c) => None,
+                _ => rest.strip_prefix('='),
+            };
+            if let Some(value) = value.and_then(literal) {
+                return Some(value);
+            }
+        }
+        None
+    }
+
+    /// A literal that is text.
+    pub(super) fn literal_text(&self, key: &str) -> Option<Figure<String>> {
+        let value = self.literal(key).filter(|it| !matches!(*it, "None" | ""))?;
+        let value: String = value
+            .chars()
+            .filter(|it| !it.is_control())
+            .take(1000)
+            .collect();
+        Some(Figure::new(value, source(self, key)))
+    }
+
+    /// What a setting says, `none` where it is off; `None` if the line does not have it.
+    pub(super) fn setting(&self, key: &str) -> Option<Figure<String>> {
+        let says = match self.literal(key)? {
+            "None" | "" | "{}" | "[]" => "none",
+            "False" => "false",
+            "True" => "true",
+            says => says,
+        };
+        let says: String = says
+            .chars()
+            .filter(|it| !it.is_control())
+            .take(1000)
+            .collect();
+        Some(Figure::new(says, source(self, key)))
+    }
+
+    /// A literal that is a count; `None` if the line does not have it or it is `None`.
+    pub(super) fn literal_count(&self, key: &str) -> Option<Fact<Figure<u64>>> {
+        let value = self.literal(key).filter(|it| *it != "None")?;
+        Some(self.number(value, key))
+    }
+
+    /// A literal that is `True` or `False`.
+    pub(super) fn literal_switch(&self, key: &str) -> Option<Fact<Figure<bool>>> {
+        let value = match self.literal(key)? {
+            "True" => true,
+            "False" => false,
+            other => {
+                return Some(Err(absurd(
+                    other,
+                    source(self, key),
+                    "neither True nor False",
+                )));
+            }
+        };
+        Some(Ok(Figure::new(value, source(self, key))))
+    }
+}
+
+fn literal(value: &str) -> Option<&str> {
+    let quote = value.chars().next()?;
+    if quote == '\'' || quote == '"' {
+        return value[1..].split_once(quote).map(|(text, _)| text);
+    }
+    let end = value.find([',', ')', '}', ']', ' ']).unwrap_or(value.len());
+    Some(&value[..end])
+}
+
+/// `9,600` as 9600; commas only where they belong.
+fn thousands(word: &str) -> Option<u64> {
+    let mut parts = word.split(',');
+    let first = parts.next()?;
+    let grouped = word.contains(',');
+    if first.is_empty() || (grouped && first.len() > 3) {
+        return None;
+    }
+    let digits = |it: &str| it.bytes().all(|it| it.is_ascii_digit());
+    let all = parts.clone().all(|it| it.len() == 3 && digits(it)) && digits(first);
+    all.then(|| word.replace(',', "").parse().ok()).flatten()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colours_and_wrapping_come_off() {
+        let inner = r#"{"msg":"\u001b[32m#tokens: 5\u001b[0m, K","level":"info"}"#;
+        let outer = serde_json::json!({"log": format!("{inner}\n"), "stream": "stdout"});
+        assert_eq!(unwrapped(outer.to_string().as_bytes()), ["#tokens: 5, K"]);
+        assert_eq!(unwrapped(b"\x1b[1;31mred\x1b[m plain\n"), ["red plain"]);
+        assert_eq!(unwrapped(b"{not json"), ["{not json"]);
+    }
+
+    #[test]
+    fn numbers_with_and_without_commas() {
+        assert_eq!(thousands("9,600"), Some(9600));
+        assert_eq!(thousands("1,048,576"), Some(1_048_576));
+        assert_eq!(thousands("2000"), Some(2000));
+        for bad in [
+            "",
+            ",",
+            "9,60",
+            "9600,000",
+            "-5",
+            "2000.5",
+            "nan",
+            "1e9",
+            "99999999999999999999",
+        ] {
+            assert_eq!(thousands(bad), None, "{bad}");
+        }
+    }
+
+    #[test]
+    fn literals_of_both_ways_to_print_settings() {
+        let line = |text| Line {
+            file: "f",
+            number: 1,
+            text,
+        };
+        let dict = line(
+            "server_args={'max_page_size': 9, 'page_size': 16, 'model_path': 'a, b', 'x': None}",
+        );
+        assert_eq!(dict.literal("page_size"), Some("16"));
+        assert_eq!(dict.literal("model_path"), Some("a, b"));
+        assert_eq!(dict.literal("x"), Some("None"));
+        let call = line("ServerArgs(model_path=\"m\", dtype=auto, tp_size=2)");
+        assert_eq!(call.literal("tp_size"), Some("2"));
+        assert_eq!(call.literal("model_path"), Some("m"));
+        assert_eq!(call.literal("path"), None);
+    }
+}

@@ -1,0 +1,23 @@
+//! `GET /v1/models`, which all engines have.
+
+use crate::facts::answers::Page;
+use crate::facts::combine::not_reported;
+use crate::facts::figure::{Fact, Figure};
+
+/// The longest `max_model_len` that any entry advertises: adapters stand beside the base model,
+/// and clients may choose.
+pub(crate) fn advertised(models: &Page) -> Fact<Figure<u64>> {
+    models.doc()?;
+    let mut longest: Option<Figure<u64>> = None;
+    for n in 0..models.len("data").min(1000) {
+        let field = format!("data[{n}].max_model_len");
+        if n > 0 && !models.has(&field) {
+            continue; // an adapter that says nothing
+        }
+        let length = models.count(&field)?;
+        if longest.as_ref().is_none_or(|it| it.value < length.value) {
+            longest = Some(length);
+        }
+    }
+    longest.map_or_else(|| not_reported("data[0].max_model_len of /v1/models"), Ok)
+}

@@ -1,0 +1,304 @@
+//! SGLang: 0.5.19 and 0.5.23 from recordings, 0.4.6 to 0.5.18 as its code was read
+//! (docs/fleet.md has the table).
+
+mod beside;
+mod ranks;
+mod switches;
+
+use crate::facts::answers::{Answers, Page};
+use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported};
+use crate::facts::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
+use crate::facts::guard;
+use crate::facts::json::absurd;
+use crate::facts::models::advertised;
+use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
+use crate::facts::prometheus::Metrics;
+use crate::facts::weights::{Setting, together};
+use serde_json::Value;
+
+pub(crate) use beside::TIERS;
+pub(crate) use ranks::{RANKS_MAX, expected, missing};
+
+/// Labels that tell the ranks of one server apart.
+pub(crate) const RANK_LABELS: [&str; 3] = ["dp_rank", "pp_rank", "tp_rank"];
+
+/// How much shorter than pool and context a prompt must be: the server keeps one token, takes off
+/// five, and refuses what is as long as the rest (measured on 0.5.19 and 0.5.23, the same code
+/// since 0.4.6).
+pub(crate) const BELOW: u64 = 7;
+
+/// The answers of one SGLang server.
+struct Said<'a> {
+    info: Page,
+    loads: Page,
+    models: Page,
+    model_info: Page,
+    metrics: &'a Fact<Metrics>,
+}
+
+pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Node {
+    let metrics = answers.metrics();
+    let said = Said {
+        info: answers
+            .page("/server_info")
+            .or(answers.page("/get_server_info")),
+        loads: answers.page("/v1/loads"),
+        models: answers.page("/v1/models"),
+        model_info: answers.page("/model_info"),
+        metrics: &metrics,
+    };
+    let looked = vec!["what SGLang reports".to_owned()];
+    let mut node = Node::unknown(name, Unknown::NotReported { looked });
+    let mut warnings = Vec::new();
+    node.engine = Ok(engine);
+    identity(&said, &mut node, &mut warnings);
+    sizes(&said, &mut node, &mut warnings);
+    node.asides = beside::read(&said);
+    switches::read(&said, &mut node);
+    node.guard = guard::version(&metrics, "cofferdam_guard_ready", "guard");
+    node.open_introspection = answers.open_introspection(&["/server_info", "/get_server_info"]);
+    said.warn(&mut warnings);
+    node.warnings = warnings;
+    node
+}
+
+/// What it is and what it serves.
+fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
+    let Said {
+        info,
+        loads,
+        model_info,
+        ..
+    } = said;
+    node.version = agreed(
+        vec![info.version("version"), loads.version("version")],
+        warnings,
+    );
+    let roles = [
+        (info, "disaggregation_mode"),
+        (loads, "loads[0].disaggregation.mode"),
+        (model_info, "disaggregation_mode"),
+    ];
+    let mut roles: Vec<_> = roles
+        .into_iter()
+        .map(|(page, field)| role(page.text(field)))
+        .collect();
+    roles.push(said.metric_role());
+    node.role = agreed(roles, warnings);
+    // After a change of weights only /model_info names the new ones.
+    let either = |field| model_info.text(field).or_else(|_| info.text(field));
+    node.model = either("model_path");
+    node.tokenizer = either("tokenizer_path");
+    node.weights = weights(said);
+    node.model_dtype = info.text("dtype");
+    node.template = template(info);
+    let ranks = |field| info.number(field, 1, RANKS_MAX);
+    node.parallelism = Parallelism {
+        tensor: ranks("tp_size"),
+        pipeline: ranks("pp_size"),
+        data: ranks("dp_size"),
+        context: ranks("attn_cp_size"),
+    };
+}
+
+/// Everything beside `model_path` that makes KV of one server noise to another.
+fn weights(said: &Said) -> Fact<Figure<String>> {
+    let info = &said.info;
+    let own = |name, field: &str, may_lack| Setting {
+        name,
+        says: info.setting(field),
+        plain: &["false"],
+        may_lack,
+    };
+    together(vec![
+        own("revision", "revision", false),
+        own("quantization", "quantization", false),
+        own("overrides", "json_model_override_args", false),
+        own("KV scales", "quantization_param_path", true),
+        own("torchao", "torchao_config", true),
+        own("modelopt", "modelopt_quant", true),
+        own("adapters", "lora_paths", true),
+        Setting {
+            plain: &[
+                "auto",
+                "safetensors",
+                "pt",
+                "sharded_state",
+                "fastsafetensors",
+            ],
+            ..own("load format", "load_format", true)
+        },
+        // After a change of weights at run time.
+        Setting {
+            says: said.model_info.setting("weight_version"),
+            plain: &["default"],
+            ..own("weights", "weight_version", true)
+        },
+    ])
+}
+
+fn template(info: &Page) -> Fact<Figure<String>> {
+    let own = |name, field: &str, may_lack| Setting {
+        name,
+        says: info.setting(field),
+        plain: &[],
+        may_lack,
+    };
+    together(vec![
+        own("template", "chat_template", false),
+        own("template", "hf_chat_template_name", true),
+        own("arguments", "default_chat_template_kwargs", true),
+    ])
+}
+
+/// `null`, `prefill` and `decode`.
+pub(crate) fn role(text: Fact<Figure<String>>) -> Fact<Figure<Role>> {
+    let text = text?;
+    let role = match text.value.as_str() {
+        "null" | "unified" => Role::Whole,
+        "prefill" => Role::Prefill,
+        "decode" => Role::Decode,
+        other => {
+            return Err(absurd(
+                other,
+                text.source,
+                "neither null, prefill nor decode",
+            ));
+        }
+    };
+    Ok(Figure::new(role, text.source))
+}
+
+/// Pools, pages and lengths.
+fn sizes(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
+    let Said {
+        info,
+        loads,
+        models,
+        ..
+    } = said;
+    node.ranks = ranks::read(said, warnings);
+    node.declared_pool = declared(info, "max_total_tokens");
+    node.declared_context = declared(info, "context_length");
+    node.page_size = agreed(
+        vec![info.count("page_size"), said.metric("sglang:page_size")],
+        warnings,
+    );
+    node.advertised = advertised(models).map(measured);
+    let context = agreed(
+        vec![advertised(models), said.metric("sglang:context_len")],
+        warnings,
+    );
+    // The server's own limit on prompts is below its context, whatever else it says.
+    let input = info.number("max_req_input_len", 2, TOKENS_MAX);
+    node.context = match (context, &input) {
+        (Ok(context), Ok(input)) if input.value >= context.value => Err(contradiction(
+            input,
+            &context,
+            "a longest prompt is below the context",
+        )),
+        (context, _) => context.map(measured),
+    };
+    node.max_prompt = max_prompt(node, input);
+    let running = "internal_states[0].effective_max_running_requests_per_dp";
+    let running = [
+        info.count(running),
+        loads.count("loads[0].max_running_requests"),
+    ];
+    node.max_running = agreed(running.into(), warnings);
+    node.kv_bytes = kv_bytes(info);
+}
+
+fn declared(info: &Page, field: &str) -> Option<Declared<u64>> {
+    let figure = info.count(field).ok()?;
+    Some(Declared::new(figure.value, figure.source))
+}
+
+/// The server reports the limit of rank 0, and refuses what is as long. Ranks with other pools
+/// have other limits; the smallest is what every rank accepts.
+fn max_prompt(node: &Node, input: Fact<Figure<u64>>) -> Fact<Measured<u64>> {
+    let input = input?;
+    let pool = node.smallest_pool()?;
+    let reported = derived(
+        input.value - 1,
+        "max_req_input_len - 1",
+        vec![input.source.clone()],
+    );
+    if node.ranks.as_ref().is_ok_and(|ranks| ranks.len() > 1) {
+        let context = node.context.as_ref().map_err(Clone::clone)?;
+        let value = context.value.min(pool.value).saturating_sub(BELOW);
+        if value < reported.value {
+            let from = vec![context.source.clone(), pool.source.clone()];
+            return Ok(measured(derived(
+                value,
+                "min(context, smallest pool) - 7",
+                from,
+            )));
+        }
+    } else if input.value >= pool.value {
+        return Err(contradiction(
+            &input,
+            pool,
+            "a longest prompt is below the pool",
+        ));
+    }
+    Ok(measured(reported))
+}
+
+/// `memory_usage.kvcache` is in GB, rounded to a thousandth: 0 says nothing.
+fn kv_bytes(info: &Page) -> Fact<Figure<u64>> {
+    let field = "internal_states[0].memory_usage.kvcache";
+    let doc = info.doc()?;
+    let gib = doc.at(field).and_then(Value::as_f64).unwrap_or(0.0);
+    if !(0.001..=1e6).contains(&gib) {
+        return not_reported(&doc.source(field).to_string());
+    }
+    let bytes = (gib * 1024.0 * 1024.0 * 1024.0) as u64;
+    Ok(derived(bytes, "GB * 2^30", vec![doc.source(field)]))
+}
+
+impl Said<'_> {
+    /// A gauge that every rank repeats, and that all must agree on.
+    fn metric(&self, name: &str) -> Fact<Figure<u64>> {
+        let metrics = self.metrics.as_ref().map_err(Clone::clone)?;
+        let places = metrics.of(name).map(|it| metrics.count(it, &RANK_LABELS));
+        let places: Vec<_> = places.collect();
+        if places.is_empty() {
+            return not_reported(&metrics.source(name.to_owned()).to_string());
+        }
+        agreed(places, &mut Vec::new())
+    }
+
+    fn metric_role(&self) -> Fact<Figure<Role>> {
+        let metrics = self.metrics.as_ref().map_err(Clone::clone)?;
+        let name = "sglang:max_total_num_tokens";
+        let sample = metrics.of(name).next();
+        let sample = sample.map_or_else(|| not_reported(name), Ok)?;
+        role(metrics.label_text(sample, "engine_type", &RANK_LABELS))
+    }
+
+    fn warn(&self, warnings: &mut Vec<Warning>) {
+        let Ok(doc) = self.info.doc() else { return };
+        for key in ["api_key", "admin_api_key"] {
+            if doc
+                .at(key)
+                .is_some_and(|it| it.as_str().is_some_and(|it| !it.is_empty()))
+            {
+                let text = format!("introspection tells the server's own {key}");
+                warnings.push(Warning {
+                    text,
+                    source: doc.source(key),
+                });
+            }
+        }
+        let status = doc.at("status").and_then(Value::as_str);
+        if let Some(status) = status.filter(|it| *it != "ready") {
+            let status: String = status.chars().take(40).collect();
+            let text = format!("it says it is {status:?}, not ready: figures may change");
+            warnings.push(Warning {
+                text,
+                source: doc.source("status"),
+            });
+        }
+    }
+}

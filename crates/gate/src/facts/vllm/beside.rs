@@ -1,0 +1,114 @@
+//! What vLLM keeps beside its pool, and what shows that its layers are of several kinds.
+
+use super::{CONFIG, KEYS};
+use crate::facts::answers::Page;
+use crate::facts::figure::{Fact, Figure, Unknown};
+use crate::facts::node::Aside;
+use crate::facts::prometheus::Metrics;
+
+/// Something that a setting says other than that there is nothing.
+fn is_on(says: &str) -> bool {
+    !matches!(says, "" | "none" | "None" | "0" | "false" | "False")
+}
+
+/// A setting of the cache that only models with windows or recurrent layers have. Such layers are
+/// counted by `kv_cache_size_tokens`, and by nothing else.
+pub(super) fn kinds(read: impl Fn(&str) -> Option<Figure<String>>) -> Option<Figure<String>> {
+    let fields = [
+        "mamba_block_size",
+        "mamba_page_size_padded",
+        "mamba_cache_mode",
+        "sliding_window",
+    ];
+    let found = fields.into_iter().filter_map(|field| {
+        let figure = read(field).filter(|it| is_on(&it.value))?;
+        let value = format!("{field} {}", figure.value);
+        Some(Figure::new(value, figure.source))
+    });
+    found.into_iter().next()
+}
+
+/// Tiers, stores and drafts, from metrics or a development server: from one of them it must be
+/// known that there are none.
+pub(super) fn read(info: &Page, metrics: &Fact<Metrics>) -> Fact<Vec<Aside>> {
+    let mut asides = Vec::new();
+    let told = match metrics {
+        Ok(metrics) => from_metrics(metrics, &mut asides),
+        Err(why) => Err(why.clone()),
+    };
+    match (told, from_settings(info, &mut asides)) {
+        (Err(one), Err(other)) => Err(crate::facts::combine::worst(vec![one, other])),
+        _ => Ok(asides),
+    }
+}
+
+fn from_metrics(metrics: &Metrics, asides: &mut Vec<Aside>) -> Fact<()> {
+    const MARKS: [(&str, &str); 4] = [
+        ("vllm:spec_decode_", "drafts of speculative decoding"),
+        ("vllm:kv_offload_", "KV that is offloaded to the host"),
+        ("lmcache", "LMCache"),
+        ("vllm:lmcache", "LMCache"),
+    ];
+    for (prefix, what) in MARKS {
+        if metrics.has_prefix(prefix) {
+            asides.push(Aside {
+                what: what.to_owned(),
+                tokens: None,
+                source: metrics.source(format!("{prefix}*")),
+            });
+        }
+    }
+    let Some(sample) = metrics.of(CONFIG).next() else {
+        return crate::facts::combine::not_reported(&metrics.source(CONFIG.into()).to_string());
+    };
+    if let Ok(size) = metrics.label_text(sample, "kv_offloading_size", &KEYS)
+        && is_on(&size.value)
+    {
+        asides.push(Aside {
+            what: format!("KV that is offloaded to the host: {} GB", size.value),
+            tokens: None,
+            source: size.source,
+        });
+    }
+    Ok(())
+}
+
+/// Connectors that only move KV between prefill and decode; any other may keep it.
+const MOVERS: [&str; 8] = [
+    "NixlConnector",
+    "NixlPullConnector",
+    "NixlPushConnector",
+    "GuardedNixlConnector",
+    "MooncakeConnector",
+    "MoRIIOConnector",
+    "P2pNcclConnector",
+    "none",
+];
+
+fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
+    let speculative = info.setting("vllm_config.speculative_config")?;
+    if is_on(&speculative.value) {
+        asides.push(Aside {
+            what: "drafts of speculative decoding".to_owned(),
+            tokens: None,
+            source: speculative.source,
+        });
+    }
+    let connector = info.text("vllm_config.kv_transfer_config.kv_connector");
+    asides.extend(store(&connector));
+    match connector {
+        Ok(_) | Err(Unknown::NotReported { .. }) => Ok(()),
+        Err(why) => Err(why),
+    }
+}
+
+/// A connector that may keep what it moves.
+pub(crate) fn store(connector: &Fact<Figure<String>>) -> Option<Aside> {
+    let it = connector.as_ref().ok()?;
+    let keeps = !MOVERS.contains(&it.value.as_str());
+    keeps.then(|| Aside {
+        what: format!("KV that a connector keeps or shares: {}", it.value),
+        tokens: None,
+        source: it.source.clone(),
+    })
+}
