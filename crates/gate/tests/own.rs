@@ -61,6 +61,35 @@ fn a_gateway_becomes_a_node_a_worker() {
     assert_eq!(nodes[0].name, "recorded prefill-0");
 }
 
+/// A request goes to a pair that holds it: less is sent to a smaller pool, unless nobody holds what is
+/// said of all.
+#[test]
+fn of_several_workers_each_is_sent_what_it_holds() {
+    let mut info = info();
+    let mut small = info["workers"][1].clone();
+    for (field, value) in [
+        ("name", json!("decode-1")),
+        ("pool_tokens", json!(96)),
+        ("max_model_len", json!(96)),
+        ("max_prompt_tokens", json!(95)),
+    ] {
+        small[field] = value;
+    }
+    info["workers"].as_array_mut().unwrap().push(small);
+    let sent = |info: &Value| -> Vec<_> {
+        let figures = |it: &Node| {
+            (
+                it.context.as_ref().unwrap().value,
+                it.advertised.as_ref().unwrap().value,
+            )
+        };
+        nodes(info)[1..].iter().map(figures).collect()
+    };
+    assert_eq!(sent(&info), [(8192, 8192), (96, 96)]);
+    info["workers"][1]["max_model_len"] = json!(8191);
+    assert_eq!(sent(&info), [(8192, 8192), (8192, 8192)]);
+}
+
 #[test]
 fn a_worker_that_is_away_has_no_pool() {
     let mut info = info();

@@ -21,7 +21,7 @@ mod prefix;
 
 pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Evidence, Write};
 pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
-pub use limit::{Capacity, Limit};
+pub use limit::{Capacity, Lengths, Limit};
 pub use message::{
     Answers, Closing, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, Finish,
     GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, PrefillToDecode,

@@ -5,6 +5,26 @@ use pages::Pool;
 use serde::{Deserialize, Serialize};
 use std::fmt;
 
+/// What lengths are accepted: the one rule by which HTTP, the gateway's machine and every worker
+/// judge them.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+pub struct Lengths {
+    /// Longest prompt.
+    pub max_prompt: u32,
+    /// Largest sum of prompt and output.
+    pub max_model_len: u32,
+}
+
+impl Lengths {
+    /// Most tokens that can be sampled for a prompt of this length; none if it is too long. An
+    /// answer has at least one token.
+    pub fn room(&self, prompt: u64) -> Option<u32> {
+        let fits = prompt <= u64::from(self.max_prompt);
+        let left = u64::from(self.max_model_len).checked_sub(prompt)?;
+        (fits && left > 0).then_some(left as u32)
+    }
+}
+
 /// What one running worker can hold. Made from its populated pool, or received in its Hello.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Capacity {
@@ -70,9 +90,18 @@ impl Capacity {
         }
     }
 
+    /// Largest sum of prompt and output: decode's pool holds both, prefill's the prompt alone.
+    pub fn longest_sum(&self) -> u32 {
+        let pool = self.pool_tokens().min(u64::from(u32::MAX)) as u32;
+        match self.role {
+            Role::Decode => self.context.min(pool),
+            _ => self.context,
+        }
+    }
+
     /// Longest prompt that leaves room for one token of output: in the context, and for decode in
     /// the pool as well.
-    fn longest_prompt(&self) -> u32 {
+    pub fn longest_prompt(&self) -> u32 {
         let pool = self.pool_tokens().min(u64::from(u32::MAX)) as u32;
         let pool = match self.role {
             Role::Decode => pool.saturating_sub(1),
@@ -87,32 +116,46 @@ impl Capacity {
         self.admits_if(spec, spec.pages)
     }
 
+    /// The lengths that this worker alone accepts.
+    pub fn lengths(&self) -> Lengths {
+        Lengths {
+            max_prompt: self.longest_prompt(),
+            max_model_len: self.context,
+        }
+    }
+
     fn admits_if(&self, spec: &Spec, pages: Reserve) -> Result<(), Rejection> {
         let by = self.role;
-        let tokens = u32::try_from(spec.tokens.len()).unwrap_or(u32::MAX);
         let goes_on = spec.resumes.is_some() && (spec.split().0.is_empty() || spec.choices > 1);
-        if tokens == 0 || spec.max_new == 0 || spec.choices == 0 || goes_on {
+        if spec.tokens.is_empty() || spec.max_new == 0 || spec.choices == 0 || goes_on {
             return Err(Rejection::Empty);
         }
-        let limit = self.longest_prompt();
-        if tokens > limit {
-            return Err(Rejection::PromptTooLong { tokens, limit, by });
-        }
-        let total = u64::from(tokens) + u64::from(spec.max_new);
-        if total > u64::from(self.context) {
-            let limit = self.context;
-            return Err(Rejection::ContextTooLong {
-                prompt: tokens,
-                max_new: spec.max_new,
-                limit,
-                by,
-            });
-        }
+        judge(self.lengths(), spec, by, by)?;
         let (needed, pool) = (self.pages_if(spec, pages), u64::from(self.pages));
         if needed > pool {
             return Err(Rejection::TooManyPages { needed, pool, by });
         }
         Ok(())
+    }
+}
+
+/// The rejection names whose limit it is: of the prompt alone, or of prompt and output together.
+fn judge(lengths: Lengths, spec: &Spec, of_prompt: Role, of_sum: Role) -> Result<(), Rejection> {
+    let prompt = spec.tokens.len() as u64;
+    let tokens = u32::try_from(prompt).unwrap_or(u32::MAX);
+    match lengths.room(prompt) {
+        None => Err(Rejection::PromptTooLong {
+            tokens,
+            limit: lengths.max_prompt,
+            by: of_prompt,
+        }),
+        Some(room) if spec.max_new > room => Err(Rejection::ContextTooLong {
+            prompt: tokens,
+            max_new: spec.max_new,
+            limit: lengths.max_model_len,
+            by: of_sum,
+        }),
+        Some(_) => Ok(()),
     }
 }
 
@@ -131,12 +174,7 @@ impl Limit {
 
     /// Largest sum of prompt and output.
     pub fn max_model_len(&self) -> u32 {
-        self.prefill.context.min(self.decode_len())
-    }
-
-    fn decode_len(&self) -> u32 {
-        let pool = self.decode.pool_tokens().min(u64::from(u32::MAX)) as u32;
-        self.decode.context.min(pool)
+        self.prefill.longest_sum().min(self.decode.longest_sum())
     }
 
     /// Longest prompt: it fits prefill's pool, and leaves room for one token of output.
@@ -145,33 +183,24 @@ impl Limit {
         p.min(d)
     }
 
+    /// The lengths that both accept.
+    pub fn lengths(&self) -> Lengths {
+        Lengths {
+            max_prompt: self.max_prompt(),
+            max_model_len: self.max_model_len(),
+        }
+    }
+
     /// Whether both would take the request. The edge asks before anything reaches a worker.
     pub fn admits(&self, spec: &Spec) -> Result<(), Rejection> {
-        let tokens = u32::try_from(spec.tokens.len()).unwrap_or(u32::MAX);
-        let limit = self.max_prompt();
-        if tokens > limit {
-            let own = |worker: &Capacity| worker.longest_prompt();
-            let by = if own(&self.prefill) < own(&self.decode) {
-                Role::Prefill
-            } else {
-                Role::Decode
-            };
-            return Err(Rejection::PromptTooLong { tokens, limit, by });
-        }
-        let (limit, max_new) = (self.max_model_len(), spec.max_new);
-        if u64::from(tokens) + u64::from(max_new) > u64::from(limit) {
-            let by = if self.prefill.context < self.decode_len() {
-                Role::Prefill
-            } else {
-                Role::Decode
-            };
-            return Err(Rejection::ContextTooLong {
-                prompt: tokens,
-                max_new,
-                limit,
-                by,
-            });
-        }
+        let whose = |prefill_is_smaller| match prefill_is_smaller {
+            true => Role::Prefill,
+            false => Role::Decode,
+        };
+        let (p, d) = (&self.prefill, &self.decode);
+        let of_prompt = whose(p.longest_prompt() < d.longest_prompt());
+        let of_sum = whose(p.longest_sum() < d.longest_sum());
+        judge(self.lengths(), spec, of_prompt, of_sum)?;
         self.prefill.admits(spec)?;
         self.decode.admits_if(spec, self.reserve(spec))
     }

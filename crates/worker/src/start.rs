@@ -152,22 +152,19 @@ impl<J: Decisions> Foundation<J> {
     }
 
     pub(crate) fn ready(&self, role: &'static str, addr: String) -> Ready {
-        let pool_tokens = self.pool.size() as u64 * u64::from(self.pool.page_size());
-        // An answer has at least one token. Prefill's pool holds the prompt alone.
-        let in_pool = if role == "prefill" {
-            pool_tokens
-        } else {
-            pool_tokens - 1
+        let of = match role {
+            "prefill" => Role::Prefill,
+            _ => Role::Decode,
         };
-        let max_prompt_tokens = in_pool.min(u64::from(self.context) - 1) as u32;
+        let capacity = Capacity::of(&self.pool, of, self.context);
         Ready {
             role,
             epoch: self.hello.epoch,
             addr,
-            pool_tokens,
+            pool_tokens: capacity.pool_tokens(),
             page_size: u32::from(self.pool.page_size()),
             max_context: self.context,
-            max_prompt_tokens,
+            max_prompt_tokens: capacity.longest_prompt(),
         }
     }
 }

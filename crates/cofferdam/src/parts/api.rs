@@ -155,11 +155,11 @@ async fn when_ready(engine: Arc<dyn Engine>, ready: Ready) -> Ready {
     let facts = loop {
         every.tick().await;
         let facts = engine.facts();
-        if facts.readiness == Readiness::Ready && facts.limit.is_some() {
+        if facts.readiness == Readiness::Ready && facts.limit().is_some() {
             break facts;
         }
     };
-    let limit = facts.limit.as_ref();
+    let limit = facts.limit();
     Ready {
         max_context: limit.map(|limit| limit.max_model_len),
         max_prompt_tokens: limit.map(|limit| limit.max_prompt_tokens),

@@ -1,8 +1,8 @@
 //! The engine of `serve --in-process` behind the gateway's trait: the same engine, no handoff.
 
 use gateway::engine::{
-    Answer, Count, Engine, EngineFacts, Event, Fault, Finish, Job, Limit, ModelFacts, PageCounts,
-    Provenance, Readiness, Steering, TokenOut, WorkerFacts, WorkerRole,
+    Answer, Count, Engine, EngineFacts, Event, Fault, Job, Limit, ModelFacts, PageCounts,
+    Provenance, Readiness, Steering, WorkerFacts, WorkerRole,
 };
 use gateway::verdict;
 use handoff::gateway::Outcome;
@@ -104,7 +104,7 @@ impl Engine for Unified {
         };
         Arc::new(EngineFacts {
             models: vec![self.model.clone()],
-            limit: Some(limit),
+            limits: vec![limit],
             readiness,
             workers: vec![worker],
             counters: Vec::new(),
@@ -157,12 +157,8 @@ async fn pump(mut running: Running, reader: mpsc::Sender<Event>, epoch: String) 
                 token,
                 finish,
             }) => {
-                let wire::TokenOut { id, logprob, top } = token;
-                let tokens = vec![TokenOut { id, logprob, top }];
-                let finished = finish.map(|why| Event::Finished {
-                    choice,
-                    reason: reason(why),
-                });
+                let tokens = vec![token];
+                let finished = finish.map(|reason| Event::Finished { choice, reason });
                 [Event::Tokens { choice, tokens }]
                     .into_iter()
                     .chain(finished)
@@ -190,13 +186,6 @@ fn fault(ending: Ending, committed: bool) -> Fault {
     };
     let told = verdict::of_outcome(&outcome, committed, None);
     told.expect_err("an answer is handled before")
-}
-
-fn reason(finish: handoff::Finish) -> Finish {
-    match finish {
-        handoff::Finish::Stop => Finish::Stop,
-        handoff::Finish::Length => Finish::Length,
-    }
 }
 
 struct Wheel(local::Steering);

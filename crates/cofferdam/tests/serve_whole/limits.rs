@@ -120,6 +120,56 @@ fn the_smallest_limit_may_be_prefills() {
     rest(&all.api);
 }
 
+/// Two pairs of different sizes: what one of them holds is answered by that one, a refusal names the
+/// most that any holds, and that is what is advertised, until its worker is gone.
+#[test]
+fn of_several_pairs_the_largest_says_what_fits() {
+    let model = small::model(512);
+    let (small, large) = (
+        ["--max-context=96", "--pool-tokens=96"],
+        ["--max-context=256"],
+    );
+    let mut all = Topology::with(&model, &["--max-context=256"], &[&small, &large]);
+    info_when(&all.api, "both pairs are up", |info| {
+        info["limits"].as_array().is_some_and(|all| all.len() == 2)
+    });
+    assert_eq!(limit(&all.api), (255, 256));
+    let advertised = all.api.get("/v1/models").good();
+    assert_eq!(advertised["data"][0]["max_model_len"], 256, "{advertised}");
+
+    let ask = |api: &Api, tokens, max| api.post(COMPLETIONS, &request(tokens, max));
+    for (tokens, max, new) in [
+        (10, Some(5), 5),
+        (255, Some(1), 1),
+        (10, Some(246), 246),
+        (200, None, 56),
+    ] {
+        let answer = ask(&all.api, tokens, max).good();
+        assert_eq!(answer["usage"]["prompt_tokens"], tokens, "{answer}");
+        assert_eq!(answer["usage"]["completion_tokens"], new, "{answer}");
+    }
+    let refused = |api: &Api, tokens, limit: usize, pool: &str| {
+        let reply = ask(api, tokens, Some(1));
+        let (code, message) = reply.error();
+        assert_eq!(
+            (reply.status, code.as_str()),
+            (400, "context_length_exceeded")
+        );
+        for part in [format!("the limit is {limit} tokens"), pool.to_owned()] {
+            assert!(message.contains(&part), "{part} is not in {message}");
+        }
+    };
+    refused(&all.api, 256, 255, "context 256");
+
+    drop(all.decodes.pop());
+    info_when(&all.api, "the larger pair is gone", |info| {
+        info["limit"]["max_model_len"] == 96
+    });
+    refused(&all.api, 200, 95, "decode pool 96 tokens (6 pages of 16)");
+    let answer = ask(&all.api, 95, Some(1)).good();
+    assert_eq!(answer["usage"]["prompt_tokens"], 95, "{answer}");
+}
+
 #[test]
 fn the_smallest_limit_may_be_decodes() {
     let model = small::model(512);

@@ -15,13 +15,19 @@ pub struct Topology {
     pub decode: String,
     pub certs: PathBuf,
     pub gateway: Running,
-    _workers: [Running; 2],
+    pub decodes: Vec<Running>,
+    _prefill: Running,
     _dir: tempfile::TempDir,
 }
 
 impl Topology {
     /// Starts one part of each kind, with these words for each worker.
     pub fn start(model: &std::path::Path, prefill: &[&str], decode: &[&str]) -> Topology {
+        Topology::with(model, prefill, &[decode])
+    }
+
+    /// Starts a prefill and several decodes.
+    pub fn with(model: &std::path::Path, prefill: &[&str], decodes: &[&[&str]]) -> Topology {
         let private = Permissions::from_mode(0o700); // as control sockets need it
         let dir = tempfile::Builder::new()
             .permissions(private)
@@ -52,25 +58,33 @@ impl Topology {
                 .chain(["--threads=1".to_owned()])
                 .collect::<Vec<_>>()
         };
-        let fabric = format!("--fabric-dir={}", dir.path().display());
-        let fabric = (!has(decode, "--data-listen")).then_some(fabric);
-        let words: Vec<String> = listen("d", decode).into_iter().chain(fabric).collect();
-        let d = part("decode", &words, decode);
-        let at_d = format!("--decode-at={}", d.part_addr());
+        let decode = |(n, own): (usize, &&[&str])| {
+            let fabric = format!("--fabric-dir={}", dir.path().display());
+            let fabric = (!has(own, "--data-listen")).then_some(fabric);
+            let words = listen(&format!("d{n}"), own).into_iter().chain(fabric);
+            part("decode", &words.collect::<Vec<_>>(), own)
+        };
+        let decodes: Vec<_> = decodes.iter().enumerate().map(decode).collect();
+        let at_d = decodes
+            .iter()
+            .map(|d| format!("--decode-at={}", d.part_addr()));
+        let at_d: Vec<_> = at_d.collect();
         let p = part(
             "prefill",
-            &[listen("p", prefill), vec![at_d.clone()]].concat(),
+            &[listen("p", prefill), at_d.clone()].concat(),
             prefill,
         );
         let at_p = format!("--prefill-at={}", p.part_addr());
-        let gateway = part("gateway", &[at_p, at_d, "--port=0".into()], &[]);
+        let at_all = [vec![at_p, "--port=0".into()], at_d].concat();
+        let gateway = part("gateway", &at_all, &[]);
         Topology {
             api: gateway.api(),
             prefill: p.part_addr(),
-            decode: d.part_addr(),
+            decode: decodes[0].part_addr(),
             certs,
             gateway,
-            _workers: [d, p],
+            decodes,
+            _prefill: p,
             _dir: dir,
         }
     }

@@ -2,7 +2,7 @@
 
 use crate::facts::answers::{Answers, Page};
 use crate::facts::combine::{derived, measured};
-use crate::facts::figure::{Fact, Figure, Unknown};
+use crate::facts::figure::{Fact, Figure, Measured, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::models::advertised;
 use crate::facts::node::{Engine, Node, Parallelism, Rank, Role, Warning};
@@ -22,14 +22,16 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Vec
         return vec![silent(name, engine, Unknown::NotReported { looked })];
     }
     let models = answers.page("/v1/models");
-    let told = advertised(&models).map(measured);
-    let prompts = models.count("data[0].max_prompt_tokens").map(measured);
+    let told = advertised(&models);
+    let prompts = models.count("data[0].max_prompt_tokens");
     let open = answers.open_introspection(&["/server_info"]);
     let worker = |n: usize| {
         let mut node = worker(name, n, &info, &engine);
         node.advertised = match &node.role {
-            Ok(role) if role.value == Role::Prefill => prompts.clone(),
-            _ => told.clone(),
+            Ok(role) if role.value == Role::Prefill => {
+                sent(&info, n, "max_prompt_tokens", prompts.clone())
+            }
+            _ => sent(&info, n, "max_model_len", told.clone()),
         };
         node.open_introspection = open.clone();
         node
@@ -70,12 +72,13 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
         context: one(),
     };
     node.page_size = info.count(&field("page_size"));
-    // The gateway is the only door, and its limit is the smallest of all pairs. A prefill pool
-    // holds the prompt alone, so that the longest prompt is the largest thing that it must hold.
-    let longest = info.count("limit.max_prompt_tokens").map(measured);
+    // The gateway is the only door. A prefill pool holds the prompt alone, so that the longest
+    // prompt is the largest thing that it must hold.
+    let of = |figure: &str| sent(info, n, figure, info.count(&format!("limit.{figure}")));
+    let longest = of("max_prompt_tokens");
     node.context = match &node.role {
         Ok(role) if role.value == Role::Prefill => longest.clone(),
-        _ => info.count("limit.max_model_len").map(measured),
+        _ => of("max_model_len"),
     };
     node.max_prompt = longest;
     node.max_running = info.count("gateway.max_running");
@@ -94,6 +97,21 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     node.truncates = info.switch("handoff.truncates");
     readiness(info, &field("readiness"), &mut node);
     node
+}
+
+/// The largest thing of this kind that the gateway sends to worker `n`: what it says of all, or, where
+/// another worker of the same role holds that much, what this one holds.
+fn sent(info: &Page, n: usize, figure: &str, told: Fact<Figure<u64>>) -> Fact<Measured<u64>> {
+    let told = told?;
+    let role = |k: usize| info.text(&format!("workers[{k}].role")).map(|it| it.value);
+    let holds = |k: usize| info.count(&format!("workers[{k}].{figure}"));
+    let all = 0..info.len("workers").min(WORKERS_MAX);
+    let mut peers = all.filter(|&k| k != n && role(k).is_ok() && role(k) == role(n));
+    let another = peers.any(|k| holds(k).is_ok_and(|it| it.value >= told.value));
+    Ok(measured(match holds(n) {
+        Ok(own) if another && own.value < told.value => own,
+        _ => told,
+    }))
 }
 
 fn role(text: Fact<Figure<String>>) -> Fact<Figure<Role>> {

@@ -114,11 +114,11 @@ async fn prepare(
         })
         .await?;
     record.usage.prompt = prompts.iter().map(|read| read.tokens.len() as u32).sum();
-    let limit = limit(&facts)?;
+    let limits = limits(&facts)?;
     let deadline = Instant::now() + shared.config.request_timeout;
     let mut jobs = Vec::with_capacity(prompts.len());
     for (at, read) in prompts.into_iter().enumerate() {
-        let max_new = judge_length(&read, &ask, limit)?;
+        let max_new = judge_length(&read, &ask, limits)?;
         let asked = Asked {
             prompt: read.tokens.len() as u32,
             max_new,
@@ -172,7 +172,7 @@ fn prompts(
     let prompts = match &ask.input {
         Input::Chat(talk) => {
             talk.judge(text)?;
-            let most = judge_bytes("messages", talk.chat.bytes(), limit(facts)?, text)?;
+            let most = judge_bytes("messages", talk.chat.bytes(), limits(facts)?, text)?;
             let tokens = text.chat(&talk.chat, most)?;
             return Ok(vec![checked("messages".to_owned(), tokens, text)?]);
         }
@@ -187,7 +187,7 @@ fn prompts(
         };
         let tokens = match prompt {
             Prompt::Text(prompt) => {
-                judge_bytes(&param, prompt.len(), limit(facts)?, text)?;
+                judge_bytes(&param, prompt.len(), limits(facts)?, text)?;
                 text.encode(prompt, ask.add_special)?
             }
             Prompt::Tokens(tokens) => tokens.clone(),
@@ -242,12 +242,13 @@ fn check_bias(sampling: &Sampling, vocab: u32) -> Result<(), Fault> {
     tokenize::in_vocabulary("logit_bias", &tokens, vocab)
 }
 
-fn limit(facts: &EngineFacts) -> Result<&Limit, Fault> {
+fn limits(facts: &EngineFacts) -> Result<&[Limit], Fault> {
     // Pools are measured before a worker says a word: who has no limit has nobody to ask.
-    facts.limit.as_ref().ok_or_else(|| {
-        status::unready(&facts.readiness)
-            .unwrap_or_else(|| Fault::new(Code::Unavailable, "no worker has said what it holds"))
-    })
+    match &facts.limits[..] {
+        [] => Err(status::unready(&facts.readiness)
+            .unwrap_or_else(|| Fault::new(Code::Unavailable, "no worker has said what it holds"))),
+        limits => Ok(limits),
+    }
 }
 
 /// Most bytes that the text of a prompt may have: more are more tokens than fit, whatever they say.
@@ -257,10 +258,11 @@ fn limit(facts: &EngineFacts) -> Result<&Limit, Fault> {
 pub fn judge_bytes(
     param: &str,
     given: usize,
-    limit: &Limit,
+    limits: &[Limit],
     text: &dyn Text,
 ) -> Result<usize, Fault> {
-    let (largest, longest) = (largest(limit), text.longest());
+    let (limit, longest) = (of_prompts(limits), text.longest());
+    let largest = limit.longest_prompt() as usize;
     let most = largest.saturating_mul(longest);
     if given <= most {
         return Ok(most);
@@ -273,15 +275,15 @@ pub fn judge_bytes(
     Err(Fault::new(Code::ContextLengthExceeded, message).on(param.to_owned()))
 }
 
-/// The largest prompt. An answer has at least one token, whatever the engine derived.
-fn largest(limit: &Limit) -> usize {
-    let context = limit.max_model_len as usize;
-    (limit.max_prompt_tokens as usize).min(context.saturating_sub(1))
+/// The limit of whoever takes the longest prompt.
+fn of_prompts(limits: &[Limit]) -> &Limit {
+    let longest = limits.iter().max_by_key(|limit| limit.longest_prompt());
+    longest.expect("asked where there are limits")
 }
 
 /// The largest number of tokens to sample for a prompt.
-fn judge_length(read: &Read, ask: &Ask, limit: &Limit) -> Result<u32, Fault> {
-    let most = room(read.tokens.len(), ask.max_tokens, limit).map_err(|mut fault| {
+fn judge_length(read: &Read, ask: &Ask, limits: &[Limit]) -> Result<u32, Fault> {
+    let most = room(read.tokens.len(), ask.max_tokens, limits).map_err(|mut fault| {
         // Which of several prompts it was.
         if read.param.starts_with("prompt[") {
             fault.message = format!("`{}`: {}", read.param, fault.message);
@@ -296,20 +298,24 @@ fn judge_length(read: &Read, ask: &Ask, limit: &Limit) -> Result<u32, Fault> {
 }
 
 /// Nothing is ever cut to fit: what does not fit is refused, with the figures (H-2). Only where the
-/// client gave no maximum does the context end the answer.
-fn room(prompt: usize, max_tokens: Option<u32>, limit: &Limit) -> Result<u32, Fault> {
-    let how = limit.derivation.join("; ");
-    let (largest, context) = (largest(limit), limit.max_model_len as usize);
-    if prompt > largest {
+/// client gave no maximum does the context end the answer: the largest context that takes the
+/// prompt, since that is the one that is advertised.
+fn room(prompt: usize, max_tokens: Option<u32>, limits: &[Limit]) -> Result<u32, Fault> {
+    let able = limits
+        .iter()
+        .filter_map(|limit| Some((limit.lengths().room(prompt as u64)?, limit)));
+    let Some((room, limit)) = able.max_by_key(|(room, _)| *room) else {
+        let limit = of_prompts(limits);
+        let (largest, how) = (limit.longest_prompt(), limit.derivation.join("; "));
         let message =
             format!("the prompt has {prompt} tokens; the limit is {largest} tokens ({how})");
         return Err(Fault::new(Code::ContextLengthExceeded, message));
-    }
-    let room = context - prompt;
+    };
     match max_tokens {
-        None => Ok(room as u32),
-        Some(wanted) if wanted as usize <= room => Ok(wanted),
+        None => Ok(room),
+        Some(wanted) if wanted <= room => Ok(wanted),
         Some(wanted) => {
+            let (context, how) = (limit.max_model_len, limit.derivation.join("; "));
             let message = format!(
                 "the prompt has {prompt} tokens and max_tokens is {wanted}: together {}, but the \
                  context is {context} tokens ({how}); ask for at most {room}, or leave max_tokens \
@@ -387,12 +393,12 @@ fn merge(answers: &mut Vec<Piece>, piece: Piece) {
 mod tests {
     use super::*;
 
-    fn limit(context: u32, prompt: u32) -> Limit {
-        Limit {
+    fn limit(context: u32, prompt: u32) -> [Limit; 1] {
+        [Limit {
             max_model_len: context,
             max_prompt_tokens: prompt,
             derivation: vec!["pool of prefill-0: 100 tokens".to_owned()],
-        }
+        }]
     }
 
     #[test]
@@ -410,6 +416,22 @@ mod tests {
             "the prompt has 81 tokens; the limit is 80 tokens (pool of prefill-0: 100 tokens)"
         );
         assert!(room(1, Some(u32::MAX), &limit).is_err());
+    }
+
+    /// What one of several pairs takes is taken, and a refusal names the most that any takes.
+    #[test]
+    fn of_several_limits_the_largest_that_holds_it_counts() {
+        // The second has the longer prompts, the first the longer context.
+        let limits = [limit(100, 20), limit(50, 40)].concat();
+        let room = |prompt, wanted| room(prompt, wanted, &limits);
+        assert_eq!(room(20, None).unwrap(), 80);
+        assert_eq!(room(21, None).unwrap(), 29);
+        assert_eq!(room(21, Some(29)).unwrap(), 29);
+        let fault = room(21, Some(30)).unwrap_err();
+        assert_eq!(fault.code, Code::MaxTokensOverContext);
+        assert!(fault.message.contains("context is 50 tokens"), "{fault}");
+        let fault = room(41, Some(1)).unwrap_err();
+        assert!(fault.message.contains("the limit is 40 tokens"), "{fault}");
     }
 
     #[test]

@@ -233,11 +233,11 @@ impl Collector for EngineCollector {
             "Whether a request sent now would be taken",
             [(vec![], ready)],
         )?;
-        if let Some(limit) = &facts.limit {
+        if let Some(limit) = facts.limit() {
             gauge(
                 e,
                 "context_limit_tokens",
-                "Largest prompt, and largest sum of prompt and output",
+                "Largest prompt, and largest sum of prompt and output, of the pair that takes most",
                 [
                     (
                         vec![("of", "prompt".to_owned())],

@@ -59,8 +59,8 @@ fn card(facts: &EngineFacts, model: &ModelFacts) -> Value {
         "owned_by": "cofferdam",
         "root": model.id,
         "parent": null,
-        "max_model_len": facts.limit.as_ref().map(|limit| limit.max_model_len),
-        "max_prompt_tokens": facts.limit.as_ref().map(|limit| limit.max_prompt_tokens),
+        "max_model_len": facts.limit().map(|limit| limit.max_model_len),
+        "max_prompt_tokens": facts.limit().map(|limit| limit.max_prompt_tokens),
         // What a client cannot try without being refused elsewhere.
         "capabilities": {"cache_salt": true},
     })

@@ -28,7 +28,7 @@ pub async fn tokenize(
 ) -> Result<Response<Reply>, Fault> {
     let facts = shared.engine.facts();
     let text = shared.text.clone();
-    let max_model_len = facts.limit.as_ref().map(|limit| limit.max_model_len);
+    let max_model_len = facts.limit().map(|limit| limit.max_model_len);
     let tenant = record.tenant();
     let (tokens, strings) = shared
         .block(&tenant, move || {
@@ -108,16 +108,16 @@ fn judge_bytes(
     facts: &EngineFacts,
     text: &dyn Text,
 ) -> Result<usize, Fault> {
-    match &facts.limit {
-        Some(limit) => generate::judge_bytes(param, given, limit, text),
-        None if given <= UNMEASURED_BYTES => Ok(UNMEASURED_BYTES),
-        None => {
+    match &facts.limits[..] {
+        [] if given <= UNMEASURED_BYTES => Ok(UNMEASURED_BYTES),
+        [] => {
             let message = format!(
                 "`{param}` has {given} bytes of text; while no pair of workers is up, \
                  {UNMEASURED_BYTES} are read at most"
             );
             Err(Fault::new(Code::Unavailable, message).on(param.to_owned()))
         }
+        limits => generate::judge_bytes(param, given, limits, text),
     }
 }
 

@@ -1,3 +1,4 @@
+use handoff::Lengths;
 use serde::Serialize;
 pub use wire::Quarantine;
 
@@ -6,9 +7,10 @@ pub use wire::Quarantine;
 pub struct EngineFacts {
     /// What is served, under which names; the first is the default.
     pub models: Vec<ModelFacts>,
-    /// The limit on lengths; none until pools have been measured (capacity is measured, not
-    /// declared), and then nothing can be served.
-    pub limit: Option<Limit>,
+    /// The limits on lengths, the largest first: a request that fits one of them is taken. None
+    /// until pools have been measured (capacity is measured, not declared), and then nothing can be
+    /// served.
+    pub limits: Vec<Limit>,
     /// Whether a request sent now would be taken.
     pub readiness: Readiness,
     /// Every worker that is connected or expected.
@@ -35,6 +37,29 @@ pub struct Limit {
     pub max_prompt_tokens: u32,
     /// How both came about, one step a line, in an operator's words.
     pub derivation: Vec<String>,
+}
+
+impl EngineFacts {
+    /// The largest limit, the one that is advertised.
+    pub fn limit(&self) -> Option<&Limit> {
+        self.limits.first()
+    }
+}
+
+impl Limit {
+    /// As the core judges them.
+    pub fn lengths(&self) -> Lengths {
+        Lengths {
+            max_prompt: self.max_prompt_tokens,
+            max_model_len: self.max_model_len,
+        }
+    }
+
+    /// The longest prompt: an answer has at least one token, whatever the engine derived.
+    pub fn longest_prompt(&self) -> u32 {
+        self.max_prompt_tokens
+            .min(self.max_model_len.saturating_sub(1))
+    }
 }
 
 /// Whether a request sent now would be taken.

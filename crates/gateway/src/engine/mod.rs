@@ -26,7 +26,9 @@ pub use facts::{
     WorkerRole,
 };
 pub use fault::{Code, Fault};
-pub use job::{Job, Sampling, TenantId};
+pub use handoff::Finish;
+pub use job::{Job, TenantId};
+pub use wire::{Sampling, TokenOut};
 
 use std::sync::Arc;
 
@@ -98,24 +100,4 @@ pub struct Provenance {
     pub prefill_epoch: String,
     /// Epoch of the decode worker, as text.
     pub decode_epoch: String,
-}
-
-/// One sampled token.
-#[derive(Clone, Debug, Default, PartialEq)]
-pub struct TokenOut {
-    /// Token id.
-    pub id: u32,
-    /// Natural logarithm of its probability, where the job asked for log-probabilities.
-    pub logprob: Option<f32>,
-    /// The most likely alternatives, best first, as many as were asked for.
-    pub top: Vec<(u32, f32)>,
-}
-
-/// Why a choice ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Finish {
-    /// The model sampled a stop token.
-    Stop,
-    /// `max_new` tokens were delivered.
-    Length,
 }

@@ -419,7 +419,7 @@ impl<J: Decisions> Actor<J> {
         self.publish();
         if let Some(open) = self.requests.remove(&request) {
             tracing::debug!(%request, label = %open.label, ?outcome, "request ended");
-            open.finish(outcome, self.machine.limit().as_ref());
+            open.finish(outcome, self.machine.limits().first());
         }
     }
 

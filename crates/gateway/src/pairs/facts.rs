@@ -39,15 +39,16 @@ pub(super) fn snapshot<J: Decisions>(
     counters: &Counters,
 ) -> EngineFacts {
     let workers: Vec<_> = links.all().map(worker).collect();
-    let limit = machine.limit().map(|limit| Limit {
+    let limits = machine.limits().into_iter().map(|limit| Limit {
         max_model_len: limit.max_model_len(),
         max_prompt_tokens: limit.max_prompt(),
         derivation: vec![limit.to_string()],
     });
+    let limits: Vec<_> = limits.collect();
     EngineFacts {
         models: models.to_vec(),
-        readiness: readiness(draining, &workers, limit.is_some()),
-        limit,
+        readiness: readiness(draining, &workers, !limits.is_empty()),
+        limits,
         workers,
         counters: counters.named(),
     }
@@ -75,7 +76,8 @@ fn worker((place, link): (&Place, Option<&Link>)) -> WorkerFacts {
     let hello = link.and_then(|link| link.hello.as_ref());
     let said = link.and_then(|link| link.facts);
     let capacity = hello.and_then(|hello| hello.capacity);
-    let (max_model_len, max_prompt_tokens) = capacity.map_or((0, 0), limits);
+    let (max_model_len, max_prompt_tokens) =
+        capacity.map_or((0, 0), |it| (it.longest_sum(), it.longest_prompt()));
     let readiness = match (link, hello) {
         (None, _) => Readiness::NotReady("not connected".into()),
         (Some(_), None) => Readiness::NotReady("has not said what it is".into()),
@@ -146,20 +148,6 @@ fn degraded(facts: &Facts, context: u32, capacity: Option<Capacity>) -> Option<S
             facts.quarantine.arena_bytes
         ),
     })
-}
-
-/// Largest sum of prompt and output, and largest prompt, that this worker alone takes. A prefill
-/// pool holds the prompt alone; every answer has at least one token.
-fn limits(capacity: Capacity) -> (u32, u32) {
-    let pool = u32::try_from(capacity.pool_tokens()).unwrap_or(u32::MAX);
-    let below = capacity.context.saturating_sub(1);
-    match capacity.role {
-        handoff::Role::Prefill => (capacity.context, pool.min(below)),
-        _ => {
-            let sum = capacity.context.min(pool);
-            (sum, sum.saturating_sub(1))
-        }
-    }
 }
 
 fn hex(fingerprint: &[u8; 32]) -> String {

@@ -10,7 +10,7 @@ use tokio::sync::mpsc::{self, OwnedPermit};
 use wire::{Ask, TokenOut};
 
 use super::Said;
-use crate::engine::{self, Code, Fault, Job, Provenance};
+use crate::engine::{Code, Fault, Job, Provenance};
 use crate::verdict;
 
 /// A job on its way to the machine.
@@ -72,31 +72,8 @@ fn ended() -> Fault {
 /// # Errors
 /// A value that no worker would sample with; the HTTP half has checked them before.
 pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
-    let engine::Sampling {
-        temperature,
-        top_p,
-        top_k,
-        min_p,
-        seed,
-        presence_penalty,
-        frequency_penalty,
-        repetition_penalty,
-        logit_bias,
-        logprobs,
-    } = job.sampling.clone();
     let ask = Ask {
-        sampling: wire::Sampling {
-            temperature,
-            top_p,
-            top_k,
-            min_p,
-            seed,
-            presence_penalty,
-            frequency_penalty,
-            repetition_penalty,
-            logit_bias,
-            logprobs,
-        },
+        sampling: job.sampling.clone(),
         stop: Vec::new(), // found by the HTTP half, which then says `stop_choice`
         ignore_eos: job.ignore_eos,
         stop_tokens: job.stop_tokens.clone(),
@@ -151,18 +128,11 @@ impl Open {
                 ..
             } => {
                 let token = TokenOut::decode(&payload).expect("read before the machine saw it");
-                let tokens = vec![engine::TokenOut {
-                    id: token.id,
-                    logprob: token.logprob,
-                    top: token.top,
-                }];
+                let tokens = vec![token];
                 self.say(Said::Tokens { choice, tokens })?;
                 match finish {
                     None => Ok(()),
-                    Some(why) => self.say(Said::Finished {
-                        choice,
-                        reason: reason(why),
-                    }),
+                    Some(reason) => self.say(Said::Finished { choice, reason }),
                 }
             }
         }
@@ -195,12 +165,5 @@ impl Open {
             }
             Err(mpsc::error::TrySendError::Closed(_)) => Err(NotTaken::Gone),
         }
-    }
-}
-
-fn reason(finish: handoff::Finish) -> engine::Finish {
-    match finish {
-        handoff::Finish::Stop => engine::Finish::Stop,
-        handoff::Finish::Length => engine::Finish::Length,
     }
 }

@@ -66,7 +66,7 @@ async fn a_client_that_stops_reading_is_cancelled_and_gets_no_done() {
     .await;
     server
         .engine
-        .change(|facts| facts.limit.as_mut().unwrap().max_model_len = u32::MAX);
+        .change(|facts| facts.limits[0].max_model_len = u32::MAX);
     let connection = Client::connect_narrow(server.address).await;
     let bytes = post(json!({"prompt": "a", "stream": true}));
     let stream = tokio::spawn(async move { connection.stream(&bytes).await });
@@ -97,7 +97,7 @@ async fn a_socket_that_is_never_read_is_closed() {
     let server = Server::with(config).await;
     server
         .engine
-        .change(|facts| facts.limit.as_mut().unwrap().max_model_len = u32::MAX);
+        .change(|facts| facts.limits[0].max_model_len = u32::MAX);
     let mut client = Client::connect_narrow(server.address).await;
     let body = json!({
         "messages": [{"role": "user", "content": "a"}], "logprobs": true, "top_logprobs": 20,
@@ -202,11 +202,11 @@ async fn nothing_is_taken_while_the_engine_is_not_ready() {
         (Readiness::Unknown, "unavailable", "reported"),
     ];
     // A worker that is away takes the limit with it: what is said is still who is missing.
-    let without = cases.clone().map(|it| (None, it));
-    let with = cases.map(|it| (server.engine.facts().limit.clone(), it));
-    for (limit, (readiness, code, words)) in with.into_iter().chain(without) {
+    let without = cases.clone().map(|it| (Vec::new(), it));
+    let with = cases.map(|it| (server.engine.facts().limits.clone(), it));
+    for (limits, (readiness, code, words)) in with.into_iter().chain(without) {
         server.engine.change(|facts| {
-            facts.limit = limit;
+            facts.limits = limits;
             facts.readiness = readiness;
         });
         let refused = server
@@ -230,7 +230,7 @@ async fn nothing_is_taken_while_the_engine_is_not_ready() {
     }
     server.engine.change(|facts| {
         facts.readiness = Readiness::Ready;
-        facts.limit = None;
+        facts.limits.clear();
     });
     let reply = server
         .post("/v1/completions", &json!({"prompt": "a"}))

@@ -158,7 +158,7 @@ async fn a_text_longer_than_any_prompt_is_refused_unread() {
 async fn until_there_is_a_limit_only_short_texts_are_read() {
     let text = Arc::new(Watched::default());
     let server = Server::reading(Config::default(), text.clone()).await;
-    server.engine.change(|facts| facts.limit = None);
+    server.engine.change(|facts| facts.limits.clear());
     let reply = server
         .post("/tokenize", &json!({"prompt": "1".repeat(1 << 20)}))
         .await;

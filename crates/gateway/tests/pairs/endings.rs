@@ -12,7 +12,7 @@ use handoff::{Ending, Failure, Fault, Refusal, Rejection, Role};
 async fn over_the_limit_at_the_edge_no_worker_sees_anything() {
     let mut site = Site::new(1, 1).await;
     let (engine, mut prefill, mut decode) = site.pair().await;
-    let limit = engine.facts().limit.clone().unwrap();
+    let limit = engine.facts().limit().unwrap().clone();
     assert_eq!((limit.max_prompt_tokens, limit.max_model_len), (1023, 1024));
 
     let mut long = engine.submit(job(&[1; 1024], 1)).unwrap();
@@ -222,7 +222,7 @@ async fn without_a_pair_nothing_is_taken() {
     let facts = until(&engine, |facts| !facts.workers[1].epoch.is_empty()).await;
     let missing = Readiness::NotReady("no prefill worker is connected and ready".into());
     assert_eq!(
-        (facts.readiness.clone(), facts.limit.clone()),
+        (facts.readiness.clone(), facts.limit().cloned()),
         (missing, None)
     );
     let mut answer = engine.submit(job(&[1], 1)).unwrap();

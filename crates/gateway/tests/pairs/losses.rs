@@ -184,7 +184,7 @@ async fn a_restarted_worker_serves_again_under_its_new_epoch() {
     let facts = until(&engine, |facts| facts.workers[0].epoch == new).await;
     assert_ne!(new, old.to_string());
     assert_eq!(
-        facts.limit.as_ref().unwrap().max_prompt_tokens,
+        facts.limit().unwrap().max_prompt_tokens,
         800,
         "its pool is measured anew"
     );

@@ -81,7 +81,7 @@ async fn a_worker_of_another_model_is_hung_up_on() {
     stranger.say(&DecodeToGateway::Hello(hello));
     assert_eq!(stranger.next::<GatewayToDecode>().await, None);
     assert_eq!(
-        engine.facts().limit,
+        engine.facts().limit(),
         None,
         "what it said of its pool does not count"
     );
@@ -140,7 +140,7 @@ async fn facts_of_workers_are_shown() {
         .find(|count| count.name == "attempts_seen")
         .unwrap();
     assert_eq!((seen.value, seen.help.is_empty()), (12, false));
-    let how = &facts.limit.as_ref().unwrap().derivation;
+    let how = &facts.limit().unwrap().derivation;
     assert!(
         how[0].contains("decode pool 3200 tokens (200 pages of 16)"),
         "{how:?}"

@@ -183,7 +183,7 @@ pub async fn until(engine: &Pairs, what: impl Fn(&EngineFacts) -> bool) -> Arc<E
 
 /// Waits until a pair is up, however busy its workers are with the test.
 pub async fn ready(engine: &Pairs) {
-    until(engine, |facts| facts.limit.is_some()).await;
+    until(engine, |facts| facts.limit().is_some()).await;
 }
 
 pub fn counter(facts: &EngineFacts, name: &str) -> u64 {

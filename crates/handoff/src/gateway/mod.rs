@@ -138,10 +138,14 @@ impl<J: Decisions> Gateway<J> {
         &self.hello
     }
 
-    /// The limit that is advertised: the smallest over all pairs that are up. None: no pair is.
-    pub fn limit(&self) -> Option<Limit> {
+    /// The limits of the pairs that are up, each once, the largest first. A request goes to a pair
+    /// that holds it, so the first one is what is advertised. Empty: no pair is up.
+    pub fn limits(&self) -> Vec<Limit> {
         let pairs = self.pairs().into_iter().map(|(_, _, limit)| limit);
-        pairs.min_by_key(|limit| (limit.max_prompt(), limit.max_model_len()))
+        let mut limits: Vec<_> = pairs.collect();
+        limits.sort_by_key(|limit| std::cmp::Reverse((limit.lengths(), *limit)));
+        limits.dedup_by_key(|limit| limit.lengths());
+        limits
     }
 
     /// Workers that are up: epoch and measured capacity, prefill first.

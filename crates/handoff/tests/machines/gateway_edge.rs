@@ -40,7 +40,7 @@ fn without_a_pair_it_is_refused() {
         ..hello(DECODE, Role::Decode)
     };
     g.decode(D, other);
-    assert!(g.machine.limit().is_none());
+    assert!(g.machine.limits().is_empty());
     assert_eq!(outcomes(&g.request(&prompt())), [(2, refused)]);
 }
 
@@ -290,22 +290,24 @@ fn h5_the_error_speaks_of_the_pair_with_the_most_room() {
 #[test]
 fn what_is_up_and_what_it_can_take_can_be_asked() {
     let mut g = GatewayRig::alone();
-    assert_eq!((g.machine.limit(), g.machine.load()), (None, 0));
+    assert_eq!((g.machine.limits(), g.machine.load()), (vec![], 0));
     g.prefill(P, hello(PREFILL, Role::Prefill));
     g.decode(D, hello(DECODE, Role::Decode));
     let of = |role| hello(0, role).capacity.expect("a worker has one");
     let (p, d) = (of(Role::Prefill), of(Role::Decode));
     let up = [PREFILL, DECODE].map(crate::rig::Epoch::new);
     assert_eq!(g.machine.workers(), [(up[0], p), (up[1], d)]);
-    assert_eq!(g.machine.limit(), Some(handoff::Limit::of_pair(p, d)));
-    // The smallest of all pairs is advertised: whoever keeps to it is taken by any.
+    let large = handoff::Limit::of_pair(p, d);
+    assert_eq!(g.machine.limits(), [large]);
+    // The largest pair comes first: it is what is advertised.
     let small = Capacity { context: 20, ..d };
     let tiny = Hello {
         capacity: Some(small),
         ..hello(98, Role::Decode)
     };
     g.decode(Conn(4), tiny);
-    assert_eq!(g.machine.limit(), Some(handoff::Limit::of_pair(p, small)));
+    let tiny = handoff::Limit::of_pair(p, small);
+    assert_eq!(g.machine.limits(), [large, tiny]);
     g.request(&prompt());
     g.request(&prompt());
     assert_eq!(g.machine.load(), 2);

@@ -155,7 +155,7 @@ impl Stack {
         let until = Instant::now() + PATIENCE;
         loop {
             let facts = self.pairs.facts();
-            if facts.readiness == Readiness::Ready && facts.limit.is_some() {
+            if facts.readiness == Readiness::Ready && facts.limit().is_some() {
                 return Ok(());
             }
             if Instant::now() > until {

@@ -108,7 +108,7 @@ impl Watch<Guards> for Tale {
                 n: next.n - 1,
                 ..next
             });
-            let limit = after.limit().map_or(0, |limit| limit.max_prompt());
+            let limit = after.limits().first().map_or(0, |limit| limit.max_prompt());
             let what = format!(
                 "A prompt of {} tokens. The longest that it would take has {limit}.",
                 self.count

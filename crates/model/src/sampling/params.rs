@@ -28,7 +28,7 @@ pub struct SamplingParams {
     /// Subtracted from the logit of a token as often as it was generated before. -2 to 2.
     pub frequency_penalty: f32,
     /// Divides positive and multiplies negative logits of tokens in prompt or output. Above 0,
-    /// to 10; 1 does nothing.
+    /// to 2; 1 does nothing.
     pub repetition_penalty: f32,
     /// Added to the logits of these tokens. -100 to 100, at most [`LOGIT_BIAS_MAX`] entries.
     pub logit_bias: BTreeMap<u32, f32>,
@@ -76,7 +76,7 @@ impl SamplingParams {
         between("min_p", self.min_p, 0.0, 1.0)?;
         between("presence_penalty", self.presence_penalty, -2.0, 2.0)?;
         between("frequency_penalty", self.frequency_penalty, -2.0, 2.0)?;
-        above_zero("repetition_penalty", self.repetition_penalty, 10.0)?;
+        above_zero("repetition_penalty", self.repetition_penalty, 2.0)?;
         if self.top_logprobs > TOP_LOGPROBS_MAX {
             let expected = format!("between 0 and {TOP_LOGPROBS_MAX}");
             return invalid("top_logprobs", expected, self.top_logprobs);

@@ -339,7 +339,7 @@ fn errors_name_the_field_its_range_and_the_value() {
                 repetition_penalty: 0.0,
                 ..base()
             },
-            "repetition_penalty must be above 0 and at most 10, got 0",
+            "repetition_penalty must be above 0 and at most 2, got 0",
         ),
         (
             SamplingParams {

@@ -418,7 +418,7 @@ impl Edge {
     /// Waits until the pair takes requests: prefill has found decode, and both said Hello.
     pub fn ready(&mut self, probe: &Spec) {
         self.until("both workers said Hello", |edge| {
-            edge.machine.limit().is_some()
+            !edge.machine.limits().is_empty()
         });
         let until = std::time::Instant::now() + self.patience;
         while self.ask(probe.clone()).outcome != Some(Outcome::Answered) {

@@ -315,7 +315,7 @@ fn limits_at_the_edge(edge: &mut Edge, limit: u32) -> (u32, u32) {
             (fits, !fits)
         );
     }
-    let advertised = edge.machine.limit().unwrap();
+    let advertised = edge.machine.limits()[0];
     (advertised.max_prompt(), advertised.max_model_len())
 }
 

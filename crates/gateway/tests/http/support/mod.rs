@@ -9,7 +9,6 @@ use std::io::Write;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex};
 
-use gateway;
 use gateway::Config;
 use gateway::api::AccessLog;
 use gateway::api::text::Text;
@@ -154,14 +153,14 @@ pub fn facts() -> EngineFacts {
                 created: 1_700_000_000,
             })
             .to_vec(),
-        limit: Some(Limit {
+        limits: vec![Limit {
             max_model_len: CONTEXT,
             max_prompt_tokens: MAX_PROMPT,
             derivation: vec![
                 "prefill-0 has 48 tokens".to_owned(),
                 "decode-0 has 64".to_owned(),
             ],
-        }),
+        }],
         readiness: Readiness::Ready,
         workers: vec![
             worker(WorkerRole::Prefill, "prefill-0", "p-epoch"),
