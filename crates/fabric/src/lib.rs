@@ -1,4 +1,4 @@
-//! How bytes reach a landing arena: one pair of traits, one conformance suite, shared memory, TCP.
+//! How bytes reach a landing arena: one pair of traits, shared memory, TCP.
 //!
 //! A [`Receiver`] (decode) opens one arena for one life of one writer and says where it is
 //! ([`Landing`]); the writer's [`Sender`] (prefill) attaches to it and submits batches of writes;
@@ -16,7 +16,7 @@
 //!
 //! The traits assume no shared memory: a landing is bytes inside a ticket, attaching may fail
 //! late, and a receiver that applies writes itself (TCP) implements the same fence by joining its
-//! tasks. [`conformance`] says all this in executable form.
+//! tasks. `tests/contract` says all this in executable form; every fabric passes it.
 //!
 //! Faults are injected from outside, by wrapping these traits: a submission that is reported as
 //! failed and passed on later, a completion that is held back, a reader that lies. The product has
@@ -26,7 +26,6 @@
 //! All of it is in one module, `map`, behind bounds-checked functions; everything else denies it.
 #![deny(unsafe_code)]
 
-pub mod conformance;
 pub mod memory;
 pub mod shm;
 pub mod tcp;

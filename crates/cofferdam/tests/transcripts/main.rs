@@ -1,6 +1,6 @@
-//! What README.md shows of the command is what the command says. Each block below a mark
-//! `<!-- transcript: NAME -->` is run, and compared without ids and times; `docs/transcripts` writes
-//! the blocks anew.
+//! What README.md and docs/tour.md show of the command is what the command says. Each block below a
+//! mark `<!-- transcript: NAME -->` is run, and compared without ids and times; `docs/transcripts`
+//! writes the blocks anew.
 
 #[path = "../gate/fake.rs"]
 mod fake;
@@ -19,6 +19,19 @@ use testkit::process::{Running, send};
 const COFFERDAM: &str = env!("CARGO_BIN_EXE_cofferdam");
 /// The address that pages show.
 const SHOWN: &str = "127.0.0.1:8080";
+
+const PAGES: [&str; 2] = ["README.md", "docs/tour.md"];
+
+/// The page that has this block.
+fn page(name: &str) -> Page {
+    let pages = PAGES.map(Page::open).into_iter();
+    let mut with = pages.filter(|page| page.has(name));
+    let found = with
+        .next()
+        .unwrap_or_else(|| panic!("no page shows {name}"));
+    assert!(with.next().is_none(), "{name} is on two pages");
+    found
+}
 
 /// What a shell says to a command that a page shows; both outputs. `real` stands for what is shown.
 fn shell(typed: &str, place: &Path, real: &[(&str, &str)]) -> String {
@@ -75,10 +88,9 @@ fn log() -> String {
 
 /// One server on the real weights, as somebody meets it who follows the page.
 #[test]
-fn the_tour_of_the_readme() {
-    let page = Page::open("README.md");
+fn the_tour() {
     let place = tempfile::tempdir().unwrap();
-    let started = page.transcript("serve");
+    let started = page("serve").transcript("serve");
     let words: Vec<&str> = started.commands[0].typed.split_whitespace().collect();
     let running = Running::start_with(COFFERDAM, &words[1..], |command| {
         command.env("COFFERDAM_MODEL", testkit::weights::path());
@@ -92,22 +104,22 @@ fn the_tour_of_the_readme() {
         let begins = |line: &str| line.starts_with(begin).then(|| shown(line));
         running.line_from(0, begin, begins)
     };
-    page.compare("serve", &[first("ready:") + &first("try:")]);
+    page("serve").compare("serve", &[first("ready:") + &first("try:")]);
 
     let real = [(SHOWN, api.addr.as_str())];
     let run = |name: &str| {
-        let commands = page.transcript(name).commands;
+        let commands = page(name).transcript(name).commands;
         let said = commands
             .iter()
             .map(|it| shell(&it.typed, place.path(), &real));
-        page.compare(name, &said.collect::<Vec<_>>());
+        page(name).compare(name, &said.collect::<Vec<_>>());
     };
     run("chat");
     let is_chat = |line: &str| {
         let is = line.contains("anonymous") && line.contains(" tok ");
         is.then(|| shown(line))
     };
-    page.compare("access", &[running.line_from(0, "an access line", is_chat)]);
+    page("access").compare("access", &[running.line_from(0, "an access line", is_chat)]);
     run("too-long");
 
     let from = running.lines().len();
@@ -115,7 +127,7 @@ fn the_tour_of_the_readme() {
     let says =
         |what: &str| running.line_from(from, what, |line| line.contains(what).then(|| shown(line)));
     let lines = says("restart in") + &says("pool allocated") + &says("is ready again");
-    page.compare("killed", &[lines]);
+    page("killed").compare("killed", &[lines]);
     let ended = running.stop();
     assert!(ended.left.is_empty(), "{ended:?}");
     run("too-small");
@@ -123,7 +135,6 @@ fn the_tour_of_the_readme() {
 
 #[test]
 fn a_fleet_that_is_not_safe() {
-    let page = Page::open("README.md");
     let place = tempfile::tempdir().unwrap();
     let prefill = Fake::recorded(&recording("sglang-0.5.19-asym-prefill"));
     let decode = Fake::recorded(&recording("sglang-0.5.19-asym-decode"));
@@ -131,6 +142,7 @@ fn a_fleet_that_is_not_safe() {
         ("http://127.0.0.1:31100", prefill.url.as_str()),
         ("http://127.0.0.1:31200", decode.url.as_str()),
     ];
+    let page = page("gate");
     let said = page.transcript("gate").commands;
     let said = said.iter().map(|it| shell(&it.typed, place.path(), &real));
     page.compare("gate", &said.collect::<Vec<_>>());
@@ -138,9 +150,9 @@ fn a_fleet_that_is_not_safe() {
 
 #[test]
 fn answers_that_came_too_soon() {
-    let page = Page::open("README.md");
     let place = tempfile::tempdir().unwrap();
     std::fs::write(place.path().join("access.jsonl"), log()).unwrap();
+    let page = page("watch");
     let said = page.transcript("watch").commands;
     let said = said.iter().map(|it| shell(&it.typed, place.path(), &[]));
     page.compare("watch", &said.collect::<Vec<_>>());
@@ -148,17 +160,16 @@ fn answers_that_came_too_soon() {
 
 /// A block that nobody runs would grow old unseen.
 #[test]
-fn every_console_block_of_the_readme_is_marked() {
-    let page = Page::open("README.md");
-    let text = page.text();
-    let lines: Vec<&str> = text.lines().collect();
-    for (n, _) in lines
-        .iter()
-        .enumerate()
-        .filter(|(_, line)| **line == "```console")
-    {
-        let mark = lines[n - 1];
-        let is_marked = mark.starts_with("<!-- transcript: ") || mark.starts_with("<!-- by hand: ");
-        assert!(is_marked, "README.md:{}: no mark above", n + 1);
+fn every_console_block_is_marked() {
+    for page in PAGES {
+        let text = Page::open(page).text();
+        let lines: Vec<&str> = text.lines().collect();
+        let blocks = lines.iter().enumerate();
+        for (n, _) in blocks.filter(|(_, line)| **line == "```console") {
+            let mark = lines[n - 1];
+            let marked = ["<!-- transcript: ", "<!-- by hand: "];
+            let is_marked = marked.iter().any(|it| mark.starts_with(it));
+            assert!(is_marked, "{page}:{}: no mark above", n + 1);
+        }
     }
 }

@@ -40,6 +40,11 @@ impl Page {
         self.read()
     }
 
+    /// Whether it has this block.
+    pub fn has(&self, name: &str) -> bool {
+        self.text().contains(&mark(name))
+    }
+
     fn read(&self) -> String {
         std::fs::read_to_string(&self.path).unwrap()
     }
@@ -77,8 +82,12 @@ impl Page {
 }
 
 /// Where the lines between the fences of a block begin and end.
+fn mark(name: &str) -> String {
+    format!("<!-- transcript: {name} -->\n```")
+}
+
 fn bounds(text: &str, name: &str) -> (usize, usize) {
-    let mark = format!("<!-- transcript: {name} -->\n```");
+    let mark = mark(name);
     let at = text
         .find(&mark)
         .unwrap_or_else(|| panic!("no transcript {name}"))

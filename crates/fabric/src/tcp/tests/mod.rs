@@ -1,5 +1,5 @@
 //! What only TCP has: strangers, stale lives, writers and receivers that break the protocol,
-//! sockets that outlive their owner. The contract of a fabric is in `tests/conformance_tcp.rs`.
+//! sockets that outlive their owner. The contract of a fabric is in `tests/tcp.rs`.
 
 mod broken_receivers;
 mod broken_writers;

@@ -1,6 +1,8 @@
 //! Shared memory keeps the contract of a fabric.
 
-use fabric::conformance::{self, Fabric};
+mod contract;
+
+use contract::Fabric;
 use fabric::shm::{Limits, ShmReceiver, ShmSender};
 use fabric::{Ending, Receiver, Sender};
 use pages::{FenceMint, WriterLife};
@@ -25,5 +27,5 @@ impl Fabric for SharedMemory {
 }
 
 fn main() {
-    conformance::main(&SharedMemory);
+    contract::main(&SharedMemory);
 }

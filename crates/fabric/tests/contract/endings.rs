@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
-use crate::{Ending, SubmissionId, SubmitError, Write};
+use fabric::{Ending, SubmissionId, SubmitError, Write};
 
 pub(crate) const CASES: &[Case] = &[
     (
@@ -35,7 +35,7 @@ fn a_source_is_free_when_its_landing_is_told(fabric: &dyn Fabric) {
     let source = Arc::new(pattern(1, SHAPE.slot_words));
     let seen = Arc::downgrade(&source);
     let (told, completions) = channel();
-    let on_completion = move |completion: crate::Completion| {
+    let on_completion = move |completion: fabric::Completion| {
         let _ = told.send((completion.ending, seen.strong_count()));
     };
     let sender = fabric.sender(life(1));

@@ -3,7 +3,7 @@
 use super::peer::Peer;
 use super::world::{SHAPE, WHOLE, World, expect_slot};
 use super::{Case, Fabric};
-use crate::{ArenaId, CopyError, Ending, Reader};
+use fabric::{ArenaId, CopyError, Ending, Reader};
 
 pub(crate) const CASES: &[Case] = &[
     (

@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
-use crate::{CopyError, FenceError, SubmissionId, Write};
+use fabric::{CopyError, FenceError, SubmissionId, Write};
 
 pub(crate) const CASES: &[Case] = &[
     (

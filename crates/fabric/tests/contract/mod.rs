@@ -22,7 +22,7 @@ use std::process::Command;
 
 use pages::{FenceMint, WriterLife};
 
-use crate::{Ending, Receiver, Sender};
+use fabric::{Ending, Receiver, Sender};
 
 /// An implementation under test.
 pub trait Fabric {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use super::source::{checksum, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
-use crate::{
+use fabric::{
     AttachError, CopyError, Ending, Landing, OpenError, OutOfRange, Refusal, Run, Shape,
     SubmissionId, SubmitError, Write,
 };

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::Fabric;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, life, whole};
-use crate::{Ending, Endpoint, Landing, SubmissionId, Write};
+use fabric::{Ending, Endpoint, Landing, SubmissionId, Write};
 
 const ROLE: &str = "COFFERDAM_FABRIC_WRITER";
 
@@ -128,7 +128,7 @@ pub(crate) fn run_writer(fabric: &dyn Fabric) {
         match words.next().unwrap() {
             "attach" => {
                 let landing = Landing::from_bytes(unhex(words.next().unwrap())).unwrap();
-                let told = |completion: crate::Completion| {
+                let told = |completion: fabric::Completion| {
                     let landed = completion.ending == Ending::Landed;
                     let ending = if landed { "landed" } else { "failed" };
                     println!("{ending} {}", completion.id.0);

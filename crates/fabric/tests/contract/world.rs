@@ -7,7 +7,7 @@ use pages::{Config, Epoch, Pool, Scope, WriterLife};
 
 use super::Fabric;
 use super::source::{checksum, pattern};
-use crate::{
+use fabric::{
     ArenaId, Completion, Ending, Endpoint, Evidence, FenceError, Fenced, Landing, Reader, Receiver,
     Run, Shape, SubmissionId, Write,
 };

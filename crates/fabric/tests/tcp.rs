@@ -3,7 +3,9 @@
 use std::path::PathBuf;
 use std::process::Command;
 
-use fabric::conformance::{self, Fabric};
+mod contract;
+
+use contract::Fabric;
 use fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
 use fabric::{Ending, Limits, Receiver, Sender};
 use pages::{FenceMint, WriterLife};
@@ -55,12 +57,12 @@ impl Fabric for Tcp {
 fn main() {
     if let Some(certs) = std::env::var_os(CERTS) {
         let certs = certs.into();
-        return conformance::main(&Tcp { certs });
+        return contract::main(&Tcp { certs });
     }
     let dir = tempfile::tempdir().unwrap();
     let certs = dir.path().join("certs");
     new_cluster(&certs, Validity::days(1)).unwrap();
-    let passed = conformance::run(&Tcp { certs });
+    let passed = contract::run(&Tcp { certs });
     drop(dir);
     std::process::exit(if passed { 0 } else { 101 });
 }
