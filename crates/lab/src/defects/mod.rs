@@ -8,7 +8,7 @@
 //! lists those that do not compile.
 //!
 //! To add one: a struct in `admission`, `arrival`, `release` or `messages` that overrides the method
-//! of the decision, a row in `list`, and `DEFECTS_UPDATE=1 cargo test -p cofferdam-lab defects`.
+//! of the decision, a row in `list`, and `DEFECTS_UPDATE=1 cargo test -p lab defects`.
 
 pub mod admission;
 pub mod arrival;
