@@ -22,12 +22,8 @@ pub(crate) type Magic = [u8; 8];
 
 pub(crate) fn draw_token() -> io::Result<Token> {
     let mut token = [0; size_of::<Token>()];
-    let drawn = rustix::rand::getrandom(&mut token, rustix::rand::GetRandomFlags::empty())?;
-    if drawn == token.len() {
-        Ok(token)
-    } else {
-        Err(io::Error::other("short random read"))
-    }
+    getrandom::fill(&mut token)?;
+    Ok(token)
 }
 
 /// What a writer says first.

@@ -161,7 +161,7 @@ pub(crate) struct OpNo(pub u64);
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub(crate) struct LastTag(pub u64);
 
-/// The last operation that a pool began. 64 bits: at a thousand million operations a second they
+/// The last operation that a pool began. 64 bits: at a billion operations a second they
 /// last for five centuries.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
 pub(crate) struct LastOp(pub u64);

@@ -244,7 +244,7 @@ impl<J: Decisions> Ledger<J> {
     }
 
     /// The same for one page, which the caller has found free. None only when the tags have run
-    /// out, after five centuries at a thousand million a second.
+    /// out, after five centuries at a billion a second.
     pub fn take_at(&mut self, owner: Owner, page: PageId) -> Option<(PageId, Tag)> {
         let number = self.decisions.next_tag(self.last_tag.0, page)?;
         let tag = Tag(std::num::NonZeroU64::new(number)?);

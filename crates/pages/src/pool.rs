@@ -142,7 +142,7 @@ impl<J: Decisions> Pool<J> {
     }
 
     /// The content of the page is what its writer computed: verified, or computed here. A page
-    /// that this worker will fill itself is sealed with `filled: 0` first and extended by and by.
+    /// that this worker will fill itself is sealed with `filled: 0` first and extended as it fills.
     pub fn seal(&mut self, grant: &Grant, seal: Seal) -> Result<(), Misuse> {
         let record = self.own(grant, "Reserved or Granted", |state| {
             matches!(state, State::Reserved | State::Granted)

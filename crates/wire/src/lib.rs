@@ -1,7 +1,8 @@
 //! Every word said between our processes, and how it is carried and kept.
 //!
 //! Here: what the bytes mean that the handoff carries without reading. [`control`]: authenticated
-//! connections. [`trace`]: what a machine was told and answered, on disk, and its replay.
+//! connections. [`trace`]: what a machine was told and answered, on disk, and its replay. [`Timers`]:
+//! what every driver keeps for its machine.
 //!
 //! The handoff's machines move three kinds of bytes that mean nothing to them: how a request is to
 //! be sampled ([`Ask`], in `Spec::sampling`), what was sampled ([`TokenOut`], in the payload of an
@@ -21,6 +22,7 @@ mod codec;
 mod facts;
 mod fingerprint;
 mod frame;
+mod timers;
 mod token;
 
 pub use ask::{
@@ -30,4 +32,5 @@ pub use codec::{BYTES_MAX, Malformed, VERSION};
 pub use facts::{Counters, Facts, Held, Pages, Quarantine};
 pub use fingerprint::model_fingerprint;
 pub use frame::{Frame, FrameError};
+pub use timers::Timers;
 pub use token::{CHOICES_MAX, TokenOut, decode_first, encode_first};

@@ -213,8 +213,10 @@ fn layout_fingerprint(model: &Model, layout: &KvLayout) -> [u8; 32] {
 /// Bits from the system: epochs and the prefix cache's secret. The core itself draws nothing.
 pub(crate) fn random<const N: usize>() -> Result<[u8; N], WorkerError> {
     let mut bytes = [0; N];
-    let drawn = File::open("/dev/urandom").and_then(|mut source| source.read_exact(&mut bytes));
-    let what = "cannot draw random bits from /dev/urandom";
-    drawn.map_err(|source| WorkerError::System { what, source })?;
+    let what = "the system gives no random bits";
+    getrandom::fill(&mut bytes).map_err(|error| WorkerError::System {
+        what,
+        source: error.into(),
+    })?;
     Ok(bytes)
 }

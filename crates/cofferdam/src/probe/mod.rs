@@ -250,10 +250,6 @@ fn dry(args: &Probe, plan: &Plan) -> String {
 /// A seed that nobody can guess.
 fn drawn() -> anyhow::Result<[u8; 32]> {
     let mut seed = [0; 32];
-    let drawn = rustix::rand::getrandom(&mut seed, rustix::rand::GetRandomFlags::empty());
-    anyhow::ensure!(
-        drawn.context("the system gives no randomness")? == seed.len(),
-        "the system gives too little randomness"
-    );
+    getrandom::fill(&mut seed).context("the system gives no random bits")?;
     Ok(seed)
 }

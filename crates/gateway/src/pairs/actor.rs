@@ -21,7 +21,6 @@ use super::facts::{Board, snapshot};
 use super::links::Links;
 use super::requests::{NotTaken, Open, Submission};
 use super::tenants::Domains;
-use super::timers::Timers;
 use super::{Config, StartError};
 use crate::engine::{ModelFacts, WorkerRole};
 
@@ -50,7 +49,7 @@ pub(super) struct Actor<J: Decisions> {
     inbox: UnboundedReceiver<Input>,
     links: Links,
     requests: BTreeMap<RequestId, Open>,
-    timers: Timers,
+    timers: wire::Timers<handoff::gateway::Timer>,
     domains: Domains,
     cache: bool,
     counters: Counters,
@@ -92,7 +91,7 @@ impl<J: Decisions> Actor<J> {
             inbox,
             links: Links::new(config.prefill.len(), config.decode.len()),
             requests: BTreeMap::new(),
-            timers: Timers::default(),
+            timers: wire::Timers::default(),
             domains: Domains::new(secret),
             cache: config.cache,
             counters: Counters::default(),

@@ -22,7 +22,6 @@ mod facts;
 mod links;
 mod requests;
 mod tenants;
-mod timers;
 
 use std::io;
 use std::path::PathBuf;
@@ -132,7 +131,7 @@ pub enum StartError {
     #[error("the model needs a name to be served under")]
     NoName,
     /// The system gave no random bits for this life's epoch.
-    #[error("cannot draw random bits from /dev/urandom: {0}")]
+    #[error("the system gives no random bits: {0}")]
     Random(io::Error),
     /// The audit log cannot be opened.
     #[error("cannot open the audit log: {0}")]
@@ -331,7 +330,7 @@ impl Drop for Wheel {
 /// Bits from the system, drawn at the edge: the core itself draws nothing.
 fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
-    io::Read::read_exact(&mut std::fs::File::open("/dev/urandom")?, &mut bytes)?;
+    getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
 

@@ -92,7 +92,7 @@ impl Tenant {
                 self.parts.remove(&salt);
             }
         }
-        // Round again after four thousand million parts, and never the whole.
+        // Round again after four billion parts, and never the whole.
         self.next = self.next.wrapping_add(1);
         if self.next == self.whole {
             self.next = self.next.wrapping_add(1);

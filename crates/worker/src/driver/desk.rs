@@ -1,6 +1,7 @@
 //! What both engines keep: inbox, connections, timers, trace, counters.
 
-use super::{Input, Links, Timers};
+use super::{Input, Links};
+use wire::Timers;
 use crate::WorkerError;
 use crate::facts::count_ending;
 use handoff::{AttemptId, Conn, Ending};

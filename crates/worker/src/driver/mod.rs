@@ -14,14 +14,12 @@ mod links;
 mod net;
 mod stages;
 mod stop;
-mod timers;
 
 pub(crate) use desk::Desk;
 pub(crate) use links::Links;
 pub(crate) use net::{Inbox, Net};
 pub(crate) use stages::Stages;
 pub use stop::Stop;
-pub(crate) use timers::Timers;
 
 use crate::WorkerError;
 use bytes::Bytes;

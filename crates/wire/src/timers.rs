@@ -1,4 +1,5 @@
-//! Timers of a machine that has no clock: armed for so many milliseconds, fired once.
+//! Timers of a machine that has no clock, kept by who drives it: armed for so many milliseconds, fired
+//! once.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::{Duration, Instant};
@@ -6,9 +7,9 @@ use std::time::{Duration, Instant};
 /// Longest time that a timer is armed for; what is longer fires then. (A year.)
 const LONGEST: Duration = Duration::from_secs(365 * 24 * 3600);
 
-/// See the module's documentation.
+/// Those of one machine.
 #[derive(Debug)]
-pub(crate) struct Timers<T> {
+pub struct Timers<T> {
     by_time: BTreeSet<(Instant, T)>,
     due: BTreeMap<T, Instant>,
 }
@@ -24,31 +25,32 @@ impl<T> Default for Timers<T> {
 
 impl<T: Ord + Copy> Timers<T> {
     /// Arms it; if it was armed, this counts.
-    pub(crate) fn arm(&mut self, timer: T, now: Instant, after_ms: u64) {
+    pub fn arm(&mut self, timer: T, now: Instant, after_ms: u64) {
         self.disarm(timer);
         let due = now + Duration::from_millis(after_ms).min(LONGEST);
         self.due.insert(timer, due);
         self.by_time.insert((due, timer));
     }
 
-    pub(crate) fn disarm(&mut self, timer: T) {
+    /// As if it had never been armed.
+    pub fn disarm(&mut self, timer: T) {
         if let Some(due) = self.due.remove(&timer) {
             self.by_time.remove(&(due, timer));
         }
     }
 
     /// Those that are armed.
-    pub(crate) fn armed(&self) -> impl Iterator<Item = &T> {
+    pub fn armed(&self) -> impl Iterator<Item = &T> {
         self.by_time.iter().map(|(_, timer)| timer)
     }
 
     /// When the next one is due.
-    pub(crate) fn next(&self) -> Option<Instant> {
+    pub fn next(&self) -> Option<Instant> {
         self.by_time.first().map(|(due, _)| *due)
     }
 
     /// Takes one that is due.
-    pub(crate) fn pop_due(&mut self, now: Instant) -> Option<T> {
+    pub fn pop_due(&mut self, now: Instant) -> Option<T> {
         let (due, timer) = *self.by_time.first().filter(|(due, _)| *due <= now)?;
         self.by_time.remove(&(due, timer));
         self.due.remove(&timer);
