@@ -12,6 +12,8 @@ use cofferdam::args::{self, Command};
 use cofferdam::config::{self, Wrong};
 use cofferdam::exit::{Exit, Failure};
 use cofferdam::parts;
+use wire::control::{Addr, Role};
+use pages::TableFault;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -155,10 +157,10 @@ static CHECKS: OnceLock<Arc<Schedule>> = OnceLock::new();
 struct Doubting;
 
 impl pages::Decisions for Doubting {
-    fn entry_verdict(self, found: Result<(), &'static str>) -> Result<(), &'static str> {
+    fn entry_verdict(self, found: Result<(), TableFault>) -> Result<(), TableFault> {
         let strikes = |schedule: &Arc<Schedule>| schedule.strikes(Kind::StepCheck).is_some();
         if CHECKS.get().is_some_and(strikes) {
-            return Err("injected: the page of this entry belongs to somebody else");
+            return Err(TableFault::OtherOwner);
         }
         found
     }

@@ -5,7 +5,7 @@
 //! type would have to be named in the source. A laboratory implements [`Decisions`] for a type of
 //! its own with one method overridden, and shows what then goes wrong in the code that ships.
 
-use crate::{Domain, PageId, Reason, Tag};
+use crate::{Domain, PageId, Reason, TableFault, Tag};
 use std::fmt::Debug;
 use std::hash::Hash;
 
@@ -74,7 +74,7 @@ pub trait Decisions: Copy + Ord + Hash + Debug + Send + Sync + 'static {
     }
 
     /// The verdict over one entry of a block table before a step uses it: what the check found.
-    fn entry_verdict(self, found: Result<(), &'static str>) -> Result<(), &'static str> {
+    fn entry_verdict(self, found: Result<(), TableFault>) -> Result<(), TableFault> {
         found
     }
 }

@@ -2,11 +2,11 @@
 
 use crate::id::{LastOp, LastTag, OpNo};
 use crate::{Decisions, Misuse, Owner, OwnerId, PageId, Pending, Tag, WriterLife};
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The state of a page (handoff.md, "Page states").
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum State {
     /// No writer, no reader, seal unwritten.
     Free,
@@ -23,7 +23,7 @@ pub enum State {
 }
 
 /// Why a page is in quarantine.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Reason {
     /// Local steps, copies or sends that name it have not ended.
     Operations,

@@ -38,7 +38,7 @@ mod table;
 mod verify;
 
 pub use decisions::{Decisions, Pending, Sound};
-pub use error::{Misuse, Shortage, VerifyFault};
+pub use error::{Misuse, Needs, Shortage, TableFault, VerifyFault};
 pub use grant::{Grant, Share};
 pub use id::{Domain, Epoch, OpId, Owner, OwnerId, PageId, StatedTag, Tag, WriterLife};
 pub use ledger::{Counts, Holder, Reason, Seal, State};

@@ -5,7 +5,7 @@ use crate::grant::{Bin, Dropped};
 use crate::identity::PoolId;
 use crate::ledger::{Ledger, Operation, Record};
 use crate::{
-    Decisions, FenceMint, Grant, Misuse, OpId, Owner, OwnerId, PageId, Reason, Scope, Seal,
+    Decisions, FenceMint, Grant, Misuse, Needs, OpId, Owner, OwnerId, PageId, Reason, Scope, Seal,
     Shortage, Sound, State, WriterGone, WriterLife,
 };
 use std::cmp::Ordering;
@@ -87,7 +87,7 @@ impl<J: Decisions> Pool<J> {
         for page in pages {
             let got = self.ledger.record(*page)?.state;
             if got != State::Free || !named.insert(*page) {
-                let (page, expected) = (*page, "Free, and named once");
+                let (page, expected) = (*page, Needs::Free);
                 return Err(Misuse::WrongState {
                     page,
                     expected,
@@ -107,7 +107,7 @@ impl<J: Decisions> Pool<J> {
     /// The tag is about to leave this worker. `writers` are those that may then write the page
     /// itself: empty where writes land in an arena, the fabric's set in direct mode.
     pub fn expose(&mut self, grant: &Grant, writers: &[WriterLife]) -> Result<(), Misuse> {
-        self.own(grant, "Reserved", |state| state == State::Reserved)?;
+        self.own(grant, Needs::Reserved, |state| state == State::Reserved)?;
         self.ledger.set_state(grant.page(), State::Granted);
         self.ledger.open(grant.page(), writers);
         Ok(())
@@ -118,12 +118,12 @@ impl<J: Decisions> Pool<J> {
     pub fn begin(&mut self, reads: &[PageId], writes: &[PageId]) -> Result<OpId, Misuse> {
         self.sweep();
         for page in reads {
-            self.may_touch(*page, "a page with an owner", |state| {
+            self.may_touch(*page, Needs::Readable, |state| {
                 !matches!(state, State::Free | State::Quarantined(_))
             })?;
         }
         for page in writes {
-            self.may_touch(*page, "a page with an owner, not shared", |state| {
+            self.may_touch(*page, Needs::Writable, |state| {
                 !matches!(state, State::Free | State::Quarantined(_) | State::Cached)
             })?;
         }
@@ -144,7 +144,7 @@ impl<J: Decisions> Pool<J> {
     /// The content of the page is what its writer computed: verified, or computed here. A page
     /// that this worker will fill itself is sealed with `filled: 0` first and extended as it fills.
     pub fn seal(&mut self, grant: &Grant, seal: Seal) -> Result<(), Misuse> {
-        let record = self.own(grant, "Reserved or Granted", |state| {
+        let record = self.own(grant, Needs::Unsealed, |state| {
             matches!(state, State::Reserved | State::Granted)
         })?;
         if !self.ledger.decisions.may_seal(record.pending()) {
@@ -164,7 +164,7 @@ impl<J: Decisions> Pool<J> {
         filled: u16,
         checksum: Option<u32>,
     ) -> Result<(), Misuse> {
-        self.own(grant, "Sealed", |state| state == State::Sealed)?;
+        self.own(grant, Needs::Sealed, |state| state == State::Sealed)?;
         let seal = self.ledger.seals[grant.page().index()];
         self.check_fill(grant.page(), filled, seal.filled)?;
         self.ledger.seals[grant.page().index()] = Seal {
@@ -178,7 +178,7 @@ impl<J: Decisions> Pool<J> {
     /// Ends ownership. The page is free at once if nothing is pending, otherwise when the last
     /// operation and the last writer's proof are in.
     pub fn release(&mut self, grant: Grant) -> Result<(), (Grant, Misuse)> {
-        if let Err(misuse) = self.own(&grant, "owned", is_owned) {
+        if let Err(misuse) = self.own(&grant, Needs::Owned, is_owned) {
             return Err((grant, misuse));
         }
         self.give_up(grant.page(), grant.tag());
@@ -233,7 +233,7 @@ impl<J: Decisions> Pool<J> {
     pub fn scrubbed(&mut self, page: PageId) -> Result<(), Misuse> {
         let got = self.ledger.record(page)?.state;
         if !self.ledger.to_scrub.remove(&page) {
-            let expected = "Quarantined(Scrub)";
+            let expected = Needs::WaitsForScrub;
             return Err(Misuse::WrongState {
                 page,
                 expected,
@@ -251,7 +251,7 @@ impl<J: Decisions> Pool<J> {
     pub(crate) fn own(
         &self,
         grant: &Grant,
-        expected: &'static str,
+        expected: Needs,
         fits: impl Fn(State) -> bool,
     ) -> Result<&Record, Misuse> {
         if !grant.belongs_to(&self.bin) {
@@ -271,7 +271,7 @@ impl<J: Decisions> Pool<J> {
     fn may_touch(
         &self,
         page: PageId,
-        expected: &'static str,
+        expected: Needs,
         fits: impl Fn(State) -> bool,
     ) -> Result<(), Misuse> {
         let record = self.ledger.record(page)?;

@@ -3,7 +3,7 @@
 use crate::grant::Bin;
 use crate::id::{LastOp, LastTag};
 use crate::{
-    Counts, Decisions, FenceMint, Grant, Holder, Misuse, PageId, Pool, Seal, Share, State,
+    Counts, Decisions, FenceMint, Grant, Holder, Misuse, Needs, PageId, Pool, Seal, Share, State,
     WriterGone,
 };
 
@@ -78,7 +78,7 @@ impl<J: Decisions> Pool<J> {
 
     /// The seal of a page that this grant owns.
     pub fn seal_of(&self, grant: &Grant) -> Result<Seal, Misuse> {
-        self.own(grant, "owned", |state| state != State::Free)?;
+        self.own(grant, Needs::Owned, |state| state != State::Free)?;
         Ok(self.ledger.seals[grant.page().index()])
     }
 }

@@ -1,7 +1,7 @@
 //! Cached pages: immutable, shared by reference count inside one isolation domain (H-13).
 
 use crate::pool::busy;
-use crate::{Decisions, Domain, Grant, Misuse, Pool, Share, State};
+use crate::{Decisions, Domain, Grant, Misuse, Needs, Pool, Share, State};
 
 impl<J: Decisions> Pool<J> {
     /// Gives up exclusive ownership of a sealed, full page: from now on it is immutable and shared
@@ -22,7 +22,7 @@ impl<J: Decisions> Pool<J> {
     }
 
     fn may_publish(&self, grant: &Grant) -> Result<(), Misuse> {
-        let record = self.own(grant, "Sealed", |state| state == State::Sealed)?;
+        let record = self.own(grant, Needs::Sealed, |state| state == State::Sealed)?;
         if !self.ledger.decisions.may_seal(record.pending()) {
             return Err(busy(grant.page(), record));
         }
@@ -115,7 +115,7 @@ impl<J: Decisions> Pool<J> {
         if record.state != State::Cached {
             return Err(Misuse::WrongState {
                 page,
-                expected: "Cached",
+                expected: Needs::Cached,
                 got: record.state,
             });
         }

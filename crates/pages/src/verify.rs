@@ -2,7 +2,7 @@
 //! type, not a habit).
 
 use crate::table::{Checked, Entry, Origin};
-use crate::{BlockTable, Decisions, PageId, Pool, State, Tag, VerifyFault};
+use crate::{BlockTable, Decisions, PageId, Pool, State, TableFault, Tag, VerifyFault};
 use std::collections::BTreeSet;
 use std::marker::PhantomData;
 use std::ops::Range;
@@ -157,7 +157,7 @@ impl<J: Decisions> Pool<J> {
         written.sort_unstable();
         if let Some(twice) = written.windows(2).find(|pair| pair[0].0 == pair[1].0) {
             let (page, owner, ordinal) = twice[1];
-            let kind = "two sequences of one step write this page (H-3)";
+            let kind = TableFault::WrittenTwice;
             return Err(VerifyFault {
                 owner,
                 ordinal,
@@ -228,14 +228,16 @@ impl<J: Decisions> Check<'_, J> {
     fn bounds(&self) -> Result<Range<usize>, VerifyFault> {
         let table = self.table;
         if table.page_size != self.pool.ledger.page_size {
-            let kind = "the table counts in another page size than the pool";
+            let kind = TableFault::OtherPageSize;
             return Err(self.fault(0, kind));
         }
         match table.origin {
             Origin::Pool(pool) if !pool.is(self.pool.bin.pool()) => {
-                return Err(self.fault(0, "a table of another pool"));
+                return Err(self.fault(0, TableFault::TableOfAnotherPool));
             }
-            Origin::Mixed(ordinal) => return Err(self.fault(ordinal, "a page of another pool")),
+            Origin::Mixed(ordinal) => {
+                return Err(self.fault(ordinal, TableFault::PageOfAnotherPool));
+            }
             Origin::Nothing | Origin::Pool(_) => {}
         }
         let size = usize::from(table.page_size);
@@ -250,7 +252,7 @@ impl<J: Decisions> Check<'_, J> {
                 Ok(first..behind)
             }
             _ => {
-                let kind = "more tokens than the table has pages for";
+                let kind = TableFault::TooFewPages;
                 Err(self.fault(table.entries.len(), kind))
             }
         }
@@ -283,7 +285,7 @@ impl<J: Decisions> Check<'_, J> {
         Ok(looked_at)
     }
 
-    fn fault(&self, ordinal: usize, kind: &'static str) -> VerifyFault {
+    fn fault(&self, ordinal: usize, kind: TableFault) -> VerifyFault {
         VerifyFault {
             owner: self.table.owner.id,
             ordinal,
@@ -300,70 +302,70 @@ impl<J: Decisions> Check<'_, J> {
             .min(size)
     }
 
-    fn entry(&self, ordinal: usize) -> Result<(), &'static str> {
+    fn entry(&self, ordinal: usize) -> Result<(), TableFault> {
         let Entry { page, tag, shared } = self.table.entries[ordinal];
         let index = page.index();
         let Some(record) = self.pool.ledger.records.get(index) else {
-            return Err("no such page");
+            return Err(TableFault::NoSuchPage);
         };
         let decisions = self.pool.ledger.decisions;
         if !decisions.same_grant(tag, self.pool.ledger.tags[index]) {
-            return Err("the page has been granted anew: its tag is another");
+            return Err(TableFault::GrantedAnew);
         }
         if self.unheard.contains(&(page, tag)) {
-            return Err("the grant of the page was dropped");
+            return Err(TableFault::GrantDropped);
         }
         if !record.open.is_empty() {
-            return Err("a remote writer of this page has not ended (H-3)");
+            return Err(TableFault::WriterOpen);
         }
         let Some(owner) = record.owner else {
-            return Err("the page has no owner");
+            return Err(TableFault::NoOwner);
         };
         let reader = self.table.owner;
         if shared {
             if record.state != State::Cached {
-                return Err("a shared page that is not cached");
+                return Err(TableFault::SharedNotCached);
             }
             if owner.domain != reader.domain {
-                return Err("a cached page of another isolation domain (H-13)");
+                return Err(TableFault::OtherDomain);
             }
             if record.shares == 0 {
-                return Err("a shared page that nobody pins");
+                return Err(TableFault::NotPinned);
             }
         } else {
             if record.state != State::Sealed {
-                return Err("an owned page that is not sealed");
+                return Err(TableFault::NotSealed);
             }
             if (owner.id, owner.domain) != (reader.id, reader.domain) {
-                return Err("a page of another owner");
+                return Err(TableFault::OtherOwner);
             }
             if owner.lane != 0 && owner.lane != reader.lane {
-                return Err("a page of another choice of the same request");
+                return Err(TableFault::OtherChoice);
             }
         }
         let seal = self.pool.ledger.seals[index];
         if seal.ordinal as usize != ordinal {
-            return Err("the page is sealed for another place in the sequence");
+            return Err(TableFault::OtherPlace);
         }
         if usize::from(seal.filled) < self.used(ordinal) {
-            return Err("the page has fewer filled slots than the table reads (H-2)");
+            return Err(TableFault::TooFewSlots);
         }
         Ok(())
     }
 
     /// A step appends: behind the slots that are sealed, in pages that are this lane's alone.
-    fn write(&self, ordinal: usize) -> Result<(), &'static str> {
+    fn write(&self, ordinal: usize) -> Result<(), TableFault> {
         let entry = self.table.entries[ordinal];
         let index = entry.page.index();
         if entry.shared {
-            return Err("a step would write a shared page");
+            return Err(TableFault::WritesShared);
         }
         let owner = self.pool.ledger.records[index].owner;
         if owner.map(|owner| owner.lane) != Some(self.table.owner.lane) {
-            return Err("a step would write a page of another lane");
+            return Err(TableFault::WritesOtherLane);
         }
         if usize::from(self.pool.ledger.seals[index].filled) > self.used(ordinal) {
-            return Err("a step would write over slots that are sealed (H-1)");
+            return Err(TableFault::WritesSealed);
         }
         Ok(())
     }

@@ -2,7 +2,7 @@
 
 mod scene;
 
-use pages::{BlockTable, Owner, PageId, Step};
+use pages::{BlockTable, Owner, PageId, Step, TableFault};
 use scene::*;
 
 #[test]
@@ -69,10 +69,7 @@ fn a_page_granted_anew_is_not_the_page_that_was() {
     assert_eq!(second.page(), page);
     let fault = fault(&pool, &mut table, 0);
     assert_eq!((fault.page, fault.ordinal), (Some(page), 0));
-    assert_eq!(
-        fault.kind,
-        "the page has been granted anew: its tag is another"
-    );
+    assert_eq!(fault.kind, TableFault::GrantedAnew);
     assert!(fault.to_string().contains("refused at ordinal 0"));
     pool.release(second).unwrap();
 }
@@ -96,10 +93,7 @@ fn an_evicted_page_is_not_read_through_an_old_table() {
     };
     let stolen = sealed(&mut pool, other, 0, 4);
     let fault = fault(&pool, &mut table, 0);
-    assert_eq!(
-        fault.kind,
-        "the page has been granted anew: its tag is another"
-    );
+    assert_eq!(fault.kind, TableFault::GrantedAnew);
     pool.release(stolen).unwrap();
 }
 
@@ -113,26 +107,20 @@ fn a_page_has_one_place_in_one_sequence_of_one_owner() {
     let mut swapped = table(owner(1), &[&second, &first], 8);
     let told = fault(&pool, &mut swapped, 0);
     assert_eq!(told.ordinal, 0);
-    assert_eq!(
-        told.kind,
-        "the page is sealed for another place in the sequence"
-    );
+    assert_eq!(told.kind, TableFault::OtherPlace);
 
     let mut twice = table(owner(1), &[&first, &first], 8);
     assert_eq!(fault(&pool, &mut twice, 0).ordinal, 1);
 
     let mut stolen = table(owner(1), &[&first, &foreign], 8);
-    assert_eq!(fault(&pool, &mut stolen, 0).kind, "a page of another owner");
+    assert_eq!(fault(&pool, &mut stolen, 0).kind, TableFault::OtherOwner);
 
     let elsewhere = Owner {
         domain: ELSEWHERE,
         ..owner(1)
     };
     let mut disguised = table(elsewhere, &[&first], 4);
-    assert_eq!(
-        fault(&pool, &mut disguised, 0).kind,
-        "a page of another owner"
-    );
+    assert_eq!(fault(&pool, &mut disguised, 0).kind, TableFault::OtherOwner);
     for grant in [first, second, foreign] {
         pool.release(grant).unwrap();
     }
@@ -147,15 +135,12 @@ fn a_choice_reads_the_prompt_and_itself_and_writes_itself() {
 
     let mut mixed = table(lane(1, 1), &[&prompt, &second], 3);
     let told = fault(&pool, &mut mixed, 0);
-    assert_eq!(told.kind, "a page of another choice of the same request");
+    assert_eq!(told.kind, TableFault::OtherChoice);
 
     let mut choice = table(lane(1, 1), &[&prompt, &first], 3);
     accepted(&pool, &mut choice, 0);
     let told = fault(&pool, &mut choice, 1);
-    assert_eq!(
-        (told.ordinal, told.kind),
-        (0, "a step would write a page of another lane")
-    );
+    assert_eq!((told.ordinal, told.kind), (0, TableFault::WritesOtherLane));
 
     pool.extend(&prompt, 4, None).unwrap();
     choice.advance_to(4);
@@ -173,10 +158,7 @@ fn a_cached_page_is_read_in_its_domain_and_written_by_nobody() {
     mine.push_shared(&share);
     mine.advance_to(3);
     accepted(&pool, &mut mine, 0);
-    assert_eq!(
-        fault(&pool, &mut mine, 1).kind,
-        "a step would write a shared page"
-    );
+    assert_eq!(fault(&pool, &mut mine, 1).kind, TableFault::WritesShared);
     let stranger = Owner {
         domain: ELSEWHERE,
         ..owner(2)
@@ -184,10 +166,7 @@ fn a_cached_page_is_read_in_its_domain_and_written_by_nobody() {
     let mut theirs = BlockTable::new(stranger, PAGE_SIZE);
     theirs.push_shared(&share);
     let told = fault(&pool, &mut theirs, 0);
-    assert_eq!(
-        told.kind,
-        "a cached page of another isolation domain (H-13)"
-    );
+    assert_eq!(told.kind, TableFault::OtherDomain);
     pool.evict(share).unwrap();
 }
 
@@ -200,10 +179,7 @@ fn a_published_page_is_the_owners_no_more() {
     accepted(&pool, &mut table, 0);
     let share = pool.publish(grant).unwrap();
     let mut copy = table.clone();
-    assert_eq!(
-        fault(&pool, &mut table, 0).kind,
-        "an owned page that is not sealed"
-    );
+    assert_eq!(fault(&pool, &mut table, 0).kind, TableFault::NotSealed);
     table.publish_at(7, &share); // no such ordinal: nothing is changed
     assert_eq!(table, copy);
     table.publish_at(0, &share);
@@ -233,10 +209,7 @@ fn two_sequences_do_not_write_one_page_in_one_step() {
         },
     ];
     let fault = pool.verify(steps).unwrap_err();
-    assert_eq!(
-        fault.kind,
-        "two sequences of one step write this page (H-3)"
-    );
+    assert_eq!(fault.kind, TableFault::WrittenTwice);
     assert_eq!(fault.page, Some(grant.page()));
     pool.release(grant).unwrap();
 }
@@ -265,7 +238,7 @@ fn no_two_of_many_sequences_write_one_page_in_one_step() {
                 all.insert(place, of(again));
                 let steps = all.iter_mut().map(|table| Step { table, new: 1 }).collect();
                 let fault = pool.verify(steps).unwrap_err();
-                let kind = "two sequences of one step write this page (H-3)";
+                let kind = TableFault::WrittenTwice;
                 let found = (fault.kind, fault.page, fault.owner);
                 let page = grant.page();
                 assert_eq!(found, (kind, Some(page), owners[again].id), "{order:?}");
@@ -308,7 +281,7 @@ fn tokens_need_pages_and_filled_slots() {
     let (mut pool, _mint) = pool(2);
     let first = sealed(&mut pool, owner(1), 0, 2);
     let second = sealed(&mut pool, owner(1), 1, 0);
-    let beyond = "more tokens than the table has pages for";
+    let beyond = TableFault::TooFewPages;
     let mut table = table(owner(1), &[&first, &second], 2);
     accepted(&pool, &mut table, 6);
     assert_eq!(fault(&pool, &mut table, 7).kind, beyond);
@@ -320,10 +293,7 @@ fn tokens_need_pages_and_filled_slots() {
     table.advance_to(5);
     let told = fault(&pool, &mut table, 0);
     assert_eq!(told.ordinal, 0);
-    assert_eq!(
-        told.kind,
-        "the page has fewer filled slots than the table reads (H-2)"
-    );
+    assert_eq!(told.kind, TableFault::TooFewSlots);
     pool.extend(&first, 4, None).unwrap();
     assert_eq!(fault(&pool, &mut table, 0).ordinal, 1);
     pool.extend(&second, 1, None).unwrap();
@@ -333,10 +303,7 @@ fn tokens_need_pages_and_filled_slots() {
     table.advance_to(3);
     accepted(&pool, &mut table, 0);
     let told = fault(&pool, &mut table, 1);
-    assert_eq!(
-        told.kind,
-        "a step would write over slots that are sealed (H-1)"
-    );
+    assert_eq!(told.kind, TableFault::WritesSealed);
     for grant in [first, second] {
         pool.release(grant).unwrap();
     }
@@ -348,7 +315,7 @@ fn a_table_without_pages_holds_nothing() {
     let mut empty = BlockTable::new(owner(1), PAGE_SIZE);
     accepted(&pool, &mut empty, 0);
     assert_eq!(fault(&pool, &mut empty, 1).page, None);
-    let kind = "the table counts in another page size than the pool";
+    let kind = TableFault::OtherPageSize;
     for page_size in [0, 8] {
         let mut other = BlockTable::new(owner(1), page_size);
         assert_eq!(fault(&pool, &mut other, 0).kind, kind);
@@ -365,11 +332,17 @@ fn a_table_of_another_pool_is_refused() {
     let behind = sealed(&mut other, owner(1), 1, 4);
     let mut theirs = table(owner(1), &[&there], 4);
     accepted(&other, &mut theirs, 0);
-    assert_eq!(fault(&pool, &mut theirs, 0).kind, "a table of another pool");
+    assert_eq!(
+        fault(&pool, &mut theirs, 0).kind,
+        TableFault::TableOfAnotherPool
+    );
     let mut mixed = table(owner(1), &[&here, &behind], 8);
     for pool in [&pool, &other] {
         let told = fault(pool, &mut mixed, 0);
-        assert_eq!((told.ordinal, told.kind), (1, "a page of another pool"));
+        assert_eq!(
+            (told.ordinal, told.kind),
+            (1, TableFault::PageOfAnotherPool)
+        );
     }
     mixed.push_own(&here);
     let told = fault(&pool, &mut mixed, 0);
@@ -389,15 +362,9 @@ fn a_page_whose_grant_was_dropped_is_refused_at_once() {
     accepted(&pool, &mut table, 0);
     drop(dropped);
     let told = fault(&pool, &mut table, 0);
-    assert_eq!(
-        (told.ordinal, told.kind),
-        (1, "the grant of the page was dropped")
-    );
+    assert_eq!((told.ordinal, told.kind), (1, TableFault::GrantDropped));
     assert_eq!(pool.counts().quarantined, 1);
-    assert_eq!(
-        fault(&pool, &mut table, 0).kind,
-        "an owned page that is not sealed"
-    );
+    assert_eq!(fault(&pool, &mut table, 0).kind, TableFault::NotSealed);
     pool.release(kept).unwrap();
 }
 

@@ -3,7 +3,7 @@
 
 mod scene;
 
-use pages::{Epoch, Misuse, OwnerId, Reason, Scope, State, WriterLife};
+use pages::{Epoch, Misuse, OwnerId, Reason, Scope, State, TableFault, WriterLife};
 use scene::*;
 
 const WRITERS: State = State::Quarantined(Reason::Writers);
@@ -164,7 +164,7 @@ fn a_table_over_reopened_pages_is_refused() {
         let fault = fault(&pool, &mut table, 0);
         assert_eq!(
             (fault.ordinal, fault.kind),
-            (ordinal, "a remote writer of this page has not ended (H-3)")
+            (ordinal, TableFault::WriterOpen)
         );
         pool.writer_gone(mint.closed(life(0), OwnerId::new(owner)));
         accepted(&pool, &mut table, 0);

@@ -2,7 +2,7 @@
 
 mod scene;
 
-use pages::{Misuse, PageId, Reason, Seal, State};
+use pages::{Misuse, Needs, PageId, Reason, Seal, State};
 use scene::*;
 
 #[test]
@@ -124,25 +124,25 @@ fn a_state_that_does_not_fit_is_named() {
 
     assert_eq!(
         pool.extend(&grant, 1, None),
-        Err(wrong("Sealed", State::Reserved))
+        Err(wrong(Needs::Sealed, State::Reserved))
     );
     let (grant, misuse) = pool.publish(grant).unwrap_err();
-    assert_eq!(misuse, wrong("Sealed", State::Reserved));
+    assert_eq!(misuse, wrong(Needs::Sealed, State::Reserved));
     pool.expose(&grant, &[]).unwrap();
     let again = pool.expose(&grant, &[]);
-    assert_eq!(again, Err(wrong("Reserved", State::Granted)));
+    assert_eq!(again, Err(wrong(Needs::Reserved, State::Granted)));
     pool.seal(&grant, seal(0, 0)).unwrap();
     let again = pool.seal(&grant, seal(1, 1));
-    assert_eq!(again, Err(wrong("Reserved or Granted", State::Sealed)));
+    assert_eq!(again, Err(wrong(Needs::Unsealed, State::Sealed)));
     assert_eq!(pool.seal_of(&grant), Ok(seal(0, 0)), "the first one stands");
     assert_eq!(
         pool.scrubbed(page),
-        Err(wrong("Quarantined(Scrub)", State::Sealed))
+        Err(wrong(Needs::WaitsForScrub, State::Sealed))
     );
     pool.release(grant).unwrap();
     assert_eq!(
         pool.begin(&[page], &[]),
-        Err(wrong("a page with an owner", State::Free))
+        Err(wrong(Needs::Readable, State::Free))
     );
 }
 
@@ -171,7 +171,7 @@ fn an_operation_begins_on_all_its_pages_or_on_none() {
         pool.begin(&[], &[mine.page(), shared.page()]),
         Err(Misuse::WrongState {
             page: shared.page(),
-            expected: "a page with an owner, not shared",
+            expected: Needs::Writable,
             got: State::Cached
         })
     );

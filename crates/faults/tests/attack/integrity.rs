@@ -130,7 +130,7 @@ fn a_step_time_check_that_fails_ends_the_worker_and_the_stream() {
     assert_eq!(stops.len(), 1);
     assert_eq!(stops[0]["role"], "decode");
     let evidence = stops[0]["evidence"].as_str().unwrap();
-    assert!(evidence.contains("injected"), "{evidence}");
+    assert!(evidence.contains("a page of another owner"), "{evidence}");
     site.ready();
     let mut short = question.clone();
     short.body["max_tokens"] = 1.into();

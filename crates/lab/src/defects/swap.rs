@@ -8,7 +8,7 @@ use handoff::{
     AfterPrefill, ArenaId, Arrived, AttemptId, Capacity, Close, Conn, DecodeToPrefill, Ending,
     Evidence, Fault, Limit, Manifest, Rejection, Sound, Spec, StatedPage, Write,
 };
-use pages::{Domain, Epoch, PageId, Pending, Reason, StatedTag, Tag};
+use pages::{Domain, Epoch, PageId, Pending, Reason, StatedTag, TableFault, Tag};
 use std::cmp::Ordering;
 use std::fmt::Debug;
 use std::hash::{Hash, Hasher};
@@ -52,7 +52,7 @@ decisions! {
         fn same_grant(named: Tag, present: Option<Tag>) -> bool;
         fn may_share(of: Domain, reader: Domain) -> bool;
         fn looks_again(new: bool) -> bool;
-        fn entry_verdict(found: Result<(), &'static str>) -> Result<(), &'static str>;
+        fn entry_verdict(found: Result<(), TableFault>) -> Result<(), TableFault>;
     }
     handoff::Decisions {
         fn carries(pool_tokens: u64, context: u32) -> bool;

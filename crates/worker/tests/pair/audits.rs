@@ -4,6 +4,7 @@ use crate::edge::Pair;
 use crate::{endless, prompt, spec};
 use handoff::gateway::Outcome;
 use handoff::{Failure, Fault};
+use pages::TableFault;
 use testkit::{SmallSpec, small_gguf};
 
 /// A ledger whose check before a step looks at nothing that was there before, and where whatever is
@@ -19,10 +20,10 @@ impl pages::Decisions for Looks {
         self == Self::AtAll
     }
 
-    fn entry_verdict(self, found: Result<(), &'static str>) -> Result<(), &'static str> {
+    fn entry_verdict(self, found: Result<(), TableFault>) -> Result<(), TableFault> {
         match self {
             Self::AtAll => found,
-            Self::Nowhere => Err("found where nobody looks"),
+            Self::Nowhere => Err(TableFault::OtherOwner),
         }
     }
 }
