@@ -101,7 +101,7 @@ impl<'m> Batch<'m> {
             }
             all.push((table, grants));
         }
-        let kv = KvMemory::allocate(KvLayout::new(model.config(), PAGE), pages)?;
+        let kv = KvMemory::allocate(KvLayout::new(model.config(), PAGE), &pool)?;
         Ok(Batch {
             model,
             pool,

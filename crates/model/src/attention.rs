@@ -6,7 +6,7 @@ use kernels::{AttendScratch, Attention};
 use pages::VerifiedSequence;
 
 use crate::forward::Scratch;
-use crate::{Error, KvError, KvMemory, Model};
+use crate::{Error, KvError, KvMemory, Model, Quantity};
 
 /// Queries (tokens × heads of a group) that share each key and value that is loaded.
 const QUERIES: usize = 24;
@@ -64,9 +64,8 @@ impl Model {
                     put(layout.values(layer, head).start, values);
                 }
                 if !finite {
-                    let what = "a key or value (as f16)";
                     return Err(Error::NotFinite {
-                        what,
+                        what: Quantity::KeyOrValue,
                         sequence,
                         position,
                     });

@@ -73,7 +73,7 @@ pub enum Error {
     #[error("{what} of sequence {sequence} at position {position} is not finite")]
     NotFinite {
         /// Which quantity.
-        what: &'static str,
+        what: Quantity,
         /// Index in the step.
         sequence: usize,
         /// Absolute position of the token.
@@ -112,12 +112,38 @@ pub enum KvError {
         /// The page.
         page: PageId,
     },
-    /// A page was checked in that is there already, or that has another size.
-    #[error("{page:?} cannot be checked in: {problem}")]
-    BadCheckIn {
+    /// A page was checked in that has another size.
+    #[error("{page:?} cannot be checked in: it has another size")]
+    OtherSize {
         /// The page.
         page: PageId,
-        /// Why not.
-        problem: &'static str,
     },
+    /// A page was checked in that is there already.
+    #[error("{page:?} cannot be checked in: it was not checked out")]
+    NotCheckedOut {
+        /// The page.
+        page: PageId,
+    },
+    /// The tables of a step were checked against the ledger of another pool than the memory's: what
+    /// that ledger says of a page says nothing about the page of the same number here (H-1).
+    #[error("the block tables are of another pool than the KV memory (H-1)")]
+    OtherPool,
+}
+
+/// What left the finite numbers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quantity {
+    /// A key or a value, which is kept as f16.
+    KeyOrValue,
+    /// A logit.
+    Logit,
+}
+
+impl std::fmt::Display for Quantity {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(match self {
+            Self::KeyOrValue => "a key or value (as f16)",
+            Self::Logit => "a logit",
+        })
+    }
 }

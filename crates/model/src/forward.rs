@@ -6,7 +6,7 @@ use pages::{Verified, VerifiedSequence};
 use crate::exec::Split;
 use crate::layer::{self, TOKENS_MAX, TokenTile};
 use crate::rope::Angles;
-use crate::{Error, KvLayout, KvMemory, Logits, Model};
+use crate::{Error, KvError, KvLayout, KvMemory, Logits, Model};
 
 /// Which logits a sequence wants from a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -70,6 +70,9 @@ impl Model {
                 expected,
                 found: *kv.layout(),
             });
+        }
+        if !kv.pool().is(tables.pool()) {
+            return Err(KvError::OtherPool.into());
         }
         let fault = |sequence, problem| Err(Error::Input { sequence, problem });
         let sequences = tables.sequences();

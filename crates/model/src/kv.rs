@@ -4,7 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use kernels::{Arena, Piece};
-use pages::PageId;
+use pages::{Decisions, PageId, Pool, PoolIdentity};
 use serde::{Deserialize, Serialize};
 
 use crate::{Config, KvError};
@@ -147,14 +147,17 @@ impl PageBuf {
 /// the memory at all: writing the former or attending to the latter is an error, by construction.
 #[derive(Debug)]
 pub struct KvMemory {
+    pool: PoolIdentity,
     layout: KvLayout,
     pages: Vec<Option<Arc<PageBuf>>>,
     scrubbed: u64,
 }
 
 impl KvMemory {
-    /// Allocates `pages` pages and writes every one of them, so that the memory is really there.
-    pub fn allocate(layout: KvLayout, pages: usize) -> Result<KvMemory, KvError> {
+    /// Allocates the pages of `pool` and writes every one of them, so that the memory is really
+    /// there. A step over tables of another pool is refused.
+    pub fn allocate<J: Decisions>(layout: KvLayout, pool: &Pool<J>) -> Result<KvMemory, KvError> {
+        let pages = pool.size();
         let bytes = pages.saturating_mul(layout.page_bytes());
         let mut all = Vec::new();
         all.try_reserve_exact(pages)
@@ -166,6 +169,7 @@ impl KvMemory {
             all.push(Some(Arc::new(page)));
         }
         Ok(KvMemory {
+            pool: pool.identity(),
             layout,
             pages: all,
             scrubbed: 0,
@@ -175,6 +179,11 @@ impl KvMemory {
     /// How pages are laid out.
     pub fn layout(&self) -> &KvLayout {
         &self.layout
+    }
+
+    /// Whose pages they are.
+    pub fn pool(&self) -> PoolIdentity {
+        self.pool
     }
 
     /// Number of pages.
@@ -221,17 +230,11 @@ impl KvMemory {
     /// Puts a page back that was checked out.
     pub fn check_in(&mut self, page: PageId, buf: PageBuf) -> Result<(), KvError> {
         if buf.words.len() != self.layout.page_words() {
-            return Err(KvError::BadCheckIn {
-                page,
-                problem: "it has another size",
-            });
+            return Err(KvError::OtherSize { page });
         }
         let slot = self.slot_mut(page)?;
         if slot.is_some() {
-            return Err(KvError::BadCheckIn {
-                page,
-                problem: "it was not checked out",
-            });
+            return Err(KvError::NotCheckedOut { page });
         }
         *slot = Some(Arc::new(buf));
         Ok(())
@@ -294,7 +297,12 @@ mod tests {
     };
 
     fn memory() -> KvMemory {
-        KvMemory::allocate(LAYOUT, 3).unwrap()
+        let config = pages::Config {
+            pages: 3,
+            page_size: LAYOUT.page_size as u16,
+            scrub: false,
+        };
+        KvMemory::allocate(LAYOUT, &Pool::new(config).0).unwrap()
     }
 
     #[test]
@@ -359,19 +367,19 @@ mod tests {
         kv.check_in(page, buf).unwrap();
         assert_eq!(kv.page(page).unwrap().words()[0], 0x7e07);
         let second = PageBuf::new(&LAYOUT).unwrap();
-        assert!(matches!(
+        assert_eq!(
             kv.check_in(page, second),
-            Err(KvError::BadCheckIn { .. })
-        ));
+            Err(KvError::NotCheckedOut { page })
+        );
         let foreign = PageBuf::new(&KvLayout {
             page_size: 8,
             ..LAYOUT
         });
         let _out = kv.check_out(page).unwrap();
-        assert!(matches!(
+        assert_eq!(
             kv.check_in(page, foreign.unwrap()),
-            Err(KvError::BadCheckIn { .. })
-        ));
+            Err(KvError::OtherSize { page })
+        );
         let none = PageId::new(3);
         assert_eq!(
             kv.page(none).unwrap_err(),

@@ -34,7 +34,7 @@ pub mod sampling;
 mod weights;
 
 pub use config::{ARCHITECTURES, Config, check_architecture};
-pub use error::{Error, KvError};
+pub use error::{Error, KvError, Quantity};
 pub use forward::{Scratch, SequenceInput, Want};
 pub use kernels::Isa;
 pub use kv::{KvLayout, KvMemory, PageBuf};

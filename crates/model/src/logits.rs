@@ -1,6 +1,6 @@
 //! What a step returns.
 
-use crate::Error;
+use crate::{Error, Quantity};
 
 /// Logits of the positions that were asked for, all finite.
 #[derive(Clone, Debug, Default)]
@@ -43,7 +43,7 @@ impl Logits {
         for (sequence, position, row) in self.iter() {
             if !row.iter().fold(true, |finite, v| finite & v.is_finite()) {
                 return Err(Error::NotFinite {
-                    what: "a logit",
+                    what: Quantity::Logit,
                     sequence,
                     position,
                 });

@@ -60,6 +60,25 @@ fn a_page_in_other_hands_stops_the_step() {
     assert!(bench.step(&[(0, &[2], Want::Last)]).is_ok());
 }
 
+/// H-1: page numbers of two pools coincide. What one ledger says of its pages is nothing about the
+/// memory of the other.
+#[test]
+fn h1_the_memory_of_another_pool_is_refused() {
+    let model = small();
+    let [mut one, mut other] = [(); 2].map(|()| Bench::new(&model, 16, &[64]));
+    for bench in [&mut one, &mut other] {
+        bench.step(&[(0, &[1; 20], Want::Last)]).unwrap();
+    }
+    assert_eq!(one.pages_of(0), other.pages_of(0), "the same numbers");
+    std::mem::swap(one.kv_mut(), other.kv_mut());
+    for bench in [&mut one, &mut other] {
+        let error = bench.step(&[(0, &[2], Want::Last)]).unwrap_err();
+        assert!(matches!(error, Error::Kv(KvError::OtherPool)), "{error}");
+    }
+    std::mem::swap(one.kv_mut(), other.kv_mut());
+    assert!(one.step(&[(0, &[2], Want::Last)]).is_ok());
+}
+
 #[test]
 fn a_slot_that_nobody_wrote_is_an_error_and_not_an_answer() {
     let model = small();

@@ -21,6 +21,18 @@ impl PoolId {
     }
 }
 
+/// Which pool of this process it is: for what belongs to one pool and is kept outside of it, such
+/// as the payload of its pages.
+#[derive(Clone, Copy, Debug)]
+pub struct PoolIdentity(pub(crate) PoolId);
+
+impl PoolIdentity {
+    /// Whether it is the same pool.
+    pub const fn is(self, other: Self) -> bool {
+        self.0.is(other.0)
+    }
+}
+
 /// Makes a type invisible to the comparison of the values that contain it.
 macro_rules! not_compared {
     ($name:ident) => {

@@ -41,6 +41,7 @@ pub use decisions::{Decisions, Pending, Sound};
 pub use error::{Misuse, Needs, Shortage, TableFault, VerifyFault};
 pub use grant::{Grant, Share};
 pub use id::{Domain, Epoch, OpId, Owner, OwnerId, PageId, StatedTag, Tag, WriterLife};
+pub use identity::PoolIdentity;
 pub use ledger::{Counts, Holder, Reason, Seal, State};
 pub use pool::{Config, Pool};
 pub use proof::{FenceMint, Scope, WriterGone};

@@ -3,14 +3,19 @@
 use crate::grant::Bin;
 use crate::id::{LastOp, LastTag};
 use crate::{
-    Counts, Decisions, FenceMint, Grant, Holder, Misuse, Needs, PageId, Pool, Seal, Share, State,
-    WriterGone,
+    Counts, Decisions, FenceMint, Grant, Holder, Misuse, Needs, PageId, Pool, PoolIdentity, Seal,
+    Share, State, WriterGone,
 };
 
 impl<J: Decisions> Pool<J> {
     /// Token slots a page.
     pub fn page_size(&self) -> u16 {
         self.ledger.page_size
+    }
+
+    /// Which pool it is.
+    pub fn identity(&self) -> PoolIdentity {
+        PoolIdentity(self.bin.pool())
     }
 
     /// Pages in the pool.

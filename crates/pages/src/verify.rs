@@ -2,9 +2,10 @@
 //! type, not a habit).
 
 use crate::table::{Checked, Entry, Origin};
-use crate::{BlockTable, Decisions, PageId, Pool, State, TableFault, Tag, VerifyFault};
+use crate::{
+    BlockTable, Decisions, PageId, Pool, PoolIdentity, State, TableFault, Tag, VerifyFault,
+};
 use std::collections::BTreeSet;
-use std::marker::PhantomData;
 use std::ops::Range;
 
 /// One sequence's part of a step: write `new` tokens behind those of the table, reading all.
@@ -39,7 +40,7 @@ pub struct Verified<'p> {
     sequences: Vec<VerifiedSequence<'p>>,
     page_size: u16,
     looked_at: usize,
-    pool: PhantomData<&'p ()>,
+    pool: PoolIdentity,
 }
 
 /// One sequence of a [`Verified`] step.
@@ -58,6 +59,11 @@ impl Verified<'_> {
     /// Token slots a page.
     pub const fn page_size(&self) -> usize {
         self.page_size as usize
+    }
+
+    /// The pool whose ledger the tables were checked against.
+    pub const fn pool(&self) -> PoolIdentity {
+        self.pool
     }
 
     /// What the check cost: table entries compared with the ledger, and changes looked up.
@@ -169,7 +175,7 @@ impl<J: Decisions> Pool<J> {
             sequences,
             page_size: self.ledger.page_size,
             looked_at,
-            pool: PhantomData,
+            pool: self.identity(),
         })
     }
 

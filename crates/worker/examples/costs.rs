@@ -13,7 +13,7 @@ use edge::{Edge, Pair};
 use gguf::File;
 use handoff::Spec;
 use model::{KvLayout, KvMemory, LoadOptions, Model};
-use pages::{Domain, PageId};
+use pages::{Config, Domain, PageId, Pool};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 use wire::Ask;
@@ -68,7 +68,12 @@ fn scrub(model: &Path) -> f64 {
         Model::load(&file, LoadOptions::default()).unwrap().config(),
         16,
     );
-    let mut kv = KvMemory::allocate(layout, 512).unwrap();
+    let config = Config {
+        pages: 512,
+        page_size: 16,
+        scrub: true,
+    };
+    let mut kv = KvMemory::allocate(layout, &Pool::new(config).0).unwrap();
     let begun = Instant::now();
     for page in 0..512 {
         kv.scrub(PageId::new(page)).unwrap();

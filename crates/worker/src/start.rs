@@ -111,7 +111,6 @@ impl<J: Decisions> Foundation<J> {
         let size = memory::size_pool_by(decisions, &wish, &memory::available())?;
         let pages = u32::try_from(size.pages)
             .map_err(|_| WorkerError::Setting(format!("{} pages are too many", size.pages)))?;
-        let kv = KvMemory::allocate(layout, pages as usize)?;
         let (page_size, scrub) = (config.page_size, config.scrub);
         let pool_config = pages::Config {
             pages,
@@ -119,6 +118,7 @@ impl<J: Decisions> Foundation<J> {
             scrub,
         };
         let (pool, mint) = Pool::with_decisions(pool_config, decisions);
+        let kv = KvMemory::allocate(layout, &pool)?;
         let capacity = Capacity::of(&pool, role, size.max_context);
         let hello = Hello {
             epoch: Epoch::new(u128::from_le_bytes(random()?)),

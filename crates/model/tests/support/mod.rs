@@ -59,7 +59,7 @@ impl<'m> Bench<'m> {
             .map(|(i, tokens)| sequence(&mut pool, i, tokens.div_ceil(page_size.into())))
             .collect();
         let layout = KvLayout::new(model.config(), page_size.into());
-        let kv = KvMemory::allocate(layout, pages).expect("memory for a test");
+        let kv = KvMemory::allocate(layout, &pool).expect("memory for a test");
         Bench {
             model,
             pool,
