@@ -133,7 +133,22 @@ pub enum BadLanding {
     /// More than [`Landing::BYTES_MAX`] bytes.
     #[error("a landing of more than {} bytes", Landing::BYTES_MAX)]
     TooLong,
-    /// They do not parse; the peer speaks another fabric or version.
-    #[error("not a landing of this fabric: {0}")]
-    Malformed(&'static str),
+    /// The peer speaks another fabric or version.
+    #[error("not a landing of this fabric: it begins otherwise")]
+    Foreign,
+    /// Bytes are missing.
+    #[error("not a landing of this fabric: it ends too early")]
+    Short,
+    /// Bytes are not those that were sent.
+    #[error("not a landing of this fabric: its checksum is wrong")]
+    Checksum,
+    /// A slot is larger than an address of this machine can say.
+    #[error("not a landing of this fabric: slots larger than this machine can address")]
+    SlotWords,
+    /// No arena has so many slots, or such slots.
+    #[error("not a landing of this fabric: a shape that no arena can have")]
+    Shape,
+    /// It does not say where the receiver is.
+    #[error("not a landing of this fabric: no address in it")]
+    Address,
 }

@@ -91,23 +91,21 @@ pub(crate) fn read_landing(
     magic: &Magic,
 ) -> Result<(ArenaId, Token, Shape), BadLanding> {
     if take::<8>(rest)? != *magic {
-        return Err(BadLanding::Malformed("it is no landing of this fabric"));
+        return Err(BadLanding::Foreign);
     }
     let owner = Epoch::new(u128::from_le_bytes(take(rest)?));
     let n = u64::from_le_bytes(take(rest)?);
     let token = take(rest)?;
     let slots = u32::from_le_bytes(take(rest)?);
-    let slot_words = usize::try_from(u64::from_le_bytes(take(rest)?))
-        .map_err(|_| BadLanding::Malformed("slots larger than this machine can address"))?;
+    let slot_words =
+        usize::try_from(u64::from_le_bytes(take(rest)?)).map_err(|_| BadLanding::SlotWords)?;
     let shape = Shape { slots, slot_words };
     Ok((ArenaId { owner, n }, token, shape))
 }
 
 /// Splits bytes off the front of what a peer sent.
 pub(crate) fn take<const N: usize>(rest: &mut &[u8]) -> Result<[u8; N], BadLanding> {
-    let (first, others) = rest
-        .split_first_chunk()
-        .ok_or(BadLanding::Malformed("it ends too early"))?;
+    let (first, others) = rest.split_first_chunk().ok_or(BadLanding::Short)?;
     *rest = others;
     Ok(*first)
 }

@@ -51,6 +51,6 @@ pub use receiver::{
     CopyError, Evidence, FenceError, Fenced, OpenError, Reader, Receiver, Refusals,
 };
 pub use sender::{
-    AttachError, Completion, Ending, Endpoint, OnCompletion, Refusal, Sender, Source,
+    AttachError, Completion, Ending, Endpoint, Mismatch, OnCompletion, Refusal, Sender, Source,
     SourcesReleased, SubmissionId, SubmitError, Write,
 };

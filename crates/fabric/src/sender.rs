@@ -115,10 +115,39 @@ pub enum AttachError {
     Refused(Refusal),
     /// The receiver gave something that is not the arena it described.
     #[error("the receiver's arena is not what the landing says: {0}")]
-    Mismatch(String),
+    Mismatch(#[from] Mismatch),
     /// The receiver cannot be reached, or not in time.
     #[error("cannot reach the receiver: {0}")]
     Io(#[from] io::Error),
+}
+
+/// What a receiver gave instead of the arena that it described.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum Mismatch {
+    /// Memory of another size.
+    #[error("it has {size} bytes, expected {expected}")]
+    Size {
+        /// Its size.
+        size: i64,
+        /// What the landing says.
+        expected: u64,
+    },
+    /// Memory whose size could be changed under its writer.
+    #[error("its size is not sealed (seals {seals:#x})")]
+    NotSealed {
+        /// What is sealed.
+        seals: u32,
+    },
+    /// A yes without the memory.
+    #[error("granted without a descriptor")]
+    NoDescriptor,
+    /// An answer about another arena or life.
+    #[error("it answers for another arena or another life")]
+    OtherLife,
+    /// An answer that is neither a yes nor a refusal.
+    #[error("unknown answer {0}")]
+    Answer(u8),
 }
 
 /// Why a receiver refuses an attach.

@@ -24,7 +24,7 @@ use rustix::net::{
 use crate::claim::{Claim, GRANTED, Magic, Offers, code, refusal};
 use crate::deadlined::{self, Deadlined, Until};
 use crate::places::{Place, Served};
-use crate::sender::AttachError;
+use crate::sender::{AttachError, Mismatch};
 use crate::shm::landing::ShmLanding;
 
 /// Time for the whole exchange, connecting included.
@@ -132,7 +132,7 @@ pub(crate) fn claim_within(
     }
     if answer[0] != GRANTED {
         return Err(refusal(answer[0]).map_or_else(
-            || AttachError::Mismatch(format!("unknown answer {}", answer[0])),
+            || AttachError::Mismatch(Mismatch::Answer(answer[0])),
             AttachError::Refused,
         ));
     }
@@ -140,8 +140,7 @@ pub(crate) fn claim_within(
         RecvAncillaryMessage::ScmRights(mut fds) => fds.next(),
         _ => None,
     });
-    let descriptor = descriptor
-        .ok_or_else(|| AttachError::Mismatch("granted without a descriptor".to_owned()))?;
+    let descriptor = descriptor.ok_or(Mismatch::NoDescriptor)?;
     stream.set_nonblocking(true)?;
     Ok((descriptor, stream))
 }

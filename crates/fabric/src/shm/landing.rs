@@ -32,7 +32,7 @@ impl ShmLanding {
         let mut rest = landing.as_bytes();
         let (arena, token, shape) = claim::read_landing(&mut rest, MAGIC)?;
         if !rest.starts_with(b"/") || rest.contains(&0) {
-            return Err(BadLanding::Malformed("no socket path in it"));
+            return Err(BadLanding::Address);
         }
         let socket = PathBuf::from(OsStr::from_bytes(rest));
         Ok(Self {

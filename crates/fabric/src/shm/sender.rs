@@ -9,7 +9,7 @@ use crate::arena::{BadLanding, Landing};
 use crate::layout::Layout;
 use crate::map::WriteMap;
 use crate::mover::{MovedEndpoint, Mover};
-use crate::sender::{AttachError, Endpoint, OnCompletion, Sender};
+use crate::sender::{AttachError, Endpoint, Mismatch, OnCompletion, Sender};
 use crate::shm::handover;
 use crate::shm::landing::ShmLanding;
 use crate::shm::writes;
@@ -34,8 +34,7 @@ impl Sender for ShmSender {
         on_completion: OnCompletion,
     ) -> Result<Box<dyn Endpoint>, AttachError> {
         let landing = ShmLanding::decode(landing)?;
-        let layout = Layout::new(landing.shape)
-            .ok_or(BadLanding::Malformed("a shape that no arena can have"))?;
+        let layout = Layout::new(landing.shape).ok_or(BadLanding::Shape)?;
         let (descriptor, socket) = handover::claim_and_listen(&landing, self.life)?;
         check(&descriptor, &layout)?;
         let map = WriteMap::new(descriptor.as_fd(), layout.len())?;
@@ -60,16 +59,17 @@ impl Sender for ShmSender {
 
 /// A file that is shorter, or could become so, would kill this process at the first write.
 pub(crate) fn check(descriptor: &OwnedFd, layout: &Layout) -> Result<(), AttachError> {
-    let mismatch = |text: String| Err(AttachError::Mismatch(text));
     let size = rustix::fs::fstat(descriptor)
         .map_err(std::io::Error::from)?
         .st_size;
-    if u64::try_from(size).ok() != Some(layout.len() as u64) {
-        return mismatch(format!("it has {size} bytes, expected {}", layout.len()));
+    let expected = layout.len() as u64;
+    if u64::try_from(size).ok() != Some(expected) {
+        return Err(Mismatch::Size { size, expected }.into());
     }
     let seals = rustix::fs::fcntl_get_seals(descriptor).map_err(std::io::Error::from)?;
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
-        return mismatch(format!("its size is not sealed ({seals:?})"));
+        let seals = seals.bits();
+        return Err(Mismatch::NotSealed { seals }.into());
     }
     Ok(())
 }

@@ -19,7 +19,8 @@ use crate::layout::Layout;
 use crate::map::WriteMap;
 use crate::map::tests::fork;
 use crate::{
-    ArenaId, AttachError, CopyError, Evidence, OpenError, Receiver, Refusal, Run, Sender, Shape,
+    ArenaId, AttachError, CopyError, Evidence, Mismatch, OpenError, Receiver, Refusal, Run, Sender,
+    Shape,
 };
 
 const SHAPE: Shape = Shape {
@@ -280,13 +281,15 @@ fn a_writer_refuses_memory_that_is_short_or_could_become_so() {
     let flags = rustix::fs::MemfdFlags::CLOEXEC | rustix::fs::MemfdFlags::ALLOW_SEALING;
     let memory = rustix::fs::memfd_create("test", flags).unwrap();
     let mismatch = |memory: &OwnedFd| match sender::check(memory, &layout) {
-        Err(AttachError::Mismatch(text)) => text,
+        Err(AttachError::Mismatch(what)) => what,
         other => panic!("{other:?}"),
     };
-    assert!(mismatch(&memory).contains("0 bytes"));
+    let expected = layout.len() as u64;
+    assert_eq!(mismatch(&memory), Mismatch::Size { size: 0, expected });
     for wrong in [layout.len() - 1, layout.len() + 1, 2 * layout.len()] {
         rustix::fs::ftruncate(&memory, wrong as u64).unwrap();
-        assert!(mismatch(&memory).contains(&format!("{wrong} bytes")));
+        let size = wrong as i64;
+        assert_eq!(mismatch(&memory), Mismatch::Size { size, expected });
     }
     // Each seal alone is not enough, nor is another one.
     let (shrink, grow) = (SealFlags::SHRINK, SealFlags::GROW);
@@ -303,7 +306,8 @@ fn a_writer_refuses_memory_that_is_short_or_could_become_so() {
         if seals == shrink | grow {
             sender::check(&memory, &layout).unwrap();
         } else {
-            assert!(mismatch(&memory).contains("not sealed"), "{seals:?}");
+            let seals = seals.bits();
+            assert_eq!(mismatch(&memory), Mismatch::NotSealed { seals });
         }
     }
 }

@@ -15,7 +15,7 @@ use crate::layout::{BATCH_WORD, Layout};
 use crate::map::WriteMap;
 use crate::sender::Refusal;
 use crate::tcp::socket::Buffered;
-use crate::tcp::wire::{Answer, FRAME_WORDS_MAX, Header};
+use crate::tcp::wire::{Answer, Breach, FRAME_WORDS_MAX, Header};
 
 /// Where one arena's writes are applied.
 pub(crate) struct Site {
@@ -107,7 +107,7 @@ enum Broken {
     #[error("the connection ended: {0}")]
     Io(#[from] io::Error),
     #[error("the writer breaks the protocol: {0}")]
-    Protocol(&'static str),
+    Protocol(#[from] Breach),
     #[error("the writer breaks the protocol: {0}")]
     OutOfRange(#[from] OutOfRange),
 }
@@ -146,7 +146,7 @@ impl Task {
         loop {
             let mut header = [0; Header::BYTES];
             self.stream.read_exact(&mut header)?;
-            match Header::decode(&header).map_err(Broken::Protocol)? {
+            match Header::decode(&header)? {
                 Header::Words {
                     submission,
                     slot,
@@ -187,11 +187,11 @@ impl Order {
     fn frame(&mut self, submission: u64) -> Result<(), Broken> {
         let frames = match self.current {
             Some((current, frames)) if current == submission => frames,
-            Some(_) => return Err(Broken::Protocol("a frame of another submission")),
+            Some(_) => return Err(Breach::OtherFrame.into()),
             None => self.fresh(submission)?,
         };
         let frames = frames.checked_add(1);
-        let frames = frames.ok_or(Broken::Protocol("frames without end"))?;
+        let frames = frames.ok_or(Breach::TooManyFrames)?;
         self.current = Some((submission, frames));
         Ok(())
     }
@@ -199,11 +199,11 @@ impl Order {
     fn end(&mut self, submission: u64, stated: u32) -> Result<(), Broken> {
         let frames = match self.current.take() {
             Some((current, frames)) if current == submission => frames,
-            Some(_) => return Err(Broken::Protocol("the end of another submission")),
+            Some(_) => return Err(Breach::OtherEnd.into()),
             None => self.fresh(submission)?, // a batch without writes
         };
         if frames != stated {
-            return Err(Broken::Protocol("a submission with other than its frames"));
+            return Err(Breach::FrameCount.into());
         }
         self.last = Some(submission);
         Ok(())
@@ -211,7 +211,7 @@ impl Order {
 
     fn fresh(&self, submission: u64) -> Result<u32, Broken> {
         match self.last.is_some_and(|last| submission <= last) {
-            true => Err(Broken::Protocol("a submission comes again")),
+            true => Err(Breach::Again.into()),
             false => Ok(0),
         }
     }

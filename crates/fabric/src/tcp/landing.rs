@@ -35,17 +35,18 @@ impl TcpLanding {
     }
 
     pub(crate) fn decode(landing: &Landing) -> Result<Self, BadLanding> {
-        let malformed = BadLanding::Malformed;
-        let ends_early = malformed("it ends too early");
-        let (body, checksum) = landing.as_bytes().split_last_chunk().ok_or(ends_early)?;
+        let (body, checksum) = landing
+            .as_bytes()
+            .split_last_chunk()
+            .ok_or(BadLanding::Short)?;
         let mut rest = body;
         let (arena, token, shape) = claim::read_landing(&mut rest, MAGIC)?;
         if crc32c::crc32c(body) != u32::from_le_bytes(*checksum) {
-            return Err(malformed("its checksum is wrong"));
+            return Err(BadLanding::Checksum);
         }
         let at = std::str::from_utf8(rest).ok();
         let at = at.and_then(|text| text.parse().ok());
-        let at = at.ok_or(malformed("no address in it"))?;
+        let at = at.ok_or(BadLanding::Address)?;
         Ok(Self {
             arena,
             token,

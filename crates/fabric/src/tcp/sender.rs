@@ -14,7 +14,7 @@ use crate::claim::{Claim, GRANTED, refusal};
 use crate::deadlined::Deadlined;
 use crate::layout::Layout;
 use crate::mover::{MovedEndpoint, Mover};
-use crate::sender::{AttachError, Endpoint, OnCompletion, Sender};
+use crate::sender::{AttachError, Endpoint, Mismatch, OnCompletion, Sender};
 use crate::tcp::flow::{self, Line, Waker};
 use crate::tcp::landing::TcpLanding;
 use crate::tcp::socket;
@@ -85,14 +85,13 @@ impl TcpSender {
         stream.flush()?;
         let mut answer = [0; Answer::BYTES];
         stream.read_exact(&mut answer)?;
-        let mismatch = |text: &str| Err(AttachError::Mismatch(text.to_owned()));
         if answer != Answer::encode(answer[0], landing.arena, self.life) {
-            return mismatch("it answers for another arena or another life");
+            return Err(Mismatch::OtherLife.into());
         }
         match (answer[0], refusal(answer[0])) {
             (GRANTED, _) => Ok((tls, socket)),
             (_, Some(refusal)) => Err(AttachError::Refused(refusal)),
-            (_, None) => mismatch("it gives an answer that is not known"),
+            (code, None) => Err(Mismatch::Answer(code).into()),
         }
     }
 }
@@ -106,7 +105,7 @@ impl Sender for TcpSender {
         let landing = TcpLanding::decode(landing)?;
         let (arena, shape) = (landing.arena, landing.shape);
         if Layout::new(shape).is_none() || u32::try_from(shape.slot_words).is_err() {
-            return Err(BadLanding::Malformed("a shape that no arena can have").into());
+            return Err(BadLanding::Shape.into());
         }
         let (mut tls, socket) = self.connect(&landing)?;
         tls.set_buffer_limit(None); // what is staged at one time is the limit

@@ -46,6 +46,29 @@ pub(crate) enum Header {
     End { submission: u64, frames: u32 },
 }
 
+/// How a writer breaks the protocol: what it sends is no header, or not the next one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(crate) enum Breach {
+    #[error("an unknown kind of frame")]
+    UnknownKind,
+    #[error("a frame without words")]
+    EmptyFrame,
+    #[error("a frame above the limit")]
+    LargeFrame,
+    #[error("an end that says more than an end")]
+    LongEnd,
+    #[error("a frame of another submission")]
+    OtherFrame,
+    #[error("frames without end")]
+    TooManyFrames,
+    #[error("the end of another submission")]
+    OtherEnd,
+    #[error("a submission with other than its frames")]
+    FrameCount,
+    #[error("a submission comes again")]
+    Again,
+}
+
 const WORDS: u32 = 1;
 const END: u32 = 2;
 
@@ -72,7 +95,7 @@ impl Header {
     }
 
     /// Says what is wrong with bytes that are no header.
-    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, &'static str> {
+    pub(crate) fn decode(bytes: &[u8; Self::BYTES]) -> Result<Self, Breach> {
         let four = |at: usize| {
             let chunk: [u8; 4] = bytes[at..at + 4].try_into().expect("four bytes");
             u32::from_le_bytes(chunk)
@@ -80,20 +103,20 @@ impl Header {
         let submission = u64::from(four(8)) | u64::from(four(12)) << 32;
         let (kind, slot, offset, count) = (four(0), four(4), four(16), four(20));
         match kind {
-            WORDS if count == 0 => Err("a frame without words"),
-            WORDS if count as usize > FRAME_WORDS_MAX => Err("a frame above the limit"),
+            WORDS if count == 0 => Err(Breach::EmptyFrame),
+            WORDS if count as usize > FRAME_WORDS_MAX => Err(Breach::LargeFrame),
             WORDS => Ok(Header::Words {
                 submission,
                 slot,
                 offset,
                 words: count,
             }),
-            END if slot != 0 || offset != 0 => Err("an end that says more than an end"),
+            END if slot != 0 || offset != 0 => Err(Breach::LongEnd),
             END => Ok(Header::End {
                 submission,
                 frames: count,
             }),
-            _ => Err("an unknown kind of frame"),
+            _ => Err(Breach::UnknownKind),
         }
     }
 }
