@@ -9,6 +9,7 @@
 //! Clauses (H-1 … H-18) refer to the specification in `docs/handoff.md`.
 #![forbid(unsafe_code)]
 
+mod broken;
 pub mod codec;
 mod decisions;
 pub mod decode;
@@ -19,6 +20,7 @@ mod message;
 pub mod prefill;
 mod prefix;
 
+pub use broken::{Broken, Entry};
 pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Evidence, Write};
 pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
 pub use limit::{Capacity, Lengths, Limit};
@@ -39,7 +41,7 @@ pub enum Hangup {
     /// The peer is not what it must be: what, expected, got.
     Incompatible {
         /// What differs.
-        what: String,
+        what: Differs,
         /// Ours.
         expected: String,
         /// The peer's.
@@ -53,11 +55,30 @@ pub enum Hangup {
     Refused,
 }
 
+/// What two workers must have in common, or a worker must be.
+#[derive(
+    Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, serde::Serialize, serde::Deserialize,
+)]
+pub enum Differs {
+    /// What it does.
+    Role,
+    /// Fingerprint of its model.
+    Model,
+    /// What it has measured.
+    Capacity,
+    /// Fingerprint of its pages' layout.
+    Layout,
+    /// Tokens of a page.
+    PageSize,
+    /// Writers of a life, which stay as many as they were.
+    Ranks,
+}
+
 /// Whether the peer's Hello fits ours.
 fn compatible(ours: &Hello, theirs: &Hello, role: Role) -> Result<(), Hangup> {
-    let differs = |what: &str, expected: String, got: String| {
+    let differs = |what, expected: String, got: String| {
         Err(Hangup::Incompatible {
-            what: what.into(),
+            what,
             expected,
             got,
         })
@@ -70,10 +91,14 @@ fn compatible(ours: &Hello, theirs: &Hello, role: Role) -> Result<(), Hangup> {
             .collect::<String>()
     };
     if theirs.role != role {
-        return differs("role", format!("{role:?}"), format!("{:?}", theirs.role));
+        return differs(
+            Differs::Role,
+            format!("{role:?}"),
+            format!("{:?}", theirs.role),
+        );
     }
     if theirs.model != ours.model {
-        return differs("model fingerprint", hex(&ours.model), hex(&theirs.model));
+        return differs(Differs::Model, hex(&ours.model), hex(&theirs.model));
     }
     if role == Role::Gateway {
         return Ok(());
@@ -82,18 +107,22 @@ fn compatible(ours: &Hello, theirs: &Hello, role: Role) -> Result<(), Hangup> {
     let sound = |capacity: &Capacity| capacity.role == role && capacity.page_size > 0;
     if !theirs.capacity.as_ref().is_some_and(sound) {
         let expected = format!("one of {role:?}, with pages of at least one token");
-        return differs("capacity", expected, format!("{:?}", theirs.capacity));
+        return differs(
+            Differs::Capacity,
+            expected,
+            format!("{:?}", theirs.capacity),
+        );
     }
     if ours.role == Role::Gateway {
         return Ok(());
     }
     if theirs.layout != ours.layout {
-        return differs("page layout", hex(&ours.layout), hex(&theirs.layout));
+        return differs(Differs::Layout, hex(&ours.layout), hex(&theirs.layout));
     }
     let page_size = |hello: &Hello| hello.capacity.map_or(0, |capacity| capacity.page_size);
     if page_size(ours) != page_size(theirs) {
         let (expected, got) = (page_size(ours).to_string(), page_size(theirs).to_string());
-        return differs("page size", expected, got);
+        return differs(Differs::PageSize, expected, got);
     }
     Ok(())
 }

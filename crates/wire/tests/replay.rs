@@ -1,7 +1,7 @@
 //! A trace gives the same effects again, and a difference is found.
 
 use handoff::decode::{Config, Decode, Effect, Event};
-use handoff::{AttemptId, Conn, GatewayToDecode, Hello, PrefillToDecode, Role, Spec};
+use handoff::{AttemptId, Broken, Conn, GatewayToDecode, Hello, PrefillToDecode, Role, Spec};
 use pages::{Domain, Epoch, Pool};
 use std::path::Path;
 use wire::trace::{DecodeInput, Header, PoolShape, TraceError, Writer, replay};
@@ -131,7 +131,7 @@ fn one_effect_more_or_less_is_found_where_it_is() {
         ),
         ("more", |index, effects| {
             if index == 3 {
-                effects.push(Effect::FailStop("forged".into()));
+                effects.push(Effect::FailStop(Broken::StepNotBegun));
             }
         }),
     ] {

@@ -58,6 +58,8 @@ pub(super) struct Actor<J: Decisions> {
     models: Vec<ModelFacts>,
     board: Arc<Board>,
     draining: bool,
+    /// The machine has found one of its own rules broken: nothing more is done with it.
+    broken: bool,
     /// Whether the snapshot is older than the state.
     stale: bool,
     facts_every: Duration,
@@ -100,6 +102,7 @@ impl<J: Decisions> Actor<J> {
             models,
             board,
             draining: false,
+            broken: false,
             stale: true,
             facts_every: config.facts_every,
             silence_max: config.silence_max,
@@ -134,6 +137,9 @@ impl<J: Decisions> Actor<J> {
             if now >= self.next_facts {
                 self.ask_facts();
                 self.next_facts = now + self.facts_every;
+            }
+            if self.broken {
+                return self.end();
             }
             if self.stale {
                 self.publish();
@@ -399,6 +405,18 @@ impl<J: Decisions> Actor<J> {
             }
             Effect::Disarm(timer) => {
                 self.timers.disarm(timer);
+                None
+            }
+            Effect::FailStop(why) => {
+                self.broken = true;
+                tracing::error!(evidence = %why, "fail-stop: this gateway takes nothing on any more");
+                self.audit.write(&AuditRecord {
+                    event: "fail_stop",
+                    role: "gateway",
+                    epoch: self.machine.hello().epoch.to_string(),
+                    evidence: Some(why.to_string()),
+                    ..AuditRecord::default()
+                });
                 None
             }
         }

@@ -1,11 +1,13 @@
 //! Landing arenas and fences: one arena at a time for each life of each writer. Dropping one fails
 //! that writer's uncommitted handoffs and nobody else's.
 
-use super::state::{Arena, ArenaState, WriterState};
+use super::state::{Arena, ArenaState, WriterState, life};
 use super::{Decode, Effect, Timer};
 use crate::Decisions;
 use crate::id::HandoffKey;
-use crate::{Answers, ArenaId, DecodeToPrefill, Ending, Evidence, Failure, Hangup, Stage};
+use crate::{
+    Answers, ArenaId, Broken, DecodeToPrefill, Ending, Entry, Evidence, Failure, Hangup, Stage,
+};
 use pages::{Epoch, Scope, WriterGone, WriterLife};
 use std::collections::BTreeSet;
 
@@ -27,20 +29,17 @@ impl<J: Decisions> Decode<J> {
         self.peers.get_mut(&peer)?.arenas.get_mut(&rank)
     }
 
-    fn writer_of(&self, arena: ArenaId) -> Option<WriterLife> {
-        self.peers.iter().find_map(|(epoch, peer)| {
-            let rank = peer.arenas.iter().find(|(_, other)| other.id == arena)?.0;
-            Some(WriterLife {
-                epoch: *epoch,
-                rank: *rank,
-            })
+    fn writer_of(&mut self, arena: ArenaId) -> Option<(WriterLife, &mut Arena)> {
+        self.peers.iter_mut().find_map(|(epoch, peer)| {
+            let (rank, known) = peer.arenas.iter_mut().find(|(_, it)| it.id == arena)?;
+            Some((life(*epoch, *rank), known))
         })
     }
 
     /// Makes an arena for every rank that has none.
     pub(super) fn open_arenas(&mut self, peer: Epoch) {
-        let Some(known) = self.peers.get(&peer) else {
-            return;
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return self.lost(Entry::Peer);
         };
         if known.conn.is_none() || known.refused || known.is_worn(self.config.max_drops) {
             return;
@@ -49,9 +48,10 @@ impl<J: Decisions> Decode<J> {
             .filter(|rank| !known.arenas.contains_key(rank))
             .collect::<Vec<_>>()
         {
+            self.next_id.0 += 1;
             let id = ArenaId {
                 epoch: self.hello.epoch,
-                n: self.mint_id(),
+                n: self.next_id.0,
             };
             let arena = Arena {
                 id,
@@ -60,23 +60,18 @@ impl<J: Decisions> Decode<J> {
                 unsettled: BTreeSet::new(),
                 doubtful: false,
             };
-            let writer = WriterLife { epoch: peer, rank };
-            if let Some(known) = self.peers.get_mut(&peer) {
-                known.arenas.insert(rank, arena);
-            }
+            let writer = life(peer, rank);
+            known.arenas.insert(rank, arena);
             self.out.push(Effect::OpenArena { arena: id, writer });
         }
     }
 
     pub(super) fn handle_arena_opened(&mut self, arena: ArenaId, slots: u32, address: Vec<u8>) {
-        let Some(writer) = self.writer_of(arena) else {
-            return;
-        };
-        let Some(known) = self.arena_mut(writer.epoch, writer.rank) else {
-            return;
+        let Some((writer, known)) = self.writer_of(arena) else {
+            return self.stop(Broken::ArenaUnasked);
         };
         let ArenaState::Opening { drop } = known.state else {
-            return;
+            return self.stop(Broken::ArenaUnasked);
         };
         known.state = ArenaState::Ready { slots, address };
         if drop {
@@ -94,26 +89,27 @@ impl<J: Decisions> Decode<J> {
     /// Offers of this life are answered Busy until there is an arena. What failed may have been short
     /// of memory for a moment, so it is tried again, each time after twice as long.
     pub(super) fn handle_arena_failed(&mut self, arena: ArenaId) {
-        let Some(writer) = self.writer_of(arena) else {
-            return;
+        let opening = |it: &Arena| it.id == arena && matches!(it.state, ArenaState::Opening { .. });
+        let asked = self.peers.iter_mut().find_map(|(epoch, peer)| {
+            let rank = *peer.arenas.iter().find(|(_, it)| opening(it))?.0;
+            Some((*epoch, rank, peer))
+        });
+        let Some((epoch, rank, peer)) = asked else {
+            return self.stop(Broken::ArenaUnasked);
         };
-        let opening = |arena: &Arena| matches!(arena.state, ArenaState::Opening { .. });
-        if let Some(peer) = self.peers.get_mut(&writer.epoch)
-            && peer.arenas.get(&writer.rank).is_some_and(opening)
-        {
-            peer.arenas.remove(&writer.rank);
-            // Ranks whose arenas were asked for together are tried again together.
-            if peer.conn.is_some() && !peer.refused && !peer.retry_armed {
-                let failures = peer.retry.unwrap_or_default();
-                (peer.retry, peer.retry_armed) = (Some(failures.saturating_add(1)), true);
-                let after_ms = self.config.arena_ms << failures.min(5);
-                self.arm(Timer::Arena(writer.epoch), after_ms);
-            }
+        peer.arenas.remove(&rank);
+        // Ranks whose arenas were asked for together are tried again together.
+        if peer.conn.is_some() && !peer.refused && !peer.retry_armed {
+            let failures = peer.retry.unwrap_or(0);
+            (peer.retry, peer.retry_armed) = (Some(failures.saturating_add(1)), true);
+            let after_ms = self.config.arena_ms << failures.min(5);
+            self.arm(Timer::Arena(epoch), after_ms);
         }
-        self.forget_peer_if_gone(writer.epoch);
+        self.forget_peer_if_gone(epoch);
     }
 
     pub(super) fn try_arenas_again(&mut self, epoch: Epoch) {
+        // Otherwise the timer was disarmed when it had fired: the life is forgotten.
         if let Some(peer) = self.peers.get_mut(&epoch) {
             peer.retry_armed = false;
             self.open_arenas(epoch);
@@ -123,7 +119,7 @@ impl<J: Decisions> Decode<J> {
     /// There is an arena for every rank, or nobody to make one for.
     pub(super) fn stop_trying(&mut self, epoch: Epoch) {
         let Some(peer) = self.peers.get_mut(&epoch) else {
-            return;
+            return self.lost(Entry::Peer);
         };
         peer.retry = None;
         if std::mem::take(&mut peer.retry_armed) {
@@ -133,6 +129,7 @@ impl<J: Decisions> Decode<J> {
 
     pub(super) fn handle_arena_lingers(&mut self, arena: ArenaId) {
         let mut peers = self.peers.values_mut();
+        // Otherwise its fence has been told of already, and it stays on the account as it is.
         if let Some(peer) = peers.find(|peer| peer.arenas.values().any(|known| known.id == arena)) {
             peer.lingers(arena);
         }
@@ -143,6 +140,7 @@ impl<J: Decisions> Decode<J> {
     pub(super) fn handle_arena_released(&mut self, arena: ArenaId) {
         let mut peers = self.peers.iter_mut();
         let known = peers.find_map(|(epoch, peer)| peer.released(arena).then_some(*epoch));
+        // Otherwise its life was forgotten to make room for another.
         if let Some(epoch) = known {
             self.forget_peer_if_gone(epoch);
         }
@@ -150,20 +148,15 @@ impl<J: Decisions> Decode<J> {
 
     /// Begins the fence. What the arena still owes is failed now; its slots come back never.
     pub(super) fn drop_arena(&mut self, arena: ArenaId) {
-        let Some(writer) = self.writer_of(arena) else {
+        let begun = self.peers.iter_mut().find_map(|(epoch, peer)| {
+            let (rank, begins) = peer.begin_fence(arena)?;
+            Some((life(*epoch, rank), begins))
+        });
+        // Otherwise it is fenced, or being fenced, or not made yet: a deadline that was disarmed when
+        // it had passed, a second fault of the same writer.
+        let Some((writer, true)) = begun else {
             return;
         };
-        let Some(known) = self.arena_mut(writer.epoch, writer.rank) else {
-            return;
-        };
-        match &mut known.state {
-            ArenaState::Opening { drop } => return *drop = true,
-            ArenaState::Fencing => return,
-            ArenaState::Ready { .. } => known.state = ArenaState::Fencing,
-        }
-        if let Some(peer) = self.peers.get_mut(&writer.epoch) {
-            peer.dropped(arena);
-        }
         self.out.push(Effect::Disarm(Timer::Unsettled(arena)));
         self.out.push(Effect::Fence { arena });
         let owing = self.handoffs.iter().filter(|(_, h)| {
@@ -181,20 +174,18 @@ impl<J: Decisions> Decode<J> {
 
     /// The proof is in: writers of this arena that had not closed are gone.
     pub(super) fn fenced(&mut self, arena: ArenaId, proof: WriterGone) {
-        let Some(writer) = self.writer_of(arena) else {
-            return;
+        let Some((writer, known)) = self.writer_of(arena) else {
+            return self.stop(Broken::FenceUnasked);
         };
+        let fencing = known.state == ArenaState::Fencing;
         if proof.writer() != writer || proof.scope() != Scope::Life {
-            return self.fail_stop("a fence proves the end of another writer");
+            return self.stop(Broken::FenceOfAnother);
         }
         if !self.pool.recognises(&proof) {
-            return self.fail_stop("a fence proves something about the memory of another pool");
+            return self.stop(Broken::FenceOfAnotherPool);
         }
-        let fencing = self
-            .arena(writer.epoch, writer.rank)
-            .map(|known| &known.state);
-        if fencing != Some(&ArenaState::Fencing) {
-            return self.fail_stop("a fence that nobody asked for");
+        if !fencing {
+            return self.stop(Broken::FenceUnasked);
         }
         if self.decisions.proves_gone(Evidence::Fenced) {
             self.pool.writer_gone(proof);
@@ -204,12 +195,13 @@ impl<J: Decisions> Decode<J> {
             self.writer_gone(id, writer, arena, conn);
             self.settle(id);
         }
-        if let Some(peer) = self.peers.get_mut(&writer.epoch) {
-            peer.arenas.remove(&writer.rank);
-            peer.fenced(arena);
-            if peer.is_worn(self.config.max_drops) {
-                self.refuse(writer.epoch, Hangup::Refused);
-            }
+        let Some(peer) = self.peers.get_mut(&writer.epoch) else {
+            return self.lost(Entry::Peer);
+        };
+        peer.arenas.remove(&writer.rank);
+        peer.fenced(arena);
+        if peer.is_worn(self.config.max_drops) {
+            self.refuse(writer.epoch, Hangup::Refused);
         }
         self.open_arenas(writer.epoch);
         self.forget_peer_if_gone(writer.epoch);
@@ -224,13 +216,13 @@ impl<J: Decisions> Decode<J> {
     ) {
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id).filter(|h| h.peer == life.epoch) else {
-            return;
+            return; // another life's
         };
         let Some(writer) = h.writers.get_mut(life.rank as usize) else {
-            return;
+            return self.lost(Entry::Writer); // a ticket names every rank of its life
         };
         if writer.arena != arena {
-            return;
+            return; // its ticket names the one before, which is fenced already, or the one after
         }
         let answers = match writer.state {
             WriterState::Open if writer.voided => Some(Answers::Closed),
@@ -256,7 +248,7 @@ impl<J: Decisions> Decode<J> {
     /// left for a batch; otherwise its deadline does it.
     pub(super) fn drop_if_useless(&mut self, peer: Epoch, rank: u16) {
         let Some(arena) = self.arena(peer, rank) else {
-            return;
+            return; // fenced, or its life forgotten: there is nothing to drop
         };
         if !arena.doubtful || !matches!(arena.state, ArenaState::Ready { .. }) {
             return;
@@ -273,6 +265,7 @@ impl<J: Decisions> Decode<J> {
     }
 
     pub(super) fn arenas_may_drop(&mut self, peer: Epoch) {
+        // None if the life was forgotten with its last handoff.
         let ranks = self.peers.get(&peer).map_or(0, |peer| peer.ranks);
         for rank in 0..ranks {
             self.drop_if_useless(peer, rank);

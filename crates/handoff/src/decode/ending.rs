@@ -1,20 +1,20 @@
 //! Ends: of an attempt, of a handoff's ownership, and of the memory of it.
 
-use super::state::{Phase, StepInFlight, WriterState, life};
-use super::{Decode, Effect, Lane, Timer};
+use super::state::{Handoff, Phase, StepInFlight, WriterState, life};
+use super::{Decode, Effect, Lane, Timer, must};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
-    Answers, AttemptId, DecodeToPrefill, Ending, Evidence, Failure, HandoffId, Hangup, Stage,
+    Answers, AttemptId, DecodeToPrefill, Ending, Entry, Evidence, Failure, HandoffId, Hangup, Stage,
 };
-use pages::OwnerId;
+use pages::{OwnerId, Pool};
 
 impl<J: Decisions> Decode<J> {
     /// Ends what the gateway knows, once, and the handoff behind it.
     pub(super) fn end_attempt(&mut self, attempt: AttemptId, ending: Ending) {
         let Some(expected) = self.expected.remove(&attempt) else {
-            return;
+            return; // it has ended, and its handoff waits for its writers
         };
         let evidence = match ending {
             Ending::Cancelled => Some(Evidence::Cancelled),
@@ -29,27 +29,30 @@ impl<J: Decisions> Decode<J> {
         if let Some(id) = expected.handoff {
             self.end_ownership(id);
             if let Some(evidence) = evidence {
-                self.writers_over(id, evidence);
+                self.writers_over(id, None, evidence);
             }
         }
     }
 
     pub(super) fn end_handoff(&mut self, id: HandoffKey, ending: Ending) {
+        // Otherwise it was forgotten while those that ended with it were.
         if let Some(attempt) = self.handoffs.get(&id).map(|h| h.attempt) {
             self.end_attempt(attempt, ending);
         }
     }
 
-    pub(super) fn end_if_landing(&mut self, id: HandoffKey, attempt: Option<AttemptId>) {
-        let landing = self.handoffs.get(&id).is_some_and(|h| h.is_landing());
-        if let Some(attempt) = attempt.filter(|_| landing) {
-            self.end_attempt(attempt, Ending::Failed(Failure::PeerFailed(Stage::Prefill)));
+    pub(super) fn end_if_landing(&mut self, id: HandoffKey) {
+        if let Some(h) = self.handoffs.get(&id).filter(|h| h.is_landing()) {
+            self.end_attempt(
+                h.attempt,
+                Ending::Failed(Failure::PeerFailed(Stage::Prefill)),
+            );
         }
     }
 
     pub(super) fn attempt_deadline(&mut self, attempt: AttemptId) {
         let Some(expected) = self.expected.get(&attempt) else {
-            return;
+            return; // it ended when the deadline had passed
         };
         let handoff = expected.handoff.and_then(|id| self.handoffs.get(&id));
         let stage = match handoff {
@@ -66,7 +69,7 @@ impl<J: Decisions> Decode<J> {
         let in_step = self.step.as_ref().is_some_and(|step| step.names(id));
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Handoff); // its attempt, which has not ended, names it
         };
         h.phase = Phase::Over { pages_held: true };
         let running = h
@@ -84,7 +87,7 @@ impl<J: Decisions> Decode<J> {
             .any(|writer| writer.state == WriterState::Open);
         let peer = h.peer;
         if self.decisions.may_release(in_step) {
-            self.release_pages(id);
+            release_pages(&mut self.pool, &mut self.out, h);
         }
         if open {
             if let Some(conn) = self.conn_of(peer) {
@@ -96,29 +99,12 @@ impl<J: Decisions> Decode<J> {
         self.arenas_may_drop(peer);
     }
 
-    fn release_pages(&mut self, id: HandoffKey) {
-        let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
-        };
-        h.phase = Phase::Over { pages_held: false };
-        let sequences = std::mem::take(&mut h.sequences)
-            .into_iter()
-            .flat_map(|s| s.own);
-        let reserve = std::mem::take(&mut h.reserve).into_iter().flatten();
-        let own: Vec<Page> = sequences.chain(reserve).map(Page::Own).collect();
-        let prompt = std::mem::take(&mut h.prompt);
-        for page in prompt.into_iter().chain(own) {
-            let given_back = page.give_back(&mut self.pool);
-            self.must(given_back);
-        }
-    }
-
     /// The step has ended: what ended while it was in flight gives its pages back now.
     pub(super) fn release_held(&mut self, step: &StepInFlight) {
         for (id, _) in &step.lanes {
             let held = Phase::Over { pages_held: true };
-            if self.handoffs.get(id).is_some_and(|h| h.phase == held) {
-                self.release_pages(*id);
+            if let Some(h) = self.handoffs.get_mut(id).filter(|h| h.phase == held) {
+                release_pages(&mut self.pool, &mut self.out, h);
                 self.settle(*id);
             }
         }
@@ -130,10 +116,10 @@ impl<J: Decisions> Decode<J> {
         let decisions = self.decisions;
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return; // whatever ended it has settled it already
         };
         let Phase::Over { pages_held } = h.phase else {
-            return;
+            return; // it goes on
         };
         let conn = self
             .peers
@@ -169,7 +155,7 @@ impl<J: Decisions> Decode<J> {
     /// P does not hold it: the same as Closed(Abandoned), answered, for every writer.
     pub(super) fn count_as_closed(&mut self, id: HandoffKey) {
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return; // it ended with one that was unlisted as well, and is forgotten
         };
         for writer in &mut h.writers {
             if matches!(writer.state, WriterState::Open | WriterState::Unsettled) {
@@ -177,39 +163,31 @@ impl<J: Decisions> Decode<J> {
             }
             writer.answered = true;
         }
-        self.writers_over(id, Evidence::Closed);
+        self.writers_over(id, None, Evidence::Closed);
     }
 
-    /// The same for every writer of the handoff.
-    pub(super) fn writers_over(&mut self, id: HandoffKey, evidence: Evidence) {
-        let ranks = self.handoffs.get(&id).map_or(0, |h| h.writers.len());
-        for rank in 0..ranks {
-            self.writer_over(id, rank as u16, evidence);
-        }
-    }
-
-    /// If this proves that the writer can write no more for this handoff, the ledger hears it: in
-    /// direct mode no page is free before (H-3). A certificate that an integrity fault has voided
-    /// proves nothing.
-    pub(super) fn writer_over(&mut self, id: HandoffKey, rank: u16, evidence: Evidence) {
+    /// If this proves that a writer (all of them if none is named) can write no more for this
+    /// handoff, the ledger hears it: in direct mode no page is free before (H-3). A certificate that
+    /// an integrity fault has voided proves nothing.
+    pub(super) fn writers_over(&mut self, id: HandoffKey, of: Option<u16>, evidence: Evidence) {
         let Some(h) = self.handoffs.get(&id) else {
-            return;
+            return; // it is forgotten: all its writers are known to be gone
         };
-        let voided = h.writers.get(rank as usize).is_none_or(|w| w.voided);
-        if !voided && self.decisions.proves_gone(evidence) {
-            let proof = self.mint.closed(life(h.peer, rank), OwnerId::new(id.0));
-            self.pool.writer_gone(proof);
+        for (rank, writer) in h.writers.iter().enumerate() {
+            let rank = rank as u16;
+            let meant = of.is_none_or(|of| of == rank) && !writer.voided;
+            if meant && self.decisions.proves_gone(evidence) {
+                let proof = self.mint.closed(life(h.peer, rank), OwnerId::new(id.0));
+                self.pool.writer_gone(proof);
+            }
         }
     }
 
     /// P has not answered Cancel in time: its arenas are dropped, and it is refused until it says
     /// Hello again. Not before, because one slow request must not fail its neighbours.
     pub(super) fn cancel_deadline(&mut self, handoff: HandoffId) {
-        let Some(id) = self.known(handoff) else {
-            return;
-        };
-        let Some(h) = self.handoffs.get(&id) else {
-            return;
+        let Some((_, h)) = self.known(handoff) else {
+            return; // it was answered and forgotten when the deadline had passed
         };
         let peer = h.peer;
         let open = h
@@ -218,11 +196,24 @@ impl<J: Decisions> Decode<J> {
             .filter(|writer| writer.state == WriterState::Open);
         let arenas: Vec<_> = open.map(|writer| writer.arena).collect();
         if arenas.is_empty() {
-            return;
+            return; // every writer has closed; what is held is held by a step or a copy
         }
         self.refuse(peer, Hangup::Deadline);
         for arena in arenas {
             self.drop_arena(arena);
         }
+    }
+}
+
+fn release_pages<J: Decisions>(pool: &mut Pool<J>, out: &mut Vec<Effect>, h: &mut Handoff) {
+    h.phase = Phase::Over { pages_held: false };
+    let sequences = std::mem::take(&mut h.sequences)
+        .into_iter()
+        .flat_map(|s| s.own);
+    let reserve = std::mem::take(&mut h.reserve).into_iter().flatten();
+    let own: Vec<Page> = sequences.chain(reserve).map(Page::Own).collect();
+    let prompt = std::mem::take(&mut h.prompt);
+    for page in prompt.into_iter().chain(own) {
+        must(out, page.give_back(pool));
     }
 }

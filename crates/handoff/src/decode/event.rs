@@ -1,8 +1,8 @@
 //! What goes into the decode machine and what comes out of it.
 
 use crate::{
-    ArenaId, AttemptId, Conn, DecodeToGateway, DecodeToPrefill, Failure, Finish, GatewayToDecode,
-    HandoffId, Hangup, PrefillToDecode, Spec,
+    ArenaId, AttemptId, Broken, Conn, DecodeToGateway, DecodeToPrefill, Failure, Finish,
+    GatewayToDecode, HandoffId, Hangup, PrefillToDecode, Spec,
 };
 use pages::{Epoch, PageId, StatedTag, WriterLife};
 use serde::{Deserialize, Serialize};
@@ -216,7 +216,7 @@ pub enum Effect {
     },
     /// The machine's own rules were broken: the worker must end now (fail-stop), with this as the
     /// evidence.
-    FailStop(String),
+    FailStop(Broken),
 }
 
 /// One page of a check.

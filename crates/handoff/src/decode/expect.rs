@@ -101,10 +101,8 @@ impl<J: Decisions> Decode<J> {
     }
 
     fn admit(&self, spec: &Spec, prefill: Epoch) -> Result<(), Ending> {
-        if let Some(capacity) = &self.hello.capacity {
-            let admitted = self.decisions.admit_expected(capacity, spec);
-            admitted.map_err(Ending::Rejected)?;
-        }
+        let admitted = self.decisions.admit_expected(&self.capacity(), spec);
+        admitted.map_err(Ending::Rejected)?;
         let refused = |why| Err(Ending::Refused(why));
         // What goes on was taken on before, and counted then: it is not turned away in its middle.
         let new = spec.resumes.is_none();

@@ -11,11 +11,18 @@ use super::{Decode, Effect, Lane};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{DecodeToGateway, Ending, Reserve};
-use pages::BlockTable;
+use crate::{DecodeToGateway, Ending, Entry, Reserve};
+use pages::{BlockTable, Domain};
 
 /// A sequence, in the order of their ages.
 type Sequence = (HandoffKey, u16);
+
+/// One that lacks a page for its next token, and whose the page is to be.
+struct Short {
+    sequence: Sequence,
+    domain: Domain,
+    lane: u16,
+}
 
 impl<J: Decisions> Decode<J> {
     /// Gives a page to every sequence that is short of one, the oldest first, for as long as there
@@ -27,11 +34,13 @@ impl<J: Decisions> Decode<J> {
         }
         self.release_choices_that_ended();
         while let Some(short) = self.oldest_short() {
-            if self.take_another(short) {
+            if self.take_another(&short) {
                 continue;
             }
             match self.youngest() {
-                Some(victim) if victim > short && self.decisions.yields() => self.put_back(victim),
+                Some(victim) if victim > short.sequence && self.decisions.yields() => {
+                    self.put_back(victim)
+                }
                 _ => return,
             }
         }
@@ -42,10 +51,14 @@ impl<J: Decisions> Decode<J> {
         all.map(|(id, h)| (*id, h))
     }
 
-    fn oldest_short(&self) -> Option<Sequence> {
+    fn oldest_short(&self) -> Option<Short> {
         self.running().find_map(|(id, h)| {
-            let short = (0..h.sequences.len()).find(|choice| h.is_short(*choice))?;
-            Some((id, short as u16))
+            let short = (0..h.sequences.len()).find(|choice| h.is_short(*choice))? as u16;
+            Some(Short {
+                sequence: (id, short),
+                domain: h.domain,
+                lane: ledger_lane(short, h.sequences.len() == 1),
+            })
         })
     }
 
@@ -59,19 +72,16 @@ impl<J: Decisions> Decode<J> {
     }
 
     /// Whether there was a page.
-    fn take_another(&mut self, (id, choice): Sequence) -> bool {
-        let Some(h) = self.handoffs.get(&id) else {
-            return false;
-        };
-        let lane = ledger_lane(choice, h.sequences.len() == 1);
-        let Some(grants) = self.take_lane(id, h.domain, lane, 1) else {
-            return false;
+    fn take_another(&mut self, short: &Short) -> bool {
+        let (id, choice) = short.sequence;
+        let Some(grants) = self.take_lane(id, short.domain, short.lane, 1) else {
+            return false; // none is free, and none can be evicted
         };
         let h = self.handoffs.get_mut(&id);
         let reserve = h.and_then(|h| h.reserve.get_mut(usize::from(choice)));
         match reserve {
             Some(reserve) => reserve.extend(grants),
-            None => self.fail_stop("a sequence without a lane grows"),
+            None => self.lost(Entry::Reserve),
         }
         true
     }
@@ -80,19 +90,20 @@ impl<J: Decisions> Decode<J> {
     fn put_back(&mut self, (id, choice): Sequence) {
         let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Handoff);
         };
         let Some(sequence) = h.sequences.get_mut(usize::from(choice)) else {
-            return;
+            return self.lost(Entry::Sequence);
         };
         sequence.done = true;
         let attempt = h.attempt;
         let over = h.sequences.iter().all(|sequence| sequence.done);
         self.out.push(Effect::Stop(Lane { handoff, choice }));
-        if let Some(expected) = self.expected.get(&attempt) {
-            let put_back = DecodeToGateway::PutBack { attempt, choice };
-            self.out.push(Effect::ToGateway(expected.conn, put_back));
-        }
+        let Some(expected) = self.expected.get(&attempt) else {
+            return self.lost(Entry::Attempt);
+        };
+        let put_back = DecodeToGateway::PutBack { attempt, choice };
+        self.out.push(Effect::ToGateway(expected.conn, put_back));
         if over {
             self.end_handoff(id, Ending::Finished);
         } else {
@@ -108,7 +119,7 @@ impl<J: Decisions> Decode<J> {
         for h in self.handoffs.values_mut().filter(|h| h.is_running()) {
             for (choice, sequence) in h.sequences.iter_mut().enumerate() {
                 if !sequence.done {
-                    continue;
+                    continue; // it goes on
                 }
                 let reserve = h.reserve.get_mut(choice).map(std::mem::take);
                 let own = std::mem::take(&mut sequence.own);

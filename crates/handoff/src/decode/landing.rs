@@ -1,14 +1,14 @@
 //! Batches and certificates: what P wrote into the arena is copied, compared and recorded, page by
 //! page (law: the reader verifies).
 
-use super::state::{Copying, Handoff, WriterState, life};
+use super::state::{Copying, Handoff, Writer, WriterState, life};
 use super::{CheckPage, CopyPage, Decode, Effect, Mode, Timer};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
-    Answers, Closing, Conn, DecodeToPrefill, Ending, Evidence, Failure, Fault, HandoffId, Manifest,
-    Stage, StatedPage,
+    Answers, Broken, Closing, Conn, DecodeToPrefill, Ending, Entry, Evidence, Failure, Fault,
+    HandoffId, Manifest, Stage, StatedPage,
 };
 use pages::{Epoch, OwnerId, PageId, StatedTag};
 use std::collections::BTreeSet;
@@ -18,17 +18,12 @@ type Difference = (Fault, Option<StatedTag>);
 
 impl<J: Decisions> Decode<J> {
     pub(super) fn landed(&mut self, conn: Conn, peer: Epoch, manifest: Manifest) {
-        let Some(id) = self
-            .known(manifest.handoff)
-            .filter(|id| self.is_of(*id, peer))
-        else {
+        let known = self.known(manifest.handoff);
+        let Some((id, h)) = known.filter(|(_, h)| h.peer == peer) else {
             let handoff = manifest.handoff;
             return self.answer_unknown(conn, DecodeToPrefill::Cancel { handoff });
         };
         let (rank, batch) = (manifest.rank, manifest.batch);
-        let Some(h) = self.handoffs.get(&id) else {
-            return;
-        };
         let Some(writer) = h.writers.get(rank as usize) else {
             return self.send(
                 conn,
@@ -65,20 +60,18 @@ impl<J: Decisions> Decode<J> {
                 },
             );
         }
-        let manifest = self.placed(id, manifest);
-        match self.check_manifest(id, &manifest) {
+        let manifest = self.placed(h, writer, manifest);
+        match self.check_manifest(h, writer, &manifest) {
             Ok(pages) => self.begin_copy(id, manifest, pages),
             Err(difference) => self.fault(id, rank, difference),
         }
     }
 
     /// The statement, with the place of every page in the sequence as decode sees it.
-    fn placed(&self, id: HandoffKey, mut manifest: Manifest) -> Manifest {
-        if let Some(h) = self.handoffs.get(&id) {
-            let arrived = h.first + h.writers[manifest.rank as usize].arrived();
-            for (stated, nth) in manifest.pages.iter_mut().zip(arrived..) {
-                stated.ordinal = self.decisions.ordinal_of(stated, nth);
-            }
+    fn placed(&self, h: &Handoff, writer: &Writer, mut manifest: Manifest) -> Manifest {
+        let arrived = h.first + writer.arrived();
+        for (stated, nth) in manifest.pages.iter_mut().zip(arrived..) {
+            stated.ordinal = self.decisions.ordinal_of(stated, nth);
         }
         manifest
     }
@@ -86,12 +79,11 @@ impl<J: Decisions> Decode<J> {
     /// Compares a statement with what was granted, before a byte of it is read.
     fn check_manifest(
         &self,
-        id: HandoffKey,
+        h: &Handoff,
+        writer: &Writer,
         manifest: &Manifest,
     ) -> Result<Vec<CopyPage>, Difference> {
         let bad = |fault| (fault, None);
-        let h = self.handoffs.get(&id).ok_or(bad(Fault::WrongArena))?;
-        let writer = &h.writers[manifest.rank as usize];
         let arena = self
             .arena(h.peer, manifest.rank)
             .filter(|arena| self.decisions.same_arena(manifest.arena, arena.id));
@@ -174,20 +166,21 @@ impl<J: Decisions> Decode<J> {
             .iter()
             .map(|page| page.slot)
             .collect::<Vec<_>>();
+        let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Handoff);
         };
         let peer = h.peer;
         h.writers[rank as usize]
             .copying
             .insert(batch, Copying { op, manifest });
-        if let Some(arena) = self.arena_mut(peer, rank) {
-            arena.busy.extend(slots);
-        }
+        let Some(known) = self.arena_mut(peer, rank) else {
+            return self.lost(Entry::Arena);
+        };
+        known.busy.extend(slots);
         if self.decisions.may_take(false) {
-            self.taken(id, rank, batch);
+            self.taken(peer, handoff, rank, batch);
         }
-        let handoff = self.name(id);
         self.out.push(match self.config.mode {
             Mode::Landing => Effect::Copy {
                 handoff,
@@ -212,21 +205,18 @@ impl<J: Decisions> Decode<J> {
         batch: u32,
         checksums: Option<Vec<u32>>,
     ) {
-        let Some(id) = self.known(handoff) else {
-            return;
-        };
-        let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
-        };
-        let (peer, landing) = (h.peer, h.is_landing());
-        let Some(writer) = h.writers.get_mut(rank as usize) else {
-            return;
-        };
-        let Some(Copying { op, manifest }) = writer.copying.remove(&batch) else {
-            return;
+        // A handoff is not forgotten while something is copied for it.
+        let copying = self.known_mut(handoff).and_then(|(id, h)| {
+            let writer = h.writers.get_mut(rank as usize)?;
+            let copying = writer.copying.remove(&batch)?;
+            Some((id, h.peer, h.is_landing(), copying))
+        });
+        let Some((id, peer, landing, Copying { op, manifest })) = copying else {
+            return self.stop(Broken::CopyNotBegun);
         };
         let ended = self.pool.end(op);
         self.must(ended);
+        // Otherwise it was fenced meanwhile, and there may be another.
         if let Some(arena) = self
             .arena_mut(peer, rank)
             .filter(|arena| arena.id == manifest.arena)
@@ -249,9 +239,11 @@ impl<J: Decisions> Decode<J> {
     }
 
     fn record(&mut self, id: HandoffKey, manifest: &Manifest) {
+        let handoff = self.name(id);
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Handoff);
         };
+        let peer = h.peer;
         let writer = &mut h.writers[manifest.rank as usize];
         writer.taken.insert(manifest.batch);
         writer.recorded.extend(
@@ -261,15 +253,14 @@ impl<J: Decisions> Decode<J> {
                 .map(|page| (page.ordinal, page.checksum)),
         );
         if self.decisions.may_take(true) {
-            self.taken(id, manifest.rank, manifest.batch);
+            self.taken(peer, handoff, manifest.rank, manifest.batch);
         }
         self.try_commit(id);
     }
 
-    fn taken(&mut self, id: HandoffKey, rank: u16, batch: u32) {
-        let handoff = self.name(id);
-        let peer = self.handoffs.get(&id).map(|h| h.peer);
-        if let Some(conn) = peer.and_then(|peer| self.conn_of(peer)) {
+    /// Without a connection it is said at the next Sync.
+    fn taken(&mut self, peer: Epoch, handoff: HandoffId, rank: u16, batch: u32) {
+        if let Some(conn) = self.conn_of(peer) {
             let taken = DecodeToPrefill::Taken {
                 handoff,
                 rank,
@@ -299,11 +290,9 @@ impl<J: Decisions> Decode<J> {
             rank,
             answers: Answers::Closed,
         };
-        let Some(id) = self.known(handoff).filter(|id| self.is_of(*id, peer)) else {
+        let known = self.known_mut(handoff);
+        let Some((id, h)) = known.filter(|(_, h)| h.peer == peer) else {
             return self.answer_unknown(conn, ended);
-        };
-        let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
         };
         let running = h.is_running();
         let Some(writer) = h.writers.get_mut(rank as usize) else {
@@ -323,12 +312,12 @@ impl<J: Decisions> Decode<J> {
             ) => {
                 writer.state = WriterState::Sealed { batches, pages };
                 writer.first = first;
-                self.writer_over(id, rank, Evidence::Closed);
+                self.writers_over(id, Some(rank), Evidence::Closed);
                 self.try_commit(id);
             }
             (WriterState::Open, Closing::Abandoned { why }) => {
                 writer.state = WriterState::Abandoned;
-                self.writer_over(id, rank, Evidence::Closed);
+                self.writers_over(id, Some(rank), Evidence::Closed);
                 self.end_abandoned(id, why);
             }
             // Stated again: whoever asks is answered when the answer is known.
@@ -338,6 +327,7 @@ impl<J: Decisions> Decode<J> {
                     self.send(conn, ended);
                 }
             }
+            // A writer that has said Unsettled is answered when its arena is fenced.
             (WriterState::Unsettled, _) => {}
             (WriterState::Gone, _) => self.send(conn, ended),
         }
@@ -366,12 +356,11 @@ impl<J: Decisions> Decode<J> {
             rank,
             answers: Answers::Unsettled,
         };
-        let Some(id) = self.known(handoff).filter(|id| self.is_of(*id, peer)) else {
+        let known = self.known_mut(handoff);
+        let Some((id, h)) = known.filter(|(_, h)| h.peer == peer) else {
             return self.answer_unknown(conn, gone);
         };
-        let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
-        };
+        let landing = h.is_landing();
         let Some(writer) = h.writers.get_mut(rank as usize) else {
             return self.send(conn, gone);
         };
@@ -382,15 +371,12 @@ impl<J: Decisions> Decode<J> {
                 self.send(conn, gone);
                 return self.settle(id);
             }
-            WriterState::Unsettled => return,
+            WriterState::Unsettled => return, // stated again after a reconnect
             // A certificate that is taken back was wrong (H-7): what it freed is not free.
             _ if writer.answered => self.send(conn, gone),
             _ => writer.state = WriterState::Unsettled,
         }
-        let Some(h) = self.handoffs.get(&id) else {
-            return;
-        };
-        if h.is_landing() {
+        if landing {
             self.end_handoff(id, Ending::Failed(Failure::Unsettled));
         }
         let unsettled_ms = self.config.unsettled_ms;
@@ -411,7 +397,7 @@ impl<J: Decisions> Decode<J> {
     /// is void, its arena is dropped.
     pub(super) fn fault(&mut self, id: HandoffKey, rank: u16, (fault, stated): Difference) {
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Handoff);
         };
         let (attempt, writer) = (h.attempt, h.peer);
         let voids = self.decisions.voids(fault);
@@ -437,10 +423,6 @@ impl<J: Decisions> Decode<J> {
         if let Some(arena) = arena.filter(|_| voids) {
             self.drop_arena(arena);
         }
-    }
-
-    fn is_of(&self, id: HandoffKey, peer: Epoch) -> bool {
-        self.handoffs.get(&id).is_some_and(|h| h.peer == peer)
     }
 }
 

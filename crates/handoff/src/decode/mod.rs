@@ -20,7 +20,9 @@ pub use event::{CheckPage, CopyPage, Effect, Event, Lane, Output, Timer};
 
 use crate::id::{AttemptMark, HandoffKey, LastId};
 use crate::prefix::PrefixIndex;
-use crate::{ArenaId, AttemptId, Capacity, Conn, Decisions, HandoffId, Hello, Role, Spec};
+use crate::{
+    ArenaId, AttemptId, Broken, Capacity, Conn, Decisions, Entry, HandoffId, Hello, Role, Spec,
+};
 use pages::{Counts, Epoch, FenceMint, Misuse, Pool, Sound, VerifyFault, WriterGone};
 use serde::Serialize;
 use state::{Expected, Handoff, Peer, StepInFlight};
@@ -290,11 +292,24 @@ impl<J: Decisions> Decode<J> {
         self.out.push(Effect::Arm { timer, after_ms });
     }
 
+    /// One of the machine's own rules is broken: the worker ends. Nothing that a peer says leads here.
+    fn stop(&mut self, why: Broken) {
+        self.out.push(Effect::FailStop(why));
+    }
+
+    /// What another book of the machine names is not where it must be.
+    fn lost(&mut self, what: Entry) {
+        self.stop(Broken::Lost(what));
+    }
+
     /// A misuse of the ledger is a bug in this file or its neighbours: the worker ends.
     fn must<T>(&mut self, result: Result<T, Misuse>) -> Option<T> {
-        result
-            .map_err(|misuse| self.out.push(Effect::FailStop(misuse.to_string())))
-            .ok()
+        must(&mut self.out, result)
+    }
+
+    /// What this life can take on: what its pool measures (law: capacity is measured, not declared).
+    fn capacity(&self) -> Capacity {
+        Capacity::of(&self.pool, Role::Decode, self.config.context)
     }
 
     fn mint_id(&mut self) -> u64 {
@@ -309,23 +324,39 @@ impl<J: Decisions> Decode<J> {
         }
     }
 
-    /// The handoff of that name, if it is of this life and still known.
-    fn known(&self, handoff: HandoffId) -> Option<HandoffKey> {
-        let key = HandoffKey(handoff.n);
+    /// The key of a handoff of that name, if it is of this life.
+    fn key(&self, handoff: HandoffId) -> Option<HandoffKey> {
         let ours = self.decisions.same_life(handoff.epoch, self.hello.epoch);
-        (ours && self.handoffs.contains_key(&key)).then_some(key)
+        ours.then_some(HandoffKey(handoff.n))
     }
+
+    /// The handoff of that name, if it is of this life and still known.
+    fn known(&self, handoff: HandoffId) -> Option<(HandoffKey, &Handoff)> {
+        let key = self.key(handoff)?;
+        Some((key, self.handoffs.get(&key)?))
+    }
+
+    fn known_mut(&mut self, handoff: HandoffId) -> Option<(HandoffKey, &mut Handoff)> {
+        let key = self.key(handoff)?;
+        Some((key, self.handoffs.get_mut(&key)?))
+    }
+}
+
+/// The same where a part of the machine is borrowed.
+fn must<T>(out: &mut Vec<Effect>, result: Result<T, Misuse>) -> Option<T> {
+    result
+        .map_err(|misuse| out.push(Effect::FailStop(misuse.into())))
+        .ok()
 }
 
 /// Questions.
 impl<J: Decisions> Decode<J> {
     /// The attempt that a handoff serves, while it is known here.
     pub fn attempt_of(&self, handoff: HandoffId) -> Option<AttemptId> {
-        let id = self.known(handoff)?;
-        Some(self.handoffs.get(&id)?.attempt)
+        Some(self.known(handoff)?.1.attempt)
     }
 
-    /// What the gateway said of that attempt.
+    /// What the gateway said of that attempt; none once it has ended, while its writers have not.
     pub fn spec_of(&self, handoff: HandoffId) -> Option<&Spec> {
         let attempt = self.attempt_of(handoff)?;
         Some(&self.expected.get(&attempt)?.spec)
@@ -412,11 +443,6 @@ impl<J: Decisions> Decode<J> {
     /// Who holds what.
     pub fn holders(&mut self) -> Vec<pages::Holder> {
         self.pool.holders()
-    }
-
-    /// What an attempt in Running state is about; the worker's sampling loop asks once.
-    pub fn spec(&self, attempt: AttemptId) -> Option<&Spec> {
-        self.expected.get(&attempt).map(|expected| &expected.spec)
     }
 
     /// Whether nothing is going on and every page is free or cached (H-10, H-11).

@@ -6,8 +6,8 @@ use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
 use crate::{
-    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, Failure, Fault, LandingSite, OfferId,
-    Reserve, Spec,
+    AttemptId, Capacity, Conn, DecodeToPrefill, Ending, Entry, Failure, Fault, LandingSite,
+    OfferId, Reserve, Spec,
 };
 use pages::{Domain, Epoch, Grant, Share, WriterLife};
 
@@ -133,8 +133,12 @@ impl<J: Decisions> Decode<J> {
     /// Takes what the attempt needs at its ticket, or nothing. Whoever runs keeps its right to all
     /// that it may come to need (H-14, H-19).
     fn take_pages(&mut self, attempt: AttemptId, count: u32, granted: usize) -> Option<Taken> {
-        let expected = self.expected.get(&attempt)?;
-        let (spec, capacity) = (&expected.spec, self.hello.capacity?);
+        let capacity = self.capacity();
+        let Some(expected) = self.expected.get(&attempt) else {
+            self.lost(Entry::Attempt);
+            return None;
+        };
+        let spec = &expected.spec;
         let id = HandoffKey(self.next_id.0 + 1);
         let most = if spec.cache { usize::MAX } else { 0 };
         let pinned = self
@@ -200,14 +204,12 @@ impl<J: Decisions> Decode<J> {
     /// Pages that attempts refused before this one are waiting for. Those of a P that is not there
     /// hold nobody up.
     fn ahead_of(&self, attempt: AttemptId) -> usize {
-        let Some(capacity) = &self.hello.capacity else {
-            return 0;
-        };
+        let capacity = self.capacity();
         let ahead = self.intents.iter().take_while(|other| **other != attempt);
         ahead
             .filter_map(|other| self.expected.get(other))
             .filter(|expected| self.conn_of(expected.prefill).is_some())
-            .map(|Expected { spec, .. }| self.need(spec, spec.tokens.len() as u64, capacity, 0))
+            .map(|Expected { spec, .. }| self.need(spec, spec.tokens.len() as u64, &capacity, 0))
             .map(|need| need.total())
             .sum()
     }
@@ -216,7 +218,7 @@ impl<J: Decisions> Decode<J> {
     fn remember_intent(&mut self, attempt: AttemptId) {
         if !self.intents.contains(&attempt) {
             if self.intents.len() >= self.config.max_intents {
-                return;
+                return; // it is told Busy all the same, and takes its chance
             }
             self.intents.push_back(attempt);
         }
@@ -248,7 +250,7 @@ impl<J: Decisions> Decode<J> {
         } = taken;
         let id = HandoffKey(self.mint_id());
         let Some(expected) = self.expected.get_mut(&attempt) else {
-            return;
+            return self.lost(Entry::Attempt);
         };
         expected.handoff = Some(id);
         let (domain, pages) = (expected.spec.domain, expected.spec.pages);
@@ -280,14 +282,18 @@ impl<J: Decisions> Decode<J> {
             started: false,
             writers: sites.iter().map(|site| Writer::new(site.arena)).collect(),
         };
+        let ticket = self.ticket_of(id, &handoff, sites);
         self.handoffs.insert(id, handoff);
-        self.send_ticket(conn, id, sites);
+        self.send(conn, ticket);
     }
 
-    fn send_ticket(&mut self, conn: Conn, id: HandoffKey, landings: Vec<LandingSite>) {
-        let Some(h) = self.handoffs.get(&id) else {
-            return;
-        };
+    /// What P is told of a handoff that lands.
+    fn ticket_of(
+        &self,
+        id: HandoffKey,
+        h: &Handoff,
+        landings: Vec<LandingSite>,
+    ) -> DecodeToPrefill {
         let own = h.prompt.iter().filter_map(|page| match page {
             Page::Own(grant) => Some((grant.tag().stated(), grant.page())),
             Page::Shared(_) => None,
@@ -296,19 +302,14 @@ impl<J: Decisions> Decode<J> {
         if self.config.mode == Mode::Landing {
             targets.clear();
         }
-        let (offer, first) = (h.offer, h.first);
-        let handoff = self.name(id);
-        self.send(
-            conn,
-            DecodeToPrefill::Ticket {
-                offer,
-                handoff,
-                tags,
-                first,
-                landings,
-                targets,
-            },
-        );
+        DecodeToPrefill::Ticket {
+            offer: h.offer,
+            handoff: self.name(id),
+            tags,
+            first: h.first,
+            landings,
+            targets,
+        }
     }
 
     /// The same offer again: the same answer again, unless the arenas of the ticket are gone.
@@ -321,13 +322,15 @@ impl<J: Decisions> Decode<J> {
             .landing_sites(h.peer)
             .filter(|sites| sites.iter().map(|site| site.arena).collect::<Vec<_>>() == arenas);
         match sites {
-            Some(sites) if h.is_landing() => self.send_ticket(conn, id, sites),
+            Some(sites) if h.is_landing() => {
+                let ticket = self.ticket_of(id, h, sites);
+                self.send(conn, ticket);
+            }
             _ => {
                 // P holds no ticket for it, so nothing of it was ever written.
                 self.count_as_closed(id);
                 self.offer_ended(conn, offer);
-                let attempt = self.handoffs.get(&id).map(|h| h.attempt);
-                self.end_if_landing(id, attempt);
+                self.end_if_landing(id);
                 self.settle(id);
             }
         }

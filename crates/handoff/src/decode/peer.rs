@@ -4,8 +4,8 @@ use super::state::Peer;
 use super::{Decode, Effect, Timer};
 use crate::Decisions;
 use crate::{
-    Conn, DecodeToPrefill, Ending, Evidence, Failure, HandoffId, Hangup, Hello, OfferId,
-    PrefillToDecode, Role, Stage, compatible,
+    Conn, DecodeToPrefill, Differs, Ending, Entry, Evidence, Failure, HandoffId, Hangup, Hello,
+    OfferId, PrefillToDecode, Role, Stage, compatible,
 };
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -73,7 +73,7 @@ impl<J: Decisions> Decode<J> {
             return self.out.push(Effect::Close(conn, Hangup::Refused));
         }
         if let Some((ranks, _)) = known.filter(|(ranks, _)| *ranks != hello.ranks) {
-            let (what, expected) = ("ranks of this life".into(), ranks.to_string());
+            let (what, expected) = (Differs::Ranks, ranks.to_string());
             let got = hello.ranks.to_string();
             let why = Hangup::Incompatible {
                 what,
@@ -103,9 +103,10 @@ impl<J: Decisions> Decode<J> {
     /// P's snapshot: what it lists is answered item by item; what it does not list it does not
     /// hold, so nothing of it is being written (handoff.md, "Sync").
     fn sync(&mut self, conn: Conn, peer: Epoch, tickets: &[HandoffId], offers: &[OfferId]) {
-        if let Some(known) = self.peers.get_mut(&peer) {
-            known.synced = true;
-        }
+        let Some(known) = self.peers.get_mut(&peer) else {
+            return self.lost(Entry::Peer);
+        };
+        known.synced = true;
         self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         let tickets: BTreeSet<HandoffId> = tickets.iter().copied().collect();
         let offers: BTreeSet<OfferId> = offers.iter().copied().collect();
@@ -134,8 +135,7 @@ impl<J: Decisions> Decode<J> {
         });
         for id in unlisted.map(|(id, _)| *id).collect::<Vec<_>>() {
             self.count_as_closed(id);
-            let attempt = self.handoffs.get(&id).map(|h| h.attempt);
-            self.end_if_landing(id, attempt);
+            self.end_if_landing(id);
             self.settle(id);
         }
         self.send(conn, DecodeToPrefill::Synced);
@@ -143,7 +143,7 @@ impl<J: Decisions> Decode<J> {
     }
 
     fn sync_ticket(&mut self, conn: Conn, peer: Epoch, handoff: HandoffId) {
-        let known = self.known(handoff).and_then(|id| self.handoffs.get(&id));
+        let known = self.known(handoff).map(|(_, h)| h);
         match known.filter(|h| h.peer == peer) {
             Some(h) if h.is_running() => self.send(conn, DecodeToPrefill::Committed { handoff }),
             Some(h) if h.is_landing() => {
@@ -175,7 +175,7 @@ impl<J: Decisions> Decode<J> {
 
     /// The connection is over; gives the life that had said Hello on it.
     fn forget_conn(&mut self, conn: Conn) -> Option<Epoch> {
-        let epoch = self.prefills.remove(&conn)?;
+        let epoch = self.prefills.remove(&conn)?; // a gateway's, or closed before
         if self.peers.get(&epoch).is_some_and(|peer| !peer.synced) {
             self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         }
@@ -194,14 +194,14 @@ impl<J: Decisions> Decode<J> {
     /// A lost connection changes nothing until the next Sync or a deadline.
     fn unlink(&mut self, epoch: Epoch) {
         let Some(peer) = self.peers.get_mut(&epoch) else {
-            return;
+            return self.lost(Entry::Peer);
         };
         (peer.conn, peer.synced) = (None, false);
         self.stop_trying(epoch);
         self.arm(Timer::Peer(epoch), self.config.peer_ms);
         let of_peer = self.handoffs.iter().filter(|(_, h)| h.peer == epoch);
         for id in of_peer.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.writers_over(id, Evidence::Disconnected);
+            self.writers_over(id, None, Evidence::Disconnected);
         }
     }
 
@@ -211,7 +211,7 @@ impl<J: Decisions> Decode<J> {
         let others = self.handoffs.iter();
         let others = others.filter(|(_, h)| h.peer != epoch && !connected(&h.peer));
         for id in others.map(|(id, _)| *id).collect::<Vec<_>>() {
-            self.writers_over(id, Evidence::Successor);
+            self.writers_over(id, None, Evidence::Successor);
         }
     }
 
@@ -225,7 +225,7 @@ impl<J: Decisions> Decode<J> {
     /// Refused until its next Hello: a life that comes back must begin anew.
     pub(super) fn refuse(&mut self, epoch: Epoch, why: Hangup) {
         let Some(peer) = self.peers.get_mut(&epoch) else {
-            return;
+            return self.lost(Entry::Peer);
         };
         peer.refused = true;
         if let Some(conn) = peer.conn {
@@ -240,7 +240,7 @@ impl<J: Decisions> Decode<J> {
             .get_mut(&epoch)
             .filter(|peer| peer.conn.is_none())
         else {
-            return;
+            return; // it came back when the deadline had passed
         };
         peer.refused = true;
         let arenas: Vec<_> = peer.arenas.values().map(|arena| arena.id).collect();

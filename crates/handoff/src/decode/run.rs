@@ -1,11 +1,11 @@
 //! Steps: one token a sequence, over block tables that are verified every time.
 
 use super::state::{Sequence, StepInFlight};
-use super::{Decode, Effect, Lane, Output};
+use super::{Decode, Effect, Lane, Output, must};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{DecodeToGateway, Ending, Failure};
+use crate::{Broken, DecodeToGateway, Ending, Entry, Failure};
 use pages::{Seal, Step, Verified, VerifyFault};
 use std::collections::BTreeMap;
 
@@ -14,13 +14,13 @@ impl<J: Decisions> Decode<J> {
     /// it reads cannot be freed either: release waits for the end of the step.
     pub(super) fn handle_step_begin(&mut self, lanes: Vec<Lane>) {
         if self.step.is_some() {
-            return self.fail_stop("a step began while another was in flight");
+            return self.stop(Broken::StepInStep);
         }
         let mut names = Vec::with_capacity(lanes.len());
         let mut writes = Vec::with_capacity(lanes.len());
         for lane in lanes {
             let Some(page) = self.page_for_next(lane) else {
-                return self.fail_stop("a step names a sequence that cannot run");
+                return self.stop(Broken::StepNotRunnable);
             };
             names.push((HandoffKey(lane.handoff.n), lane.choice));
             writes.push(page);
@@ -32,7 +32,7 @@ impl<J: Decisions> Decode<J> {
     }
 
     fn page_for_next(&mut self, lane: Lane) -> Option<pages::PageId> {
-        let id = self.known(lane.handoff)?;
+        let id = self.key(lane.handoff)?;
         let h = self
             .handoffs
             .get_mut(&id)
@@ -54,19 +54,17 @@ impl<J: Decisions> Decode<J> {
             );
             sequence.table.push_own(&grant);
             sequence.own.push(grant);
-            if let Err(misuse) = sealed {
-                self.out.push(Effect::FailStop(misuse.to_string()));
-            }
+            must(&mut self.out, sealed);
         }
         last_page(sequence, &h.prompt)
     }
 
     pub(super) fn verify_step(&mut self, in_full: bool) -> Result<Verified<'_>, VerifyFault> {
+        // Without a step there is nothing that is read.
         let lanes = self
             .step
             .as_ref()
-            .map(|step| step.lanes.as_slice())
-            .unwrap_or_default();
+            .map_or(&[][..], |step| step.lanes.as_slice());
         let places: BTreeMap<_, _> = lanes
             .iter()
             .enumerate()
@@ -97,7 +95,7 @@ impl<J: Decisions> Decode<J> {
 
     pub(super) fn handle_step_end(&mut self, outputs: Vec<Output>) {
         let Some(step) = self.step.take() else {
-            return self.fail_stop("a step ended that had not begun");
+            return self.stop(Broken::StepNotBegun);
         };
         let ended = self.pool.end(step.op);
         self.must(ended);
@@ -112,7 +110,7 @@ impl<J: Decisions> Decode<J> {
 
     pub(super) fn handle_step_failed(&mut self) {
         let Some(step) = self.step.take() else {
-            return self.fail_stop("a step failed that had not begun");
+            return self.stop(Broken::StepNotBegun);
         };
         let ended = self.pool.end(step.op);
         self.must(ended);
@@ -127,10 +125,10 @@ impl<J: Decisions> Decode<J> {
     /// The step has written one token of this sequence.
     fn advance(&mut self, id: HandoffKey, choice: u16) {
         let Some(h) = self.handoffs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Handoff); // it is kept for as long as a step names it
         };
         let Some(sequence) = h.sequences.get_mut(choice as usize) else {
-            return;
+            return self.lost(Entry::Sequence);
         };
         let tokens = sequence.table.tokens() + 1;
         sequence.table.advance_to(tokens);
@@ -138,7 +136,7 @@ impl<J: Decisions> Decode<J> {
         let filled = ((tokens - 1) % page_size + 1) as u16;
         let grant = match (sequence.own.last(), h.prompt.last()) {
             (Some(own), _) | (None, Some(Page::Own(own))) => own,
-            (None, _) => return self.fail_stop("a step wrote behind a shared page"),
+            (None, _) => return self.stop(Broken::WroteShared),
         };
         let extended = self.pool.extend(grant, filled, None);
         self.must(extended);
@@ -154,24 +152,22 @@ impl<J: Decisions> Decode<J> {
             finish,
         } in outputs
         {
-            let Some(id) = self.known(lane.handoff) else {
-                continue;
-            };
-            let Some(h) = self.handoffs.get_mut(&id).filter(|h| h.is_running()) else {
-                continue;
+            let known = self.known_mut(lane.handoff);
+            let Some((id, h)) = known.filter(|(_, h)| h.is_running()) else {
+                continue; // it ended while the step was in flight
             };
             h.started = true;
             let Some(sequence) = h.sequences.get_mut(lane.choice as usize) else {
-                continue;
+                return self.lost(Entry::Sequence);
             };
-            if sequence.done {
-                // Stopped before anybody had looked at its first token.
-                self.end_if_finished(id);
-                continue;
-            }
-            sequence.done = finish.is_some();
-            let (attempt, choice) = (h.attempt, lane.choice);
-            if let Some(expected) = self.expected.get(&attempt) {
+            // Otherwise stopped before anybody had looked at its first token.
+            let goes_on = !sequence.done;
+            sequence.done |= finish.is_some();
+            let (attempt, choice, over) = (h.attempt, lane.choice, h.is_finished());
+            if goes_on {
+                let Some(expected) = self.expected.get(&attempt) else {
+                    return self.lost(Entry::Attempt);
+                };
                 let tokens = DecodeToGateway::Tokens {
                     attempt,
                     choice,
@@ -181,7 +177,9 @@ impl<J: Decisions> Decode<J> {
                 };
                 self.out.push(Effect::ToGateway(expected.conn, tokens));
             }
-            self.end_if_finished(id);
+            if over {
+                self.end_handoff(id, Ending::Finished);
+            }
         }
     }
 
@@ -191,29 +189,18 @@ impl<J: Decisions> Decode<J> {
             choice,
         };
         let Some(h) = self.handoffs.get_mut(&id).filter(|h| h.is_running()) else {
-            return;
+            return; // the gateway stops what has not committed
         };
         let Some(sequence) = h.sequences.get_mut(choice as usize) else {
-            return;
+            return; // the gateway names a choice that the attempt does not have
         };
         if !sequence.done {
             sequence.done = true;
             self.out.push(Effect::Stop(lane));
-            self.end_if_finished(id);
+            if h.is_finished() {
+                self.end_handoff(id, Ending::Finished);
+            }
         }
-    }
-
-    pub(super) fn end_if_finished(&mut self, id: HandoffKey) {
-        let Some(h) = self.handoffs.get(&id) else {
-            return;
-        };
-        if h.is_running() && h.started && h.sequences.iter().all(|sequence| sequence.done) {
-            self.end_handoff(id, Ending::Finished);
-        }
-    }
-
-    pub(super) fn fail_stop(&mut self, what: &str) {
-        self.out.push(Effect::FailStop(what.to_owned()));
     }
 }
 

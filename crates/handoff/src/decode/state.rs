@@ -45,8 +45,30 @@ impl Peer {
         self.faults >= max_drops || self.incidents.len() >= max_drops as usize
     }
 
+    /// The fence of that arena begins, or will when it is made; gives its rank, and whether it begins
+    /// now.
+    pub fn begin_fence(&mut self, arena: ArenaId) -> Option<(u16, bool)> {
+        let (rank, known) = self.arenas.iter_mut().find(|(_, it)| it.id == arena)?;
+        let rank = *rank;
+        let begins = match &mut known.state {
+            ArenaState::Opening { drop } => {
+                *drop = true;
+                false
+            }
+            ArenaState::Fencing => false,
+            ArenaState::Ready { .. } => {
+                known.state = ArenaState::Fencing;
+                true
+            }
+        };
+        if begins {
+            self.dropped(arena);
+        }
+        Some((rank, begins))
+    }
+
     /// An arena is dropped. One while others are being fenced belongs to the same incident.
-    pub fn dropped(&mut self, arena: ArenaId) {
+    fn dropped(&mut self, arena: ArenaId) {
         let fencing = |other: &Arena| other.id != arena && other.state == ArenaState::Fencing;
         let same = self.arenas.values().any(fencing);
         let mapped = Mapped(false);
@@ -158,6 +180,11 @@ impl Handoff {
 
     pub fn is_running(&self) -> bool {
         self.phase == Phase::Running
+    }
+
+    /// Every choice has ended, and the worker has looked at the first tokens.
+    pub fn is_finished(&self) -> bool {
+        self.is_running() && self.started && self.sequences.iter().all(|sequence| sequence.done)
     }
 
     /// Copies in flight.

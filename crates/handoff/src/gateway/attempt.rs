@@ -1,12 +1,13 @@
 //! Tries at a request: announced, computed, judged, retried, put back and gone on with.
 
 use super::request::Request;
+use super::workers::Pair;
 use super::{Effect, Gateway, Item, Outcome, PrefillJudged, Timer};
 use crate::Decisions;
 use crate::id::{LastAttempt, RequestKey};
 use crate::{
-    AfterPrefill, AttemptId, Conn, Ending, Failure, Fault, Finish, GatewayToDecode,
-    GatewayToPrefill, Hangup, Limit, Refusal, Reserve, Resumed, Spec, Stage,
+    AfterPrefill, AttemptId, Conn, Ending, Entry, Failure, Fault, Finish, GatewayToDecode,
+    GatewayToPrefill, Hangup, Refusal, Reserve, Resumed, Spec, Stage,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -61,6 +62,54 @@ impl Attempt {
     }
 }
 
+/// Pairs that are up, and what is under way with each worker.
+struct Choosing {
+    pairs: Vec<Pair>,
+    loads: BTreeMap<Conn, usize>,
+}
+
+impl Choosing {
+    fn least_loaded<J: Decisions>(
+        &self,
+        decisions: J,
+        spec: &Spec,
+        not: &[(Conn, Conn)],
+    ) -> Option<&Pair> {
+        let load = |conn: Conn| self.loads.get(&conn).copied().unwrap_or(0);
+        let others = self.pairs.iter();
+        let others = others.filter(|pair| !not.contains(&(pair.prefill, pair.decode)));
+        let able = others.filter(|pair| decisions.fits_pair(&pair.limit, spec).is_ok());
+        able.min_by_key(|pair| {
+            let (p, d) = (pair.prefill, pair.decode);
+            (load(p) + load(d), p, d)
+        })
+    }
+}
+
+/// The request itself, or what is left of one of its choices: the prompt is longer by what was said,
+/// the rest of the answer shorter by it (H-20).
+fn spec_of<J: Decisions>(decisions: J, request: &Request, choices: &[u16]) -> Spec {
+    let whole = &request.spec;
+    let [choice] = choices else {
+        return whole.clone();
+    };
+    if whole.choices == 1 && request.put_backs == 0 {
+        return whole.clone();
+    }
+    let said = &request.said[usize::from(*choice)];
+    let said = &said[..decisions.resumes_behind(said.len()).min(said.len())];
+    Spec {
+        tokens: [&whole.tokens, said].concat(),
+        max_new: whole.max_new.saturating_sub(said.len() as u32),
+        choices: 1,
+        resumes: Some(Resumed {
+            said: said.len() as u32,
+            choice: *choice,
+        }),
+        ..whole.clone()
+    }
+}
+
 impl<J: Decisions> Gateway<J> {
     /// Announces a new attempt at these choices to the least loaded pair that can take it; `before`
     /// is the attempt that it follows, if there was one.
@@ -70,23 +119,20 @@ impl<J: Decisions> Gateway<J> {
         choices: Vec<u16>,
         before: Option<AttemptId>,
     ) {
-        let Some(request) = self.requests.get(&n) else {
-            return;
+        let choosing = self.choosing();
+        let Some(request) = self.requests.get_mut(&n) else {
+            return; // no pair was left for a choice of it that went before
         };
-        let spec = self.spec_of(request, &choices);
-        let Some((prefill, decode, limit)) = self.least_loaded(&spec, &request.refused_by) else {
+        let spec = spec_of(self.decisions, request, &choices);
+        let Some(pair) = choosing.least_loaded(self.decisions, &spec, &request.refused_by) else {
             return self.finish(n, Outcome::Refused(Refusal::PeerUnavailable));
         };
         let often = request.put_backs >= self.config.max_put_backs;
         let pages = match often {
             true => Reserve::All,
-            false => limit.reserve(&spec),
+            false => pair.limit.reserve(&spec),
         };
         let spec = Spec { pages, ..spec };
-        let known = self.prefills.get(&prefill).and_then(super::Worker::epoch);
-        let Some(prefill_epoch) = known else {
-            return;
-        };
         let last = self.last_attempt.0;
         let number = self.decisions.attempt_number(last, before, &spec);
         self.last_attempt = LastAttempt(number.max(last));
@@ -96,28 +142,26 @@ impl<J: Decisions> Gateway<J> {
         };
         let deadline_ms = request.deadline_ms;
         self.attached.insert(id, n);
-        if let Some(request) = self.requests.get_mut(&n) {
-            request.attempts.push(Attempt {
-                id,
-                spec: spec.clone(),
-                prefill,
-                decode,
-                stage: AttemptStage::Announced,
-                judged: None,
-                failing: None,
-                asked: true,
-                lanes: choices,
-                put_back: Vec::new(),
-                begun: false,
-            });
-        }
+        request.attempts.push(Attempt {
+            id,
+            spec: spec.clone(),
+            prefill: pair.prefill,
+            decode: pair.decode,
+            stage: AttemptStage::Announced,
+            judged: None,
+            failing: None,
+            asked: true,
+            lanes: choices,
+            put_back: Vec::new(),
+            begun: false,
+        });
         let expect = GatewayToDecode::Expect {
             attempt: id,
             spec,
-            prefill: prefill_epoch,
+            prefill: pair.life,
             deadline_ms,
         };
-        self.out.push(Effect::ToDecode(decode, expect));
+        self.out.push(Effect::ToDecode(pair.decode, expect));
         self.arm_answer(id);
     }
 
@@ -133,47 +177,21 @@ impl<J: Decisions> Gateway<J> {
     pub(super) fn answer_deadline(&mut self, id: AttemptId) {
         let known = self.attached.get(&id).and_then(|n| self.requests.get(n));
         let attempt = known.and_then(|request| request.attempt(id));
+        // Otherwise D answered when the deadline had passed.
         if let Some(attempt) = attempt.filter(|attempt| attempt.asked) {
             let decode = attempt.decode;
             self.hang_up(decode, Hangup::Deadline);
         }
     }
 
-    /// The request itself, or what is left of one of its choices: the prompt is longer by what was
-    /// said, the rest of the answer shorter by it (H-20).
-    fn spec_of(&self, request: &Request, choices: &[u16]) -> Spec {
-        let whole = &request.spec;
-        let [choice] = choices else {
-            return whole.clone();
-        };
-        if whole.choices == 1 && request.put_backs == 0 {
-            return whole.clone();
-        }
-        let said = &request.said[usize::from(*choice)];
-        let said = &said[..self.decisions.resumes_behind(said.len()).min(said.len())];
-        Spec {
-            tokens: [&whole.tokens, said].concat(),
-            max_new: whole.max_new.saturating_sub(said.len() as u32),
-            choices: 1,
-            resumes: Some(Resumed {
-                said: said.len() as u32,
-                choice: *choice,
-            }),
-            ..whole.clone()
-        }
-    }
-
-    fn least_loaded(&self, spec: &Spec, not: &[(Conn, Conn)]) -> Option<(Conn, Conn, Limit)> {
+    fn choosing(&self) -> Choosing {
         let mut loads: BTreeMap<Conn, usize> = BTreeMap::new();
         for attempt in self.requests.values().flat_map(|r| &r.attempts) {
             *loads.entry(attempt.prefill).or_default() += 1;
             *loads.entry(attempt.decode).or_default() += 1;
         }
-        let load = |conn: Conn| loads.get(&conn).copied().unwrap_or_default();
-        let others = self.pairs().into_iter();
-        let others = others.filter(|(p, d, _)| !not.contains(&(*p, *d)));
-        let able = others.filter(|(_, _, limit)| self.decisions.fits_pair(limit, spec).is_ok());
-        able.min_by_key(|(p, d, _)| (load(*p) + load(*d), *p, *d))
+        let pairs = self.pairs();
+        Choosing { pairs, loads }
     }
 
     /// D expects it: now, and not before, P hears of it. (The design lets both be told at once; in
@@ -181,20 +199,15 @@ impl<J: Decisions> Gateway<J> {
     pub(super) fn expecting(&mut self, conn: Conn, id: AttemptId) {
         let decode = self.decodes.get(&conn).and_then(super::Worker::epoch);
         let Some(decode) = decode else {
-            return;
+            return self.lost(Entry::Peer); // it has just said this
         };
-        let Some(n) = self.attached(id, conn) else {
-            return;
-        };
-        let Some(request) = self.requests.get_mut(&n) else {
+        let Some((_, request, at)) = self.attached(id, conn) else {
             return;
         };
         let deadline_ms = request.deadline_ms;
-        let Some(attempt) = request.attempt_mut(id) else {
-            return;
-        };
+        let attempt = &mut request.attempts[at];
         if attempt.stage != AttemptStage::Announced || attempt.failing.is_some() {
-            return;
+            return; // D says it twice, or P has failed meanwhile
         }
         attempt.asked = false;
         attempt.stage = AttemptStage::Prefilling;
@@ -211,23 +224,20 @@ impl<J: Decisions> Gateway<J> {
 
     /// An answer begins with the first commit. One that goes on after it was put back has begun.
     pub(super) fn committed(&mut self, conn: Conn, id: AttemptId, cached_tokens: u32) {
-        let Some(n) = self.attached(id, conn) else {
-            return;
-        };
-        let Some(request) = self.requests.get_mut(&n) else {
+        let Some((n, request, at)) = self.attached(id, conn) else {
             return;
         };
         let begun = request.begun;
-        let attempt = request.attempt_mut(id);
-        let Some(attempt) = attempt.filter(|attempt| attempt.judged.is_none()) else {
-            return;
-        };
+        let attempt = &mut request.attempts[at];
+        if attempt.judged.is_some() {
+            return; // D says it twice
+        }
         attempt.judged = Some(PrefillJudged(()));
         let (p, d) = (attempt.prefill, attempt.decode);
         // Who had no room for it then may have some when it is tried again.
         request.refused_by.clear();
         if begun {
-            return;
+            return; // the client has its beginning
         }
         let decode = self.decodes.get(&d).and_then(super::Worker::epoch);
         let prefill = self.prefills.get(&p).and_then(super::Worker::epoch);
@@ -250,15 +260,11 @@ impl<J: Decisions> Gateway<J> {
         payload: Vec<u8>,
         finish: Option<Finish>,
     ) {
-        let Some(n) = self.attached(id, conn) else {
+        let decisions = self.decisions;
+        let Some((n, request, at)) = self.attached(id, conn) else {
             return;
         };
-        let Some(request) = self.requests.get_mut(&n) else {
-            return;
-        };
-        let Some(attempt) = request.attempt(id) else {
-            return;
-        };
+        let attempt = &request.attempts[at];
         let (judged, choice) = (attempt.judged, attempt.choice_of(lane));
         let stopped = choice.is_some_and(|choice| request.stopped.contains(&choice));
         if judged.is_some() && stopped {
@@ -268,16 +274,14 @@ impl<J: Decisions> Gateway<J> {
         let choice = choice.filter(|choice| {
             !request.finished.contains(choice) && request.said[usize::from(*choice)].len() < most
         });
-        match choice.filter(|_| self.decisions.may_deliver(judged)) {
+        match choice.filter(|_| decisions.may_deliver(judged)) {
             Some(choice) => {
                 request.begun = true;
                 request.said[usize::from(choice)].push(token);
                 if finish.is_some() {
                     request.finished.push(choice);
                 }
-                if let Some(attempt) = request.attempt_mut(id) {
-                    attempt.begun = true;
-                }
+                request.attempts[at].begun = true;
                 let item = Item::Tokens {
                     choice,
                     token,
@@ -294,17 +298,12 @@ impl<J: Decisions> Gateway<J> {
     /// D needs the pages of this choice for an older sequence: it is computed further as another
     /// attempt, behind all that was said of it (H-20). One that finished meanwhile is not.
     pub(super) fn put_back(&mut self, conn: Conn, id: AttemptId, lane: u16) {
-        let Some(n) = self.attached(id, conn) else {
+        let Some((n, request, at)) = self.attached(id, conn) else {
             return;
         };
-        let Some(request) = self.requests.get_mut(&n) else {
-            return;
-        };
-        let Some(attempt) = request.attempt_mut(id) else {
-            return;
-        };
+        let attempt = &mut request.attempts[at];
         let Some(choice) = attempt.choice_of(lane).filter(|_| attempt.judged.is_some()) else {
-            return;
+            return; // D says it twice, or of what it has not committed
         };
         attempt.put_back.push(choice);
         if !request.finished.contains(&choice) {
@@ -317,11 +316,11 @@ impl<J: Decisions> Gateway<J> {
     /// wins (H-6).
     pub(super) fn prefill_ended(&mut self, conn: Conn, id: AttemptId, ending: Ending) {
         let Some(n) = self.attached.get(&id).copied() else {
-            return;
+            return; // it is over: D's word came first
         };
         let attempt = self.requests.get(&n).and_then(|r| r.attempt(id));
         if attempt.is_none_or(|attempt| attempt.prefill != conn) {
-            return;
+            return; // another worker speaks of it
         }
         match self.decisions.after_prefill(ending) {
             AfterPrefill::AskDecode => {}
@@ -336,12 +335,12 @@ impl<J: Decisions> Gateway<J> {
     }
 
     fn fail_attempt(&mut self, n: RequestKey, id: AttemptId, ending: Ending) {
-        let Some(request) = self.requests.get_mut(&n) else {
-            return;
+        let attempts = self.requests.get_mut(&n).map(|r| r.attempts.iter_mut());
+        let attempt = attempts.and_then(|mut all| all.find(|attempt| attempt.id == id));
+        let Some(attempt) = attempt else {
+            return self.lost(Entry::Attempt);
         };
-        let Some(attempt) = request.attempt_mut(id) else {
-            return;
-        };
+        // Once D has judged it, its word alone counts.
         if attempt.judged.is_none() && attempt.failing.is_none() {
             attempt.failing = Some(ending);
             attempt.asked = true;
@@ -353,17 +352,12 @@ impl<J: Decisions> Gateway<J> {
     }
 
     pub(super) fn decode_ended(&mut self, conn: Conn, id: AttemptId, ending: Ending) {
-        let Some(n) = self.attached(id, conn) else {
+        let Some((n, request, at)) = self.attached(id, conn) else {
             return;
         };
-        let Some(request) = self.requests.get_mut(&n) else {
-            return;
-        };
-        let finished = request.finished.clone();
-        let Some(attempt) = self.take_attempt(n, id) else {
-            return;
-        };
-        let over = attempt.going().all(|choice| finished.contains(&choice));
+        let attempt = request.attempts.remove(at);
+        let over = attempt.going().all(|it| request.finished.contains(&it));
+        self.forget(&attempt);
         self.withdraw(&attempt);
         // Cancelled by us because P failed: then P's failure is what happened.
         let ending = match (&attempt.failing, ending) {
@@ -400,7 +394,7 @@ impl<J: Decisions> Gateway<J> {
             _ => false,
         };
         let Some(request) = self.requests.get_mut(&n) else {
-            return;
+            return self.lost(Entry::Request);
         };
         if !attempt.begun && may && request.retries < self.config.max_retries {
             request.retries += 1;
@@ -418,14 +412,17 @@ impl<J: Decisions> Gateway<J> {
     /// may know of a peer that is gone before this gateway does. What a tenant may have in flight
     /// is no more for being asked for elsewhere (H-16).
     fn another_may_take_it(&mut self, n: RequestKey, attempt: &Attempt, why: Refusal) -> bool {
+        let choosing = self.choosing();
         let Some(request) = self.requests.get_mut(&n) else {
-            return false;
+            return false; // whoever asked finds that out as well
         };
         request.refused_by.push((attempt.prefill, attempt.decode));
-        let not = request.refused_by.clone();
+        let (decisions, not) = (self.decisions, &request.refused_by);
         why != Refusal::TenantCap
             && not.len() <= self.config.max_refusals as usize
-            && self.least_loaded(&attempt.spec, &not).is_some()
+            && choosing
+                .least_loaded(decisions, &attempt.spec, not)
+                .is_some()
     }
 
     /// What the attempt was to give: all choices once more, or each that is left on its own.
@@ -448,9 +445,15 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn decode_lost(&mut self, conn: Conn) {
         for (n, id) in self.attempts_on(|attempt| attempt.decode == conn) {
-            let Some(attempt) = self.take_attempt(n, id) else {
-                continue;
+            let Some(request) = self.requests.get_mut(&n) else {
+                continue; // another of its attempts was lost as well, and that was its outcome
             };
+            let mut attempts = request.attempts.iter();
+            let Some(at) = attempts.position(|attempt| attempt.id == id) else {
+                return self.lost(Entry::Attempt);
+            };
+            let attempt = request.attempts.remove(at);
+            self.forget(&attempt);
             self.withdraw(&attempt);
             let failure = Failure::PeerFailed(Stage::Decode);
             self.retry_or_finish(n, attempt, Ending::Failed(failure));

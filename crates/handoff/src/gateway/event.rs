@@ -1,8 +1,8 @@
 //! What goes into the gateway's request machine and what comes out of it.
 
 use crate::{
-    AttemptId, Conn, DecodeToGateway, Failure, Finish, GatewayToDecode, GatewayToPrefill, Hangup,
-    PrefillToGateway, Refusal, Rejection, RequestId, Spec,
+    AttemptId, Broken, Conn, DecodeToGateway, Failure, Finish, GatewayToDecode, GatewayToPrefill,
+    Hangup, PrefillToGateway, Refusal, Rejection, RequestId, Spec,
 };
 use serde::{Deserialize, Serialize};
 
@@ -79,6 +79,9 @@ pub enum Effect {
     },
     /// Do not fire it.
     Disarm(Timer),
+    /// The machine's own rules were broken: the gateway must end now (fail-stop), with this as the
+    /// evidence.
+    FailStop(Broken),
 }
 
 /// A part of an answer.

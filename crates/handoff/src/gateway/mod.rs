@@ -9,7 +9,7 @@ mod workers;
 pub use event::{Effect, Event, Item, Outcome, Timer};
 
 use crate::id::{LastAttempt, NextRequest, RequestKey};
-use crate::{AttemptId, Capacity, Conn, Decisions, Hello, Limit, RequestId, Role};
+use crate::{AttemptId, Broken, Capacity, Conn, Decisions, Entry, Hello, Limit, RequestId, Role};
 use pages::{Epoch, Sound};
 use request::Request;
 use serde::Serialize;
@@ -129,6 +129,11 @@ impl<J: Decisions> Gateway<J> {
         }
         std::mem::take(&mut self.out)
     }
+
+    /// What another book of the machine names is not where it must be.
+    fn lost(&mut self, what: Entry) {
+        self.out.push(Effect::FailStop(Broken::Lost(what)));
+    }
 }
 
 /// Questions.
@@ -141,7 +146,7 @@ impl<J: Decisions> Gateway<J> {
     /// The limits of the pairs that are up, each once, the largest first. A request goes to a pair
     /// that holds it, so the first one is what is advertised. Empty: no pair is up.
     pub fn limits(&self) -> Vec<Limit> {
-        let pairs = self.pairs().into_iter().map(|(_, _, limit)| limit);
+        let pairs = self.pairs().into_iter().map(|pair| pair.limit);
         let mut limits: Vec<_> = pairs.collect();
         limits.sort_by_key(|limit| std::cmp::Reverse((limit.lengths(), *limit)));
         limits.dedup_by_key(|limit| limit.lengths());

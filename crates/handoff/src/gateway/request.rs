@@ -51,10 +51,6 @@ impl Request {
         self.attempts.iter().find(|attempt| attempt.id == id)
     }
 
-    pub fn attempt_mut(&mut self, id: AttemptId) -> Option<&mut Attempt> {
-        self.attempts.iter_mut().find(|attempt| attempt.id == id)
-    }
-
     fn is_answered(&self) -> bool {
         self.finished.len() == usize::from(self.spec.choices)
     }
@@ -86,7 +82,7 @@ impl<J: Decisions> Gateway<J> {
         }
         let refusals = pairs
             .iter()
-            .map(|(_, _, limit)| self.decisions.fits_pair(limit, spec).err());
+            .map(|pair| self.decisions.fits_pair(&pair.limit, spec).err());
         // Refused by every pair: the error of the pair with the most room says the most.
         let refusals: Option<Vec<Rejection>> = refusals.collect();
         if let Some(rejection) = refusals.and_then(|all| all.into_iter().max_by_key(room)) {
@@ -107,7 +103,7 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn request_deadline(&mut self, request: RequestId) {
         let Some(known) = self.requests.get(&RequestKey(request.n)) else {
-            return;
+            return; // it was answered when the deadline had passed
         };
         let judged = known
             .attempts
@@ -126,26 +122,25 @@ impl<J: Decisions> Gateway<J> {
     pub(super) fn stop_choice(&mut self, request: RequestId, choice: u16) {
         let n = RequestKey(request.n);
         let Some(known) = self.requests.get_mut(&n) else {
-            return;
+            return; // it was answered meanwhile
         };
         if choice >= known.spec.choices || known.finished.contains(&choice) {
-            return;
+            return; // it finished meanwhile
         }
         known.finished.push(choice);
         known.stopped.push(choice);
-        let of = |attempt: &Attempt| Some((attempt.id, attempt.lane_of(choice)?));
-        let Some((id, lane)) = known.attempts.iter().find_map(of) else {
+        let of = |(at, attempt): (usize, &Attempt)| Some((at, attempt.lane_of(choice)?));
+        let Some((at, lane)) = known.attempts.iter().enumerate().find_map(of) else {
             return self.finish_if_answered(n);
         };
-        let Some(attempt) = known.attempt(id) else {
-            return;
-        };
+        let attempt = &known.attempts[at];
         if attempt.judged.is_none() && attempt.spec.resumes.is_some() {
             // It was put back, and there is no handoff yet in which it could be stopped.
-            self.detach(n, id);
+            let attempt = known.attempts.remove(at);
+            self.detach(&attempt);
             return self.finish_if_answered(n);
         }
-        let (decode, attempt, choice) = (attempt.decode, id, lane);
+        let (decode, attempt, choice) = (attempt.decode, attempt.id, lane);
         let stop = GatewayToDecode::StopChoice { attempt, choice };
         self.out.push(Effect::ToDecode(decode, stop));
     }
@@ -153,10 +148,10 @@ impl<J: Decisions> Gateway<J> {
     /// The answer is complete when every choice has finished and no attempt goes on.
     pub(super) fn finish_if_answered(&mut self, n: RequestKey) {
         let Some(request) = self.requests.get(&n) else {
-            return;
+            return; // no pair was left for what it had to go on with
         };
         if !request.attempts.is_empty() {
-            return;
+            return; // it goes on
         }
         let outcome = match request.is_answered() {
             true => Outcome::Answered,
@@ -166,27 +161,23 @@ impl<J: Decisions> Gateway<J> {
     }
 
     /// The answer stream at D ends, which is a cancel; P is told that it is not wanted.
-    pub(super) fn detach(&mut self, n: RequestKey, id: AttemptId) {
-        let Some(attempt) = self.take_attempt(n, id) else {
-            return;
-        };
+    fn detach(&mut self, attempt: &Attempt) {
+        self.forget(attempt);
         self.out.push(Effect::ToDecode(
             attempt.decode,
-            GatewayToDecode::Cancel { attempt: id },
+            GatewayToDecode::Cancel {
+                attempt: attempt.id,
+            },
         ));
-        self.withdraw(&attempt);
+        self.withdraw(attempt);
     }
 
-    /// The attempt is not this request's any more; nobody waits for what is said about it.
-    pub(super) fn take_attempt(&mut self, n: RequestKey, id: AttemptId) -> Option<Attempt> {
-        let attempts = &mut self.requests.get_mut(&n)?.attempts;
-        let at = attempts.iter().position(|attempt| attempt.id == id)?;
-        let attempt = attempts.remove(at);
-        self.attached.remove(&id);
+    /// The attempt is its request's no more; nobody waits for what is said about it.
+    pub(super) fn forget(&mut self, attempt: &Attempt) {
+        self.attached.remove(&attempt.id);
         if attempt.asked {
-            self.out.push(Effect::Disarm(Timer::Answer(id)));
+            self.out.push(Effect::Disarm(Timer::Answer(attempt.id)));
         }
-        Some(attempt)
     }
 
     pub(super) fn withdraw(&mut self, attempt: &Attempt) {
@@ -200,23 +191,29 @@ impl<J: Decisions> Gateway<J> {
 
     /// The one outcome (H-6). Whatever still goes on for the request ends.
     pub(super) fn finish(&mut self, n: RequestKey, outcome: Outcome) {
-        let Some(request) = self.requests.get(&n) else {
-            return;
+        let Some(request) = self.requests.remove(&n) else {
+            return; // no pair was left for one of its choices: that was its outcome
         };
-        for id in request.attempts.iter().map(|a| a.id).collect::<Vec<_>>() {
-            self.detach(n, id);
+        for attempt in &request.attempts {
+            self.detach(attempt);
         }
-        self.requests.remove(&n);
         let request = self.name(n);
         self.out.push(Effect::Disarm(Timer::Request(request)));
         self.out.push(Effect::Finish { request, outcome });
     }
 
-    /// The request whose attached attempt this is, at that decode connection.
-    pub(super) fn attached(&self, id: AttemptId, conn: Conn) -> Option<RequestKey> {
+    /// The request whose attached attempt this is, at that decode connection, and its place there.
+    /// None: whoever says something of it is late, or is another.
+    pub(super) fn attached(
+        &mut self,
+        id: AttemptId,
+        conn: Conn,
+    ) -> Option<(RequestKey, &mut Request, usize)> {
         let n = self.attached.get(&id).copied()?;
-        let attempt = self.requests.get(&n)?.attempt(id)?;
-        (attempt.decode == conn).then_some(n)
+        let request = self.requests.get_mut(&n)?;
+        let mut attempts = request.attempts.iter();
+        let at = attempts.position(|it| it.id == id && it.decode == conn)?;
+        Some((n, request, at))
     }
 
     pub(super) fn name(&self, n: RequestKey) -> RequestId {

@@ -3,10 +3,11 @@
 use super::{Effect, Gateway, Timer};
 use crate::Decisions;
 use crate::{
-    Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hangup, Hello, Limit,
+    Capacity, Conn, DecodeToGateway, GatewayToDecode, GatewayToPrefill, Hangup, Hello, Limit,
     PrefillToGateway, Role, compatible,
 };
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// A worker, known once it has said Hello.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -14,6 +15,15 @@ pub(super) struct Worker {
     pub hello: Option<Hello>,
     /// It has said its last words (fail-stop): no attempt goes to it any more.
     pub leaving: bool,
+}
+
+/// Two workers that understand each other's pages.
+pub(super) struct Pair {
+    pub prefill: Conn,
+    /// That prefill's.
+    pub life: pages::Epoch,
+    pub decode: Conn,
+    pub limit: Limit,
 }
 
 impl Worker {
@@ -39,7 +49,7 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn handle_prefill(&mut self, conn: Conn, message: PrefillToGateway) {
         let Some(worker) = self.prefills.get_mut(&conn) else {
-            return;
+            return; // hung up on: what was on its way is discarded
         };
         match (worker.hello.is_some(), message) {
             (false, PrefillToGateway::Hello(hello)) => {
@@ -60,7 +70,7 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn handle_decode(&mut self, conn: Conn, message: DecodeToGateway) {
         let Some(worker) = self.decodes.get_mut(&conn) else {
-            return;
+            return; // as above
         };
         match (worker.hello.is_some(), message) {
             (false, DecodeToGateway::Hello(hello)) => {
@@ -109,6 +119,7 @@ impl<J: Decisions> Gateway<J> {
     /// A worker has said its last words: no attempt goes to it any more.
     pub(super) fn leaves(&mut self, conn: Conn) {
         let worker = self.prefills.get_mut(&conn);
+        // Otherwise its connection is gone as well.
         if let Some(worker) = worker.or(self.decodes.get_mut(&conn)) {
             worker.leaving = true;
         }
@@ -147,22 +158,30 @@ impl<J: Decisions> Gateway<J> {
     }
 
     /// Every pair of workers that are up and understand each other's pages, with its limit.
-    pub(super) fn pairs(&self) -> Vec<(Conn, Conn, Limit)> {
+    pub(super) fn pairs(&self) -> Vec<Pair> {
         let mut pairs = Vec::new();
-        for (prefill, p) in self.prefills.iter().filter(|(_, p)| !p.leaving) {
-            for (decode, d) in self.decodes.iter().filter(|(_, d)| !d.leaving) {
-                let (Some(p), Some(d)) = (&p.hello, &d.hello) else {
-                    continue;
-                };
-                let (Some(of_p), Some(of_d)) = (p.capacity, d.capacity) else {
-                    continue;
-                };
+        for (prefill, p, of_p) in up(&self.prefills) {
+            for (decode, d, of_d) in up(&self.decodes) {
                 if p.layout == d.layout && of_p.page_size == of_d.page_size {
-                    let limit = self.decisions.limit_of_pair(of_p, of_d);
-                    pairs.push((*prefill, *decode, limit));
+                    pairs.push(Pair {
+                        prefill,
+                        life: p.epoch,
+                        decode,
+                        limit: self.decisions.limit_of_pair(of_p, of_d),
+                    });
                 }
             }
         }
         pairs
     }
+}
+
+/// Workers that have said Hello and no last words. What has measured no capacity was hung up on at
+/// its Hello.
+fn up(workers: &BTreeMap<Conn, Worker>) -> impl Iterator<Item = (Conn, &Hello, Capacity)> {
+    let up = workers.iter().filter(|(_, worker)| !worker.leaving);
+    up.filter_map(|(conn, worker)| {
+        let hello = worker.hello.as_ref()?;
+        Some((*conn, hello, hello.capacity?))
+    })
 }

@@ -2,24 +2,21 @@
 //! are given back when it has ended.
 
 use super::state::Chunk;
-use super::{Effect, Prefill};
+use super::{Effect, Prefill, must};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::prefix::Page;
-use crate::{Ending, Failure, OfferId};
+use crate::{Broken, Ending, Entry, Failure, OfferId};
 use pages::{Step, Verified, VerifyFault};
 
 impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_chunk_begin(&mut self, offer: OfferId, tokens: u32) {
         let id = JobKey(offer.n);
         let decisions = self.decisions;
-        let can = |job: &super::state::Job| job.can_compute(decisions);
-        let ready = self.jobs.get(&id).is_some_and(can);
-        if self.computing.is_some() || !ready || tokens == 0 || offer.epoch != self.hello.epoch {
-            return self.fail_stop("a chunk began that may not run");
-        }
-        let Some(job) = self.jobs.get(&id) else {
-            return;
+        let alone = self.computing.is_none() && offer.epoch == self.hello.epoch;
+        let job = self.jobs.get_mut(&id).filter(|_| alone && tokens > 0);
+        let Some(job) = job.filter(|job| job.can_compute(decisions)) else {
+            return self.stop(Broken::ChunkNotRunnable);
         };
         let (from, size) = (job.table.tokens(), u32::from(self.pool.page_size()));
         let to = from.saturating_add(tokens).min(job.count());
@@ -30,10 +27,10 @@ impl<J: Decisions> Prefill<J> {
         let begun = self
             .pool
             .begin(&pages[..first_written], &pages[first_written..end_written]);
-        let Some(op) = self.must(begun) else { return };
-        if let Some(job) = self.jobs.get_mut(&id) {
-            job.chunk = Some(Chunk { op, from, to });
-        }
+        let Some(op) = must(&mut self.out, begun) else {
+            return;
+        };
+        job.chunk = Some(Chunk { op, from, to });
         self.computing = Some(id);
         self.out.push(Effect::Compute {
             offer,
@@ -53,7 +50,7 @@ impl<J: Decisions> Prefill<J> {
                     new,
                 }]
             }
-            None => Vec::new(),
+            None => Vec::new(), // no chunk: nothing is read
         };
         if in_full {
             self.pool.verify_in_full(steps)
@@ -69,12 +66,12 @@ impl<J: Decisions> Prefill<J> {
         first: Option<Vec<u8>>,
     ) {
         let Some(chunk) = self.end_chunk(offer) else {
-            return self.fail_stop("a chunk ended that had not begun");
+            return self.stop(Broken::ChunkNotBegun);
         };
         let id = JobKey(offer.n);
         let size = u32::from(self.pool.page_size());
         let Some(job) = self.jobs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Job);
         };
         if job.is_over() {
             return self.after_chunk(id);
@@ -86,7 +83,7 @@ impl<J: Decisions> Prefill<J> {
             chunk.to / size
         } as usize;
         if job.checksums.len() + checksums.len() != complete || last != first.is_some() {
-            return self.fail_stop("a chunk gave other checksums than it completed pages");
+            return self.stop(Broken::ChunkCount);
         }
         let old = job.checksums.len();
         job.checksums.extend_from_slice(checksums);
@@ -96,19 +93,17 @@ impl<J: Decisions> Prefill<J> {
             let start = ordinal as u32 * size;
             let filled = chunk.to.saturating_sub(start).min(size) as u16;
             let (Page::Own(grant), true) = (&job.pages[ordinal], filled > 0) else {
-                continue;
+                continue; // a cached page, or one that the chunk has not reached
             };
             let checksum = job.checksums.get(ordinal).copied();
-            if let Err(misuse) = self.pool.extend(grant, filled, checksum) {
-                self.out.push(Effect::FailStop(misuse.to_string()));
-            }
+            must(&mut self.out, self.pool.extend(grant, filled, checksum));
         }
         self.after_chunk(id);
     }
 
     pub(super) fn handle_chunk_failed(&mut self, offer: OfferId) {
         if self.end_chunk(offer).is_none() {
-            return self.fail_stop("a chunk failed that had not begun");
+            return self.stop(Broken::ChunkNotBegun);
         }
         self.end_job(JobKey(offer.n), Ending::Failed(Failure::Compute));
         self.after_chunk(JobKey(offer.n));
@@ -127,17 +122,13 @@ impl<J: Decisions> Prefill<J> {
 
     fn after_chunk(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
-            return;
+            return; // its failure has ended it, and nobody owes it an answer
         };
         if std::mem::take(&mut job.release_after_chunk) {
-            self.release_pages(id);
+            job.release_pages(&mut self.pool, &mut self.out);
         }
         self.publish_if(id, false);
         self.send_more(id);
         self.forget_if_done(id);
-    }
-
-    pub(super) fn fail_stop(&mut self, what: &str) {
-        self.out.push(Effect::FailStop(what.to_owned()));
     }
 }

@@ -1,11 +1,12 @@
 //! Certificates (H-7) and their answers; how a job is stopped, released and forgotten.
 
 use super::state::Job;
-use super::{Effect, Prefill, Timer};
+use super::{Effect, Prefill, Timer, must};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::{
-    Answers, ArenaId, AttemptId, Close, Closing, Ending, Failure, HandoffId, PrefillToDecode, Stage,
+    Answers, ArenaId, AttemptId, Close, Closing, Ending, Entry, Failure, HandoffId,
+    PrefillToDecode, Stage,
 };
 
 impl<J: Decisions> Prefill<J> {
@@ -13,19 +14,19 @@ impl<J: Decisions> Prefill<J> {
     pub(super) fn try_close(&mut self, id: JobKey) {
         let decisions = self.decisions;
         let Some(job) = self.jobs.get_mut(&id) else {
-            return;
+            return; // what ended it had nothing more to wait for
         };
         let (over, decode, pages) = (job.is_over(), job.decode, job.pages.len() as u32);
         let why = job.why;
         let first = job.first.clone();
         let Some(ticket) = &mut job.ticket else {
-            return;
+            return; // nothing was written
         };
         let (handoff, sent) = (ticket.handoff, pages.wrapping_sub(ticket.first));
         let mut said = Vec::new();
         for (rank, progress) in ticket.ranks.iter_mut().enumerate() {
             if progress.closing.is_some() {
-                continue;
+                continue; // said already
             }
             let close = if progress.failed {
                 Close::Unsettled
@@ -41,10 +42,10 @@ impl<J: Decisions> Prefill<J> {
                     first,
                 })
             } else {
-                continue;
+                continue; // there is more to send
             };
             if !decisions.may_close(&close, progress.flying.len()) {
-                continue;
+                continue; // when the last of them has ended
             }
             progress.closing = Some(close);
             said.push(closing_message(handoff, rank, progress));
@@ -56,48 +57,37 @@ impl<J: Decisions> Prefill<J> {
 
     /// D has committed: what was computed may be published in P's own cache, and the job is over.
     pub(super) fn committed(&mut self, handoff: HandoffId) {
-        let Some(id) = self.job_of(handoff) else {
-            return;
+        let Some((id, job)) = self.job_of(handoff) else {
+            return; // said again, of what is forgotten
         };
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
+        let decode = job.decode;
         // It answers Closed of every rank. Said of a handoff that P has given up it is still an
         // answer, or P would wait for ever, but nothing that was verified.
-        let Some(ticket) = &job.ticket else {
-            return;
+        let Some(ticket) = &mut job.ticket else {
+            return self.lost(Entry::Ticket); // found by it
         };
         let closed = |rank: &super::state::Rank| matches!(rank.closing, Some(Close::Closed(_)));
         let sealed = |rank: &super::state::Rank| {
             matches!(rank.closing, Some(Close::Closed(Closing::Sealed { .. })))
         };
         if !ticket.ranks.iter().all(closed) {
-            return;
+            return; // D says it before all of them have closed: it may not
         }
         let verified = ticket.ranks.iter().all(sealed);
-        self.answer_all(id);
+        // Every rank's Closed is answered; slots of batches that were not Taken come back with it.
+        let mut freed = Vec::new();
+        for progress in &mut ticket.ranks {
+            progress.done = true;
+            freed.extend(std::mem::take(&mut progress.stated).into_values());
+        }
+        if !ticket.is_direct() {
+            for manifest in &freed {
+                self.free_slots(decode, manifest);
+            }
+        }
         self.publish_if(id, verified);
         self.end_job(id, Ending::Finished);
         self.forget_if_done(id);
-    }
-
-    /// Every rank's Closed is answered; slots of batches that were not Taken come back with it.
-    fn answer_all(&mut self, id: JobKey) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let Some(ticket) = &mut job.ticket else {
-            return;
-        };
-        let mut freed = Vec::new();
-        for (rank, progress) in ticket.ranks.iter_mut().enumerate() {
-            progress.done = true;
-            let stated = std::mem::take(&mut progress.stated);
-            freed.extend(stated.into_values().map(|manifest| (rank as u16, manifest)));
-        }
-        for (rank, manifest) in freed {
-            self.free_slots(id, rank, &manifest);
-        }
     }
 
     /// Publishes what a job has computed in P's own cache, if it may be (H-9). `verified`: D has
@@ -105,18 +95,16 @@ impl<J: Decisions> Prefill<J> {
     pub(super) fn publish_if(&mut self, id: JobKey, verified: bool) {
         let may = self.decisions.may_publish(verified);
         let Some(job) = self.jobs.get_mut(&id).filter(|_| may) else {
-            return;
+            return; // not verified yet, or not any more
         };
         if job.is_over() || !job.spec.cache || job.first.is_none() {
-            return;
+            return; // given up, private, or not computed to its end
         }
         let pages = std::mem::take(&mut job.pages);
         let owner = super::offer::job_owner(id, job.spec.domain);
-        let tokens = job.spec.tokens.clone();
-        let published = self.prefix.publish(&mut self.pool, owner, &tokens, pages);
-        if let Some(pages) = self.must(published)
-            && let Some(job) = self.jobs.get_mut(&id)
-        {
+        let tokens = &job.spec.tokens;
+        let published = self.prefix.publish(&mut self.pool, owner, tokens, pages);
+        if let Some(pages) = must(&mut self.out, published) {
             job.pages = pages;
         }
     }
@@ -124,7 +112,7 @@ impl<J: Decisions> Prefill<J> {
     /// D has no use for it (any more). Unknown: P holds nothing of it, so it is closed.
     pub(super) fn cancelled(&mut self, decode: pages::Epoch, handoff: HandoffId) {
         match self.job_of(handoff) {
-            Some(id) => {
+            Some((id, _)) => {
                 let failure = Failure::PeerFailed(Stage::Transfer);
                 self.end_job(id, Ending::Failed(failure));
                 self.try_close(id);
@@ -140,19 +128,22 @@ impl<J: Decisions> Prefill<J> {
 
     /// The answer to Closed or to Unsettled. It is not taken for the answer to another message.
     pub(super) fn ended(&mut self, handoff: HandoffId, rank: u16, answers: Answers) {
-        let Some(id) = self.job_of(handoff) else {
-            return;
+        let Some((id, job)) = self.job_of(handoff) else {
+            return; // answered before, or by Committed
         };
-        let Some(progress) = self.progress(id, rank as usize) else {
-            return;
+        let decode = job.decode;
+        let Some((direct, progress)) = job.progress(rank) else {
+            return; // D names a rank that this life does not have
         };
         match (&progress.closing, answers) {
             (Some(Close::Closed(_)), Answers::Closed) => {
                 progress.done = true;
                 let stated = std::mem::take(&mut progress.stated);
                 let arena = progress.arena;
-                for manifest in stated.values() {
-                    self.free_slots(id, rank, manifest);
+                if !direct {
+                    for manifest in stated.values() {
+                        self.free_slots(decode, manifest);
+                    }
                 }
                 // Sealed here, and yet not committed there: D's ending wins.
                 let failure = Failure::PeerFailed(Stage::Transfer);
@@ -166,7 +157,7 @@ impl<J: Decisions> Prefill<J> {
                 let arena = progress.arena;
                 self.detach(arena);
             }
-            _ => {}
+            _ => {} // the answer to another message: to what was said before a reconnect
         }
         self.forget_if_done(id);
     }
@@ -195,6 +186,7 @@ impl<J: Decisions> Prefill<J> {
                     false,
                 );
             }
+            // Otherwise `handle_written` has let it go (never under the product's decisions).
             if let Some(sent) = self.submissions.remove(&n) {
                 let ended = self.pool.end(sent.op);
                 self.must(ended);
@@ -204,44 +196,35 @@ impl<J: Decisions> Prefill<J> {
             self.forget_if_done(id);
         }
         // Any endpoint may be the last one that a lost life waited for, also one replaced before.
+        for peer in self.peers.values_mut() {
+            peer.detaching.remove(&arena);
+        }
         for decode in self.peers.keys().copied().collect::<Vec<_>>() {
-            if let Some(peer) = self.peers.get_mut(&decode) {
-                peer.detaching.remove(&arena);
-                self.forget_peer(decode);
-            }
+            self.forget_peer(decode);
         }
     }
 
     pub(super) fn end_job(&mut self, id: JobKey, ending: Ending) {
+        // Otherwise its attempt has ended already, and it waits for answers.
         if let Some(attempt) = self.jobs.get(&id).and_then(|job| job.attempt) {
             self.end_attempt(attempt, ending);
         }
     }
 
     /// The attempt has ended: the job computes and sends no more, gives its pages back, and closes.
-    pub(super) fn stop_job(&mut self, id: JobKey) {
+    pub(super) fn stop_job(&mut self, id: JobKey, why: Option<Failure>) {
         let Some(job) = self.jobs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Job); // its attempt, which has not ended, names it
         };
+        job.why = why;
         job.attempt = None;
         if !self.decisions.may_release(job.chunk.is_some()) {
             job.release_after_chunk = true;
         } else {
-            self.release_pages(id);
+            job.release_pages(&mut self.pool, &mut self.out);
         }
         self.try_close(id);
         self.forget_if_done(id);
-    }
-
-    /// The ledger keeps pages that submitted writes still read.
-    pub(super) fn release_pages(&mut self, id: JobKey) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        for page in std::mem::take(&mut job.pages) {
-            let given_back = page.give_back(&mut self.pool);
-            self.must(given_back);
-        }
     }
 
     /// A job is remembered until its offer or every rank's certificate was answered.
@@ -256,8 +239,11 @@ impl<J: Decisions> Prefill<J> {
 
     /// Forgets a job, its pages given back; its attempt, if that has not ended.
     pub(super) fn remove_job(&mut self, id: JobKey) -> Option<AttemptId> {
-        self.release_pages(id);
-        let job = self.jobs.remove(&id)?;
+        let Some(mut job) = self.jobs.remove(&id) else {
+            self.lost(Entry::Job);
+            return None;
+        };
+        job.release_pages(&mut self.pool, &mut self.out);
         let offer = self.name(id);
         if job.owed > 0 {
             self.out.push(Effect::Disarm(Timer::Answer(offer)));

@@ -1,8 +1,8 @@
 //! What goes into the prefill machine and what comes out of it.
 
 use crate::{
-    ArenaId, AttemptId, Conn, DecodeToPrefill, GatewayToPrefill, Hangup, OfferId, PrefillToDecode,
-    PrefillToGateway, Spec, SubmissionId,
+    ArenaId, AttemptId, Broken, Conn, DecodeToPrefill, GatewayToPrefill, Hangup, OfferId,
+    PrefillToDecode, PrefillToGateway, Spec, SubmissionId,
 };
 use pages::{Epoch, PageId};
 use serde::{Deserialize, Serialize};
@@ -163,7 +163,7 @@ pub enum Effect {
     /// Do not fire it.
     Disarm(Timer),
     /// The machine's own rules were broken: the worker must end now (fail-stop).
-    FailStop(String),
+    FailStop(Broken),
 }
 
 /// One page of a submission.

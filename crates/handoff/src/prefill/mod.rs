@@ -19,7 +19,8 @@ pub use event::{Effect, Event, SendPage, Timer};
 use crate::id::{JobKey, LastId, SubmissionKey};
 use crate::prefix::PrefixIndex;
 use crate::{
-    AttemptId, Capacity, Conn, Decisions, Hello, Manifest, OfferId, Role, Spec, SubmissionId,
+    AttemptId, Broken, Capacity, Conn, Decisions, Entry, Hello, Manifest, OfferId, Role, Spec,
+    SubmissionId,
 };
 use pages::{Counts, Epoch, Misuse, Pool, Sound, VerifyFault};
 use serde::Serialize;
@@ -202,11 +203,24 @@ impl<J: Decisions> Prefill<J> {
         }
     }
 
+    /// One of the machine's own rules is broken: the worker ends. Nothing that a peer says leads here.
+    fn stop(&mut self, why: Broken) {
+        self.out.push(Effect::FailStop(why));
+    }
+
+    /// What another book of the machine names is not where it must be.
+    fn lost(&mut self, what: Entry) {
+        self.stop(Broken::Lost(what));
+    }
+
     /// A misuse of the ledger is a bug in this file or its neighbours: the worker ends.
     fn must<T>(&mut self, result: Result<T, Misuse>) -> Option<T> {
-        result
-            .map_err(|misuse| self.out.push(Effect::FailStop(misuse.to_string())))
-            .ok()
+        must(&mut self.out, result)
+    }
+
+    /// What this life can take on: what its pool measures (law: capacity is measured, not declared).
+    fn capacity(&self) -> Capacity {
+        Capacity::of(&self.pool, Role::Prefill, self.config.context)
     }
 
     fn mint_id(&mut self) -> u64 {
@@ -220,6 +234,13 @@ impl<J: Decisions> Prefill<J> {
             n: id.0,
         }
     }
+}
+
+/// The same where a part of the machine is borrowed.
+fn must<T>(out: &mut Vec<Effect>, result: Result<T, Misuse>) -> Option<T> {
+    result
+        .map_err(|misuse| out.push(Effect::FailStop(misuse.into())))
+        .ok()
 }
 
 /// Questions.

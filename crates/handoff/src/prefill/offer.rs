@@ -7,7 +7,7 @@ use crate::Decisions;
 use crate::id::JobKey;
 use crate::prefix::Page;
 use crate::{
-    AttemptId, Closing, Conn, Ending, Failure, Fault, HandoffId, LandingSite, OfferId,
+    AttemptId, Closing, Conn, Ending, Entry, Failure, Fault, HandoffId, LandingSite, OfferId,
     PrefillToDecode, Stage, digest,
 };
 use pages::{BlockTable, Domain, Epoch, Owner, OwnerId, PageId, Seal, StatedTag};
@@ -21,11 +21,10 @@ impl<J: Decisions> Prefill<J> {
         while at < self.queue.len() && places.values().any(|left| *left > 0) {
             let attempt = self.queue[at];
             let Some(decode) = self.attempts.get(&attempt).map(|known| known.decode) else {
-                self.queue.remove(at);
-                continue;
+                return self.lost(Entry::Attempt); // one that ends leaves the queue
             };
             let Some(left) = places.get_mut(&decode).filter(|left| **left > 0) else {
-                at += 1;
+                at += 1; // that life is not there, or has as many jobs as it may
                 continue;
             };
             *left -= 1;
@@ -57,7 +56,8 @@ impl<J: Decisions> Prefill<J> {
     /// Reserves every page of the prompt and offers it; false if there are too few pages now.
     fn offer(&mut self, attempt: AttemptId, decode: Epoch) -> bool {
         let Some(known) = self.attempts.get(&attempt) else {
-            return true;
+            self.lost(Entry::Attempt);
+            return false;
         };
         let page_size = self.pool.page_size();
         let count = known.spec.tokens.len();
@@ -94,11 +94,11 @@ impl<J: Decisions> Prefill<J> {
         for share in &pinned {
             table.push_shared(share);
             let known = self.pool.holder(share.page());
-            let seal = self
-                .must(known)
-                .map(|holder| holder.seal)
-                .unwrap_or_default();
-            checksums.push(seal.checksum.unwrap_or_default());
+            match self.must(known).map(|holder| holder.seal.checksum) {
+                Some(Some(checksum)) => checksums.push(checksum),
+                Some(None) => self.lost(Entry::Checksum), // published with it
+                None => {}                                // the ledger's own stop
+            }
         }
         for (index, grant) in own.iter().enumerate() {
             let ordinal = (pinned.len() + index) as u32;
@@ -141,8 +141,9 @@ impl<J: Decisions> Prefill<J> {
             digest: digest(&job.spec.tokens),
         };
         self.jobs.insert(id, job);
-        if let Some(known) = self.attempts.get_mut(&attempt) {
-            known.stage = AttemptStage::Job(id);
+        match self.attempts.get_mut(&attempt) {
+            Some(known) => known.stage = AttemptStage::Job(id),
+            None => self.lost(Entry::Attempt),
         }
         self.send(decode, offer);
         true
@@ -171,7 +172,7 @@ impl<J: Decisions> Prefill<J> {
             if known.handoff != handoff {
                 self.refuse_ticket(decode, handoff, &landings);
             }
-            return;
+            return; // the same again: what follows from it was done
         }
         let ranks = landings
             .iter()
@@ -186,17 +187,6 @@ impl<J: Decisions> Prefill<J> {
                 .iter()
                 .enumerate()
                 .all(|(rank, site)| site.rank as usize == rank);
-        let over = job.is_over();
-        if !over && !fits {
-            job.ticket = Some(Ticket {
-                handoff,
-                tags,
-                first,
-                targets,
-                ranks,
-            });
-            return self.end_job(id, Ending::Failed(Failure::Integrity(Fault::WrongTokens)));
-        }
         job.ticket = Some(Ticket {
             handoff,
             tags,
@@ -204,20 +194,19 @@ impl<J: Decisions> Prefill<J> {
             targets,
             ranks,
         });
-        if over {
-            return self.try_close(id);
+        let Some(attempt) = job.attempt else {
+            return self.try_close(id); // it ended while its offer was on its way
+        };
+        if !fits {
+            return self.end_job(id, Ending::Failed(Failure::Integrity(Fault::WrongTokens)));
         }
+        let (spec, cached_tokens) = (Box::new(job.spec.clone()), job.cached_tokens);
         for site in landings {
             let arena = site.arena;
             if !self.attach(decode, site) {
                 return self.arena_dead(id, arena);
             }
         }
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        let Some(attempt) = job.attempt else { return };
-        let (spec, cached_tokens) = (Box::new(job.spec.clone()), job.cached_tokens);
         self.out.push(Effect::Admitted {
             offer,
             attempt,
@@ -238,6 +227,7 @@ impl<J: Decisions> Prefill<J> {
     /// Whether the arena is, or may become, usable.
     fn attach(&mut self, decode: Epoch, site: LandingSite) -> bool {
         let Some(peer) = self.peers.get_mut(&decode) else {
+            self.lost(Entry::Peer); // it has just sent this
             return false;
         };
         let known = peer
@@ -281,13 +271,14 @@ impl<J: Decisions> Prefill<J> {
     /// That offer is over; the attempt queues again, behind others.
     pub(super) fn busy(&mut self, decode: Epoch, offer: OfferId, after_ms: u64) {
         self.offer_over(decode, offer, |this, attempt| {
-            if let Some(known) = this.attempts.get_mut(&attempt) {
-                known.stage = AttemptStage::Waiting;
-                this.out.push(Effect::Arm {
-                    timer: Timer::Retry(attempt),
-                    after_ms,
-                });
-            }
+            let Some(known) = this.attempts.get_mut(&attempt) else {
+                return this.lost(Entry::Attempt);
+            };
+            known.stage = AttemptStage::Waiting;
+            this.out.push(Effect::Arm {
+                timer: Timer::Retry(attempt),
+                after_ms,
+            });
         });
     }
 
@@ -302,15 +293,16 @@ impl<J: Decisions> Prefill<J> {
         if offer.epoch != self.hello.epoch
             || !self.jobs.get(&JobKey(offer.n)).is_some_and(unanswered)
         {
-            return;
+            return; // answered before, or another's: said again after a reconnect
         }
         self.has_answered(decode);
         let Some(attempt) = self.remove_job(JobKey(offer.n)) else {
-            return;
+            return; // its attempt had ended, and nobody waits for its pages
         };
-        if let Some(known) = self.attempts.get_mut(&attempt) {
-            known.stage = AttemptStage::Queued;
-        }
+        let Some(known) = self.attempts.get_mut(&attempt) else {
+            return self.lost(Entry::Attempt);
+        };
+        known.stage = AttemptStage::Queued;
         then(self, attempt);
     }
 

@@ -6,8 +6,8 @@ use super::{Effect, Prefill, Timer};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::{
-    Conn, DecodeToPrefill, Ending, Failure, HandoffId, Hangup, Hello, PrefillToDecode, Role, Stage,
-    compatible,
+    Conn, DecodeToPrefill, Ending, Entry, Failure, HandoffId, Hangup, Hello, PrefillToDecode, Role,
+    Stage, compatible,
 };
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -25,7 +25,7 @@ impl<J: Decisions> Prefill<J> {
 
     pub(super) fn handle_decode(&mut self, conn: Conn, message: DecodeToPrefill) {
         let Some(epoch) = self.dialled.get(&conn).copied() else {
-            return;
+            return; // closed here: what was on its way is discarded
         };
         match (epoch, message) {
             (None, DecodeToPrefill::Hello(hello)) => self.decode_hello(conn, hello),
@@ -122,15 +122,17 @@ impl<J: Decisions> Prefill<J> {
     /// D has answered what Sync listed. Now whatever still waits for an answer is said again.
     fn synced(&mut self, conn: Conn, decode: Epoch) {
         let Some(peer) = self.peers.get_mut(&decode) else {
-            return;
+            return self.lost(Entry::Peer); // a life with a connection is not forgotten
         };
         if std::mem::replace(&mut peer.synced, true) {
-            return;
+            return; // D says it twice
         }
         self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         let mut again = Vec::new();
         for job in self.jobs.values().filter(|job| job.decode == decode) {
-            let Some(ticket) = &job.ticket else { continue };
+            let Some(ticket) = &job.ticket else {
+                continue; // its offer was answered by what came before Synced
+            };
             for (rank, progress) in ticket
                 .ranks
                 .iter()
@@ -166,7 +168,7 @@ impl<J: Decisions> Prefill<J> {
 
     /// The connection is over; gives the life that it led to, if that had said Hello.
     fn forget_dialled(&mut self, conn: Conn) -> Option<Epoch> {
-        let epoch = self.dialled.get(&conn).copied()?;
+        let epoch = self.dialled.get(&conn).copied()?; // closed before
         if !self.is_greeted(conn) {
             self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         }
@@ -177,7 +179,7 @@ impl<J: Decisions> Prefill<J> {
     /// A lost connection changes nothing until the next Sync or a deadline.
     fn unlink(&mut self, epoch: Epoch) {
         let Some(peer) = self.peers.get_mut(&epoch) else {
-            return;
+            return self.lost(Entry::Peer);
         };
         (peer.conn, peer.synced) = (None, false);
         let (timer, after_ms) = (Timer::Peer(epoch), self.config.peer_ms);
@@ -200,7 +202,7 @@ impl<J: Decisions> Prefill<J> {
             .get_mut(&decode)
             .filter(|peer| peer.conn.is_none())
         else {
-            return;
+            return; // it came back when the deadline had passed
         };
         peer.lost = true;
         let mut live = Vec::new();
@@ -244,7 +246,7 @@ impl<J: Decisions> Prefill<J> {
                 .is_some_and(|job| job.decode == decode)
         });
         if flying || !self.peers.get(&decode).is_some_and(gone) {
-            return;
+            return; // it is there, or something of this side may still be read
         }
         self.peers.remove(&decode);
         let of_peer = self.jobs.iter().filter(|(_, job)| job.decode == decode);
@@ -256,7 +258,7 @@ impl<J: Decisions> Prefill<J> {
     /// No answer will come for this job: it is forgotten.
     fn nobody_answers(&mut self, id: JobKey) {
         let Some(job) = self.jobs.get_mut(&id) else {
-            return;
+            return self.lost(Entry::Job);
         };
         match &mut job.ticket {
             Some(ticket) => ticket.ranks.iter_mut().for_each(|rank| rank.done = true),

@@ -81,9 +81,7 @@ impl<J: Decisions> Prefill<J> {
             let admitted = self.decisions.admit_prompt(capacity, spec);
             admitted.map_err(Ending::Rejected)
         };
-        if let Some(capacity) = &self.hello.capacity {
-            spec = prompt(capacity, spec)?;
-        }
+        spec = prompt(&self.capacity(), spec)?;
         let refused = |why| Err(Ending::Refused(why));
         let Some(peer) = self.peers.get(&decode).filter(|peer| peer.conn.is_some()) else {
             return refused(Refusal::PeerUnavailable);
@@ -133,7 +131,7 @@ impl<J: Decisions> Prefill<J> {
     /// Ends the attempt here, once. Its job, if it has one, stops at the next boundary.
     pub(super) fn end_attempt(&mut self, attempt: AttemptId, ending: Ending) {
         let Some(known) = self.attempts.remove(&attempt) else {
-            return;
+            return; // it ended as one of many that a lost life has ended
         };
         // D is told what it cannot know.
         let why = match ending {
@@ -150,16 +148,13 @@ impl<J: Decisions> Prefill<J> {
             self.tell_ended(known.conn, attempt, ending);
         }
         if let AttemptStage::Job(id) = known.stage {
-            if let Some(job) = self.jobs.get_mut(&id) {
-                job.why = why;
-            }
-            self.stop_job(id);
+            self.stop_job(id, why);
         }
     }
 
     pub(super) fn attempt_deadline(&mut self, attempt: AttemptId) {
         let Some(known) = self.attempts.get(&attempt) else {
-            return;
+            return; // it ended when the deadline had passed
         };
         let stage = match known.stage {
             AttemptStage::Job(job) if self.is_ticketed(job) => Stage::Prefill,
@@ -170,7 +165,7 @@ impl<J: Decisions> Prefill<J> {
 
     pub(super) fn retry(&mut self, attempt: AttemptId) {
         let Some(known) = self.attempts.get_mut(&attempt) else {
-            return;
+            return; // it ended when its time to wait was over
         };
         if known.stage == AttemptStage::Waiting {
             known.stage = AttemptStage::Queued;

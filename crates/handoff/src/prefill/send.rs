@@ -1,13 +1,15 @@
 //! Batches: finished pages go out while later ones are computed. Nothing is ever submitted twice
 //! inside a handoff.
 
-use super::state::{ArenaState, Submission, Ticket};
+use super::state::{ArenaState, Job, Rank, Submission};
 use super::{Effect, Prefill, SendPage};
 use crate::Decisions;
 use crate::id::{JobKey, SubmissionKey};
 use crate::{
-    ArenaId, Ending, Failure, HandoffId, Manifest, PrefillToDecode, StatedPage, SubmissionId, Write,
+    ArenaId, Ending, Entry, Failure, HandoffId, Manifest, PrefillToDecode, StatedPage,
+    SubmissionId, Write,
 };
+use pages::Epoch;
 
 impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_attached(&mut self, arena: ArenaId, ok: bool) {
@@ -16,7 +18,7 @@ impl<J: Decisions> Prefill<J> {
             .values_mut()
             .flat_map(|peer| peer.arenas.values_mut());
         let Some(known) = of_arena.find(|known| known.id == arena) else {
-            return;
+            return; // replaced or fenced meanwhile: its Detach is on the way
         };
         if known.state != ArenaState::Attaching {
             return; // given up meanwhile: its Detach is on the way
@@ -37,11 +39,9 @@ impl<J: Decisions> Prefill<J> {
 
     /// Nothing can be sent to this arena: D shall drop it, and this handoff ends.
     pub(super) fn arena_dead(&mut self, id: JobKey, arena: ArenaId) {
-        let Some(job) = self.jobs.get_mut(&id) else {
-            return;
-        };
-        let Some(ticket) = &mut job.ticket else {
-            return;
+        let job = self.jobs.get_mut(&id);
+        let Some(ticket) = job.and_then(|job| job.ticket.as_mut()) else {
+            return self.lost(Entry::Ticket); // it names the arena
         };
         for progress in ticket
             .ranks
@@ -58,7 +58,7 @@ impl<J: Decisions> Prefill<J> {
     }
 
     pub(super) fn jobs_of(&self, arena: ArenaId) -> Vec<JobKey> {
-        let uses = |job: &super::state::Job| {
+        let uses = |job: &Job| {
             job.ticket
                 .as_ref()
                 .is_some_and(|t| t.ranks.iter().any(|rank| rank.arena == arena))
@@ -113,7 +113,13 @@ impl<J: Decisions> Prefill<J> {
             let at = (ordinal - ticket.first) as usize;
             let slot = match ticket.targets.get(at) {
                 Some(target) => target.index() as u32,
-                None => arena.free.take()?,
+                None => {
+                    let Some(slot) = arena.free.take() else {
+                        self.lost(Entry::Slot); // as many as are free, at most
+                        return None;
+                    };
+                    slot
+                }
             };
             let filled = (count - ordinal * size).min(size) as u16;
             let sent = self.decisions.sent_slots(filled, size as u16);
@@ -153,8 +159,13 @@ impl<J: Decisions> Prefill<J> {
         let op = self.must(begun)?;
         let n = SubmissionKey(self.mint_id());
         let (rank, arena) = (manifest.rank, manifest.arena);
-        let ticket = self.jobs.get_mut(&job)?.ticket.as_mut()?;
-        ticket.ranks[rank as usize].flying.insert(n);
+        let Some(progress) = self.progress(job, rank) else {
+            self.lost(Entry::Ticket);
+            return None;
+        };
+        progress.flying.insert(n);
+        let early = self.decisions.has_landed(Write::Submitted);
+        let early = early.then(|| manifest.clone());
         self.submissions.insert(
             n,
             Submission {
@@ -176,8 +187,8 @@ impl<J: Decisions> Prefill<J> {
             rank,
             pages,
         });
-        if self.decisions.has_landed(Write::Submitted) {
-            self.state_batch(n);
+        if let Some(manifest) = early {
+            self.state_batch(job, manifest);
         }
         Some(())
     }
@@ -185,58 +196,61 @@ impl<J: Decisions> Prefill<J> {
     pub(super) fn handle_written(&mut self, submission: SubmissionId, ok: bool) {
         let n = SubmissionKey(submission.n);
         let Some(sent) = self.submissions.get_mut(&n).filter(|sent| !sent.failed) else {
-            return;
+            return; // let go with its endpoint, or known to have failed
         };
+        let id = sent.job;
         let write = if ok { Write::Completed } else { Write::Lost };
         if !self.decisions.has_landed(write) {
             sent.failed = true;
-            return self.write_lost(n);
+            let manifest = sent.manifest.clone();
+            return self.write_lost(n, id, &manifest);
         }
-        self.state_batch(n);
+        let (op, rank) = (sent.op, sent.rank);
         let Some(sent) = self.submissions.remove(&n) else {
-            return;
+            return self.lost(Entry::Submission);
         };
-        let ended = self.pool.end(sent.op);
+        self.state_batch(id, sent.manifest);
+        let ended = self.pool.end(op);
         self.must(ended);
-        if let Some(progress) = self.progress(sent.job, sent.rank as usize) {
+        if let Some(progress) = self.progress(id, rank) {
             progress.flying.remove(&n);
         }
-        self.send_more(sent.job);
-        self.forget_if_done(sent.job);
+        self.send_more(id);
+        self.forget_if_done(id);
     }
 
     /// Says what is in the batch, as of something that has landed.
-    fn state_batch(&mut self, n: SubmissionKey) {
-        let Some(sent) = self.submissions.get(&n) else {
-            return;
+    fn state_batch(&mut self, id: JobKey, manifest: Manifest) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return self.lost(Entry::Job); // it is not forgotten while something of it is written
         };
-        let (id, rank, manifest) = (sent.job, sent.rank as usize, sent.manifest.clone());
-        if let Some(progress) = self.progress(id, rank) {
-            progress.stated.insert(manifest.batch, manifest.clone());
-        }
-        if let Some(decode) = self.jobs.get(&id).map(|job| job.decode) {
-            self.send(decode, PrefillToDecode::Landed(manifest));
-        }
+        let decode = job.decode;
+        let Some((_, progress)) = job.progress(manifest.rank) else {
+            return self.lost(Entry::Ticket);
+        };
+        progress.stated.insert(manifest.batch, manifest.clone());
+        self.send(decode, PrefillToDecode::Landed(manifest));
     }
 
     /// It may land at any time from now on: the handoff can no longer be completed.
-    fn write_lost(&mut self, n: SubmissionKey) {
-        let Some(sent) = self.submissions.get(&n) else {
-            return;
+    fn write_lost(&mut self, n: SubmissionKey, id: JobKey, manifest: &Manifest) {
+        let Some(job) = self.jobs.get_mut(&id) else {
+            return self.lost(Entry::Job);
         };
-        let (id, manifest) = (sent.job, sent.manifest.clone());
-        let again = self.decisions.sends_again(&manifest);
-        if self.decisions.frees_slots(Write::Lost) {
-            self.free_slots(id, manifest.rank, &manifest);
+        let decode = job.decode;
+        let again = self.decisions.sends_again(manifest);
+        let Some((direct, progress)) = job.progress(manifest.rank) else {
+            return self.lost(Entry::Ticket);
+        };
+        progress.flying.remove(&n);
+        let slots = manifest.pages.iter().map(|page| page.slot);
+        progress.lost.extend(slots);
+        progress.failed |= !again;
+        if let (true, Some(page)) = (again, manifest.pages.first()) {
+            (progress.next, progress.batches) = (page.ordinal, manifest.batch);
         }
-        if let Some(progress) = self.progress(id, manifest.rank as usize) {
-            progress.flying.remove(&n);
-            let slots = manifest.pages.iter().map(|page| page.slot);
-            progress.lost.extend(slots);
-            progress.failed |= !again;
-            if let (true, Some(page)) = (again, manifest.pages.first()) {
-                (progress.next, progress.batches) = (page.ordinal, manifest.batch);
-            }
+        if self.decisions.frees_slots(Write::Lost) && !direct {
+            self.free_slots(decode, manifest);
         }
         if again {
             return self.send_more(id);
@@ -246,36 +260,31 @@ impl<J: Decisions> Prefill<J> {
     }
 
     pub(super) fn taken(&mut self, handoff: HandoffId, rank: u16, batch: u32) {
-        let Some(id) = self.job_of(handoff) else {
-            return;
+        let Some((_, job)) = self.job_of(handoff) else {
+            return; // it was closed and answered meanwhile
         };
-        let Some(progress) = self.progress(id, rank as usize) else {
-            return;
+        let decode = job.decode;
+        let Some((direct, progress)) = job.progress(rank) else {
+            return; // D names a rank that this life does not have
         };
         let Some(manifest) = progress.stated.remove(&batch) else {
-            return;
+            return; // said again after a reconnect, or of a batch that was not stated
         };
-        self.free_slots(id, rank, &manifest);
+        if !direct {
+            self.free_slots(decode, &manifest);
+        }
         let arena = manifest.arena;
         for job in self.jobs_of(arena) {
             self.send_more(job);
         }
     }
 
-    pub(super) fn free_slots(&mut self, id: JobKey, rank: u16, manifest: &Manifest) {
-        let Some(job) = self.jobs.get(&id) else {
-            return;
-        };
-        if job.ticket.as_ref().is_some_and(Ticket::is_direct) {
-            return; // its slots are decode's pages
-        }
-        let decode = job.decode;
-        let Some(peer) = self.peers.get_mut(&decode) else {
-            return;
-        };
+    /// Not in direct mode, where slots are decode's pages. Slots of an arena that is fenced, or of a
+    /// life that was given up, are nobody's.
+    pub(super) fn free_slots(&mut self, decode: Epoch, manifest: &Manifest) {
+        let peer = self.peers.get_mut(&decode);
         let arena = peer
-            .arenas
-            .get_mut(&rank)
+            .and_then(|peer| peer.arenas.get_mut(&manifest.rank))
             .filter(|arena| arena.id == manifest.arena);
         if let Some(arena) = arena {
             arena
@@ -284,19 +293,17 @@ impl<J: Decisions> Prefill<J> {
         }
     }
 
-    pub(super) fn job_of(&self, handoff: HandoffId) -> Option<JobKey> {
-        let holds = |job: &super::state::Job| {
+    pub(super) fn job_of(&mut self, handoff: HandoffId) -> Option<(JobKey, &mut Job)> {
+        let holds = |job: &Job| {
             job.ticket
                 .as_ref()
                 .is_some_and(|ticket| ticket.handoff == handoff)
         };
-        self.jobs
-            .iter()
-            .find(|(_, job)| holds(job))
-            .map(|(id, _)| *id)
+        let mut jobs = self.jobs.iter_mut();
+        jobs.find(|(_, job)| holds(job)).map(|(id, job)| (*id, job))
     }
 
-    pub(super) fn progress(&mut self, id: JobKey, rank: usize) -> Option<&mut super::state::Rank> {
-        self.jobs.get_mut(&id)?.ticket.as_mut()?.ranks.get_mut(rank)
+    fn progress(&mut self, id: JobKey, rank: u16) -> Option<&mut Rank> {
+        Some(self.jobs.get_mut(&id)?.progress(rank)?.1)
     }
 }

@@ -1,5 +1,6 @@
 //! What the machine remembers.
 
+use super::{Effect, must};
 use crate::id::{JobKey, SubmissionKey};
 use crate::prefix::Page;
 use crate::{
@@ -188,6 +189,13 @@ impl Job {
             && self.table.tokens() < self.count()
     }
 
+    /// The ledger keeps pages that submitted writes still read.
+    pub fn release_pages<J: Decisions>(&mut self, pool: &mut Pool<J>, out: &mut Vec<Effect>) {
+        for page in std::mem::take(&mut self.pages) {
+            must(out, page.give_back(pool));
+        }
+    }
+
     pub fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
         Self {
             attempt: self.attempt,
@@ -208,6 +216,13 @@ impl Job {
             release_after_chunk: self.release_after_chunk,
             owed: self.owed,
         }
+    }
+
+    /// A rank's progress, once there is a ticket; and whether it writes into decode's pages.
+    pub fn progress(&mut self, rank: u16) -> Option<(bool, &mut Rank)> {
+        let ticket = self.ticket.as_mut()?;
+        let direct = ticket.is_direct();
+        Some((direct, ticket.ranks.get_mut(usize::from(rank))?))
     }
 
     /// Answers that D owes about it: to the offer, to batches that were stated, and, once all ranks

@@ -6,7 +6,7 @@
 use super::state::AttemptStage;
 use super::{Effect, Prefill, Timer};
 use crate::id::JobKey;
-use crate::{Conn, Decisions, Hangup, OfferId};
+use crate::{Conn, Decisions, Entry, Hangup, OfferId};
 use pages::Epoch;
 
 impl<J: Decisions> Prefill<J> {
@@ -44,10 +44,10 @@ impl<J: Decisions> Prefill<J> {
             .filter(|job| known && job.owed > 0)
             .map(|job| job.decode)
         else {
-            return;
+            return; // D answered when the deadline had passed
         };
         let Some(conn) = self.conn_of(decode) else {
-            return;
+            return; // lost when it had passed: the life itself has a deadline
         };
         self.take_back_offers(decode);
         self.hang_up(conn, Hangup::Deadline);
@@ -74,12 +74,13 @@ impl<J: Decisions> Prefill<J> {
             .filter(|(_, job)| job.decode == decode && job.ticket.is_none());
         for id in offered.map(|(id, _)| *id).collect::<Vec<_>>() {
             let Some(attempt) = self.remove_job(id) else {
-                continue;
+                continue; // it ended while its offer waited
             };
-            if let Some(known) = self.attempts.get_mut(&attempt) {
-                known.stage = AttemptStage::Queued;
-                self.queue.push_back(attempt);
-            }
+            let Some(known) = self.attempts.get_mut(&attempt) else {
+                return self.lost(Entry::Attempt);
+            };
+            known.stage = AttemptStage::Queued;
+            self.queue.push_back(attempt);
         }
     }
 

@@ -383,9 +383,9 @@ fn h18_an_offer_below_the_last_announced_number_is_over_and_above_it_is_early() 
 fn what_an_attempt_is_about_can_be_asked_until_it_ends() {
     let mut d = scene();
     let prompt = spec(3, 14, 2);
-    d.granted(PREFILL, 10, 1, &prompt);
-    assert_eq!(d.machine.spec(attempt(1)), Some(&prompt));
-    assert_eq!(d.machine.spec(attempt(2)), None);
+    let handoff = d.granted(PREFILL, 10, 1, &prompt).handoff;
+    assert_eq!(d.machine.spec_of(handoff), Some(&prompt));
+    assert_eq!(d.machine.spec_of(crate::sync::unknown_handoff(99)), None);
     cancel_on(&mut d, 1, 1);
-    assert_eq!(d.machine.spec(attempt(1)), None);
+    assert_eq!(d.machine.spec_of(handoff), None);
 }

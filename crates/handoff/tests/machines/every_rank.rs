@@ -48,7 +48,10 @@ type Deviation = fn(&mut DecodeRig, &Ticket, u16, u16) -> Vec<Effect>;
 fn honest(d: &mut DecodeRig, ticket: &Ticket, rank: u16, first: u16) -> Vec<Effect> {
     let manifest = ticket.manifest(rank, 0, 0..4);
     let mut said = d.state(10, &manifest);
-    said.extend(d.copied(&manifest));
+    // Not if the attempt has failed meanwhile: nothing is copied that was not asked for.
+    if said.iter().any(|e| matches!(e, Effect::Copy { .. })) {
+        said.extend(d.copied(&manifest));
+    }
     said.extend(closes(d, ticket, rank, first));
     said
 }

@@ -4,8 +4,8 @@ use crate::gateway_rig::{D, GatewayRig, P, outcomes};
 use crate::rig::{CONTEXT, DECODE, Epoch, GATEWAY, NEIGHBOUR, PREFILL, hello, spec};
 use handoff::gateway::{Effect, Event, Outcome};
 use handoff::{
-    AttemptId, Capacity, Conn, DecodeToGateway, Ending, Failure, Fault, GatewayToDecode, Hangup,
-    Hello, Refusal, Rejection, Role, Spec,
+    AttemptId, Capacity, Conn, DecodeToGateway, Differs, Ending, Failure, Fault, GatewayToDecode,
+    Hangup, Hello, Refusal, Rejection, Role, Spec,
 };
 
 const INTEGRITY: Failure = Failure::Integrity(Fault::WrongChecksum);
@@ -69,7 +69,7 @@ fn a_worker_that_says_nonsense_of_itself_is_hung_up_on() {
         else {
             panic!("{said:?}");
         };
-        assert_eq!(what, "capacity");
+        assert_eq!(*what, Differs::Capacity);
         assert_eq!(
             outcomes(&g.request(&prompt())).len(),
             1,

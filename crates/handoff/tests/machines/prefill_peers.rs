@@ -8,7 +8,8 @@ use crate::rig::Epoch;
 use crate::rig::{DECODE, NEIGHBOUR, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
-    Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Hangup, PrefillToDecode, Role, Stage,
+    Answers, Closing, Conn, DecodeToPrefill, Differs, Ending, Failure, Hangup, PrefillToDecode,
+    Role, Stage,
 };
 
 const AGAIN: Conn = Conn(3);
@@ -300,7 +301,7 @@ fn hello_is_compared_here_too() {
     else {
         panic!("{said:?}");
     };
-    assert_eq!(what, "page layout");
+    assert_eq!(*what, Differs::Layout);
     p.tell(Event::Dialled(AGAIN));
     let said = p.tell(Event::FromDecode(AGAIN, DecodeToPrefill::Synced));
     let closed = Effect::Close(AGAIN, Hangup::OutOfOrder);

@@ -5,7 +5,7 @@ use crate::rig::Epoch;
 use crate::rig::{DECODE, PREFILL, attempt, hello, spec};
 use handoff::decode::{Effect, Event};
 use handoff::{
-    Answers, Closing, Conn, DecodeToPrefill, GatewayToDecode, HandoffId, Hangup, Hello,
+    Answers, Closing, Conn, DecodeToPrefill, Differs, GatewayToDecode, HandoffId, Hangup, Hello,
     PrefillToDecode, Role,
 };
 
@@ -42,23 +42,28 @@ fn again(
 
 #[test]
 fn whatever_must_be_equal_is_compared_once_in_hello() {
-    type Case = (&'static str, &'static str, &'static str, fn(&mut Hello));
+    type Case = (Differs, &'static str, &'static str, fn(&mut Hello));
     let cases: [Case; 5] = [
-        ("role", "Prefill", "Decode", |h| h.role = Role::Decode),
+        (Differs::Role, "Prefill", "Decode", |h| {
+            h.role = Role::Decode
+        }),
         (
-            "model fingerprint",
+            Differs::Model,
             "0101010101010101",
             "0505050505050505",
             |h| h.model = [5; 32],
         ),
-        ("page layout", "0202020202020202", "0606060606060606", |h| {
-            h.layout = [6; 32]
-        }),
-        ("page size", "4", "16", |h| {
+        (
+            Differs::Layout,
+            "0202020202020202",
+            "0606060606060606",
+            |h| h.layout = [6; 32],
+        ),
+        (Differs::PageSize, "4", "16", |h| {
             h.capacity = h.capacity.map(|c| handoff::Capacity { page_size: 16, ..c });
         }),
         (
-            "capacity",
+            Differs::Capacity,
             "one of Prefill, with pages of at least one token",
             "None",
             |h| {
@@ -71,7 +76,7 @@ fn whatever_must_be_equal_is_compared_once_in_hello() {
         let mut hello = hello(PREFILL, Role::Prefill);
         damage(&mut hello);
         let said = d.hear_prefill(10, PrefillToDecode::Hello(hello));
-        let (what, expected, got) = (what.into(), expected.into(), got.into());
+        let (expected, got) = (expected.into(), got.into());
         let why = Hangup::Incompatible {
             what,
             expected,

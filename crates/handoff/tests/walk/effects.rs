@@ -29,6 +29,7 @@ impl World {
                 }
                 gateway::Effect::Arm { timer, .. } => drop(self.gateway_timers.insert(timer)),
                 gateway::Effect::Disarm(timer) => drop(self.gateway_timers.remove(&timer)),
+                gateway::Effect::FailStop(why) => panic!("the gateway stopped: {why}"),
             }
         }
     }

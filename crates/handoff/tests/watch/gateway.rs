@@ -81,6 +81,7 @@ impl Watch {
                     assert!(!twice, "H-6: {request} has two outcomes");
                 }
                 Effect::Disarm(timer) => late(machine, *timer),
+                Effect::FailStop(why) => panic!("the gateway stopped: {why}"),
                 Effect::Arm { .. } | Effect::Close(..) => {}
             }
         }

@@ -4,7 +4,9 @@ use crate::model::Notes;
 use crate::world::{Client, DecodeLife, FlightState, PrefillLife, State, World, letter};
 use handoff::decode::Effect;
 use handoff::gateway::{Item, Outcome};
-use handoff::{ArenaId, AttemptId, Decisions, DecodeToPrefill, Failure, HandoffId, OfferId, Spec};
+use handoff::{
+    ArenaId, AttemptId, Broken, Decisions, DecodeToPrefill, Failure, HandoffId, OfferId, Spec,
+};
 use pages::Counts;
 
 /// H-2, H-8: what D starts is what a client asked, and the first token is of that prompt.
@@ -335,6 +337,6 @@ pub fn of_audit<J: Decisions>(
 }
 
 /// A machine that stops by itself has broken its own rules.
-pub fn of_fail_stop(of: &str, why: &str, notes: &mut Notes) {
+pub fn of_fail_stop(of: &str, why: &Broken, notes: &mut Notes) {
     notes.violates("H-3", format!("{of} stopped: {why}"));
 }

@@ -188,7 +188,7 @@ impl Fold {
             } => {
                 self.faulty.insert(*attempt);
             }
-            Effect::FailStop(why) => notes.violates("H-3", why.clone()),
+            Effect::FailStop(why) => notes.violates("H-3", why.to_string()),
             _ => {}
         }
     }

@@ -38,6 +38,7 @@ impl Fold {
                 }
                 Effect::Deliver { request, item } => self.delivered(*request, item, notes),
                 Effect::Finish { request, outcome } => self.finished(*request, outcome, notes),
+                Effect::FailStop(why) => notes.violates("H-6", why.to_string()),
                 _ => {}
             }
         }

@@ -168,7 +168,7 @@ impl Fold {
                 }
                 self.offers.remove(offer);
             }
-            Effect::FailStop(why) => notes.violates("H-3", why.clone()),
+            Effect::FailStop(why) => notes.violates("H-3", why.to_string()),
             _ => {}
         }
     }

@@ -58,6 +58,7 @@ impl<J: Decisions> World<J> {
             Effect::Finish { request, outcome } => self.finished(state, request, outcome, notes),
             Effect::Arm { timer, .. } => drop(state.gateway_timers.insert(timer)),
             Effect::Disarm(timer) => drop(state.gateway_timers.remove(&timer)),
+            Effect::FailStop(why) => properties::of_fail_stop("gateway", &why, notes),
         }
     }
 

@@ -108,7 +108,7 @@ impl<J: Decisions> Engine<J> {
                 );
                 self.audit_fault(attempt, handoff, writer, failure, stated);
             }
-            Effect::FailStop(evidence) => return Err(WorkerError::FailStop(evidence)),
+            Effect::FailStop(broken) => return Err(WorkerError::FailStop(broken.to_string())),
         }
         Ok(())
     }

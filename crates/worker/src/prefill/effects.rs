@@ -95,7 +95,7 @@ impl<J: Decisions> Engine<J> {
                 }
                 self.desk.timers.disarm(timer);
             }
-            Effect::FailStop(evidence) => return Err(WorkerError::FailStop(evidence)),
+            Effect::FailStop(broken) => return Err(WorkerError::FailStop(broken.to_string())),
         }
         Ok(())
     }

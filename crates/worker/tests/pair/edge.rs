@@ -301,6 +301,7 @@ impl Edge {
                     assert_eq!(answer.outcome.replace(outcome), None, "H-6: one outcome");
                 }
                 Effect::Arm { .. } | Effect::Disarm(_) => {}
+                Effect::FailStop(why) => panic!("the gateway stopped: {why}"),
             }
         }
     }
