@@ -4,7 +4,6 @@
 use crate::identity::{PoolId, not_compared};
 use crate::{Grant, Owner, PageId, Share, Tag};
 use serde::Serialize;
-use std::collections::BTreeSet;
 
 /// Which pages hold the tokens of one sequence, in order. Plain data; worth nothing until
 /// [`crate::Pool::verify`] has checked it.
@@ -42,12 +41,10 @@ pub(crate) enum Origin {
 
 /// What the last check has covered. Says nothing about the content, so two tables that differ only
 /// here are equal.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Checked {
     /// Entries that were right at that moment, from the front.
     pub entries: usize,
-    /// Entries among them that were exchanged since.
-    pub exchanged: BTreeSet<usize>,
     /// Filled slots were compared up to this token.
     pub tokens: u32,
     /// That moment, by the pool's count of changes.
@@ -89,25 +86,6 @@ impl BlockTable {
             tag: share.tag(),
             shared: true,
         });
-    }
-
-    /// Replaces the page at `ordinal` by a share of what it became (its owner published it). An
-    /// ordinal that the table does not have changes nothing; the next check then finds the page
-    /// that was meant.
-    pub fn publish_at(&mut self, ordinal: usize, share: &Share) {
-        let Some(entry) = self.entries.get_mut(ordinal) else {
-            return;
-        };
-        self.shared += usize::from(!entry.shared);
-        *entry = Entry {
-            page: share.page(),
-            tag: share.tag(),
-            shared: true,
-        };
-        self.comes_from(share.pool(), ordinal);
-        if ordinal < self.checked.entries {
-            self.checked.exchanged.insert(ordinal);
-        }
     }
 
     /// Records that the tokens up to `tokens` are written.

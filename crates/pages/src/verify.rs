@@ -117,7 +117,7 @@ const EVERYTHING: Outdated = Outdated {
 
 impl<J: Decisions> Pool<J> {
     /// Checks the tables of a step. The work is what changed since each table was last checked:
-    /// new and exchanged entries, newly filled ones, those that the step writes, and those whose
+    /// new entries, newly filled ones, those that the step writes, and those whose
     /// page the pool has touched in between. Judges exactly as [`Pool::verify_in_full`] does.
     pub fn verify<'p>(&'p self, steps: Vec<Step<'p>>) -> Result<Verified<'p>, VerifyFault> {
         self.verify_from(steps, Some(Self::outdated))
@@ -152,7 +152,6 @@ impl<J: Decisions> Pool<J> {
             looked_at += check.entries(&range, outdated)?;
             table.checked = Checked {
                 entries: table.entries.len(),
-                exchanged: BTreeSet::new(),
                 tokens: table.tokens,
                 stamp: self.changes.now(),
             };
@@ -184,12 +183,11 @@ impl<J: Decisions> Pool<J> {
     fn outdated(&self, table: &BlockTable) -> Option<Outdated> {
         let Checked {
             entries: from,
-            exchanged,
             tokens,
             stamp,
         } = &table.checked;
         let mut changes = 0;
-        let mut before = exchanged.clone();
+        let mut before = BTreeSet::new();
         let mut changed = |change: crate::changes::Change| {
             changes += 1;
             let ordinal = change.ordinal as usize;

@@ -62,28 +62,6 @@ fn a_change_elsewhere_costs_its_mention() {
     pool.release(second).unwrap();
 }
 
-#[test]
-fn an_exchanged_entry_costs_itself_and_the_change() {
-    let (mut pool, _mint) = pool(3);
-    let prefix = cached(&mut pool, owner(9), 0);
-    let second = sealed(&mut pool, owner(1), 1, 4);
-    let third = sealed(&mut pool, owner(1), 2, 4);
-    let mut table = BlockTable::new(owner(1), PAGE_SIZE);
-    table.push_shared(&prefix);
-    table.push_own(&second);
-    table.push_own(&third);
-    table.advance_to(12);
-    assert_eq!(cost(&pool, &mut table), 3);
-    let share = pool.publish(second).unwrap();
-    table.publish_at(1, &share);
-    assert_eq!(cost(&pool, &mut table), 2, "one change, one entry");
-    assert_eq!(cost(&pool, &mut table), 0);
-    for share in [prefix, share] {
-        pool.evict(share).unwrap();
-    }
-    pool.release(third).unwrap();
-}
-
 /// The newest entry is looked at because it is new, and not once more because it changed.
 #[test]
 fn a_new_entry_is_looked_at_once() {
@@ -92,9 +70,8 @@ fn a_new_entry_is_looked_at_once() {
     let second = sealed(&mut pool, owner(1), 1, 4);
     let mut table = table(owner(1), &[&first], 4);
     assert_eq!(cost(&pool, &mut table), 1);
-    table.push_own(&second);
     let share = pool.publish(second).unwrap();
-    table.publish_at(1, &share);
+    table.push_shared(&share);
     // It is cached in a domain of which the last check knew nothing: everything is looked at.
     assert_eq!(cost(&pool, &mut table), 2);
     table.advance_to(8);
@@ -115,9 +92,8 @@ fn a_new_entry_that_changed_is_looked_at_once() {
     table.push_own(&second);
     table.advance_to(8);
     assert_eq!(cost(&pool, &mut table), 2);
-    table.push_own(&third);
     let share = pool.publish(third).unwrap();
-    table.publish_at(2, &share);
+    table.push_shared(&share);
     assert_eq!(cost(&pool, &mut table), 2, "the change, and the new entry");
     pool.evict(share).unwrap();
     pool.evict(prefix).unwrap();

@@ -40,17 +40,11 @@ enum Move {
         table: usize,
         share: usize,
     },
-    /// Fills the page, publishes it, and tells the table, or forgets to.
+    /// Fills the page, publishes it, and lays the table out anew, or forgets to.
     Publish {
         table: usize,
         ordinal: usize,
         told: bool,
-    },
-    /// Exchanges an entry for whatever share.
-    PublishAt {
-        table: usize,
-        ordinal: usize,
-        share: usize,
     },
     Advance {
         table: usize,
@@ -81,8 +75,6 @@ fn a_move() -> impl Strategy<Value = Move> {
         1 => table.clone().prop_map(|table| Move::Void { table }),
         1 => (table.clone(), some.clone()).prop_map(|(table, grant)| Move::PushOwn { table, grant }),
         2 => (table.clone(), some).prop_map(|(table, share)| Move::PushShared { table, share }),
-        1 => (table.clone(), 0usize..3, 0usize..64)
-            .prop_map(|(table, ordinal, share)| Move::PublishAt { table, ordinal, share }),
         3 => (table.clone(), 0usize..3, any::<bool>())
             .prop_map(|(table, ordinal, told)| Move::Publish { table, ordinal, told }),
         1 => (table.clone(), 0u32..9).prop_map(|(table, tokens)| Move::Advance { table, tokens }),
@@ -145,19 +137,6 @@ impl Both {
                 ordinal,
                 told,
             } => self.publish(table, ordinal, told),
-            Move::PublishAt {
-                table,
-                ordinal,
-                share,
-            } => {
-                if let Some(share) = pick(&self.world.shares, share) {
-                    let table = &mut self.tables[table];
-                    table.table.publish_at(ordinal, share);
-                    if let Some(entry) = table.entries.get_mut(ordinal) {
-                        *entry = (share.page(), share.tag(), true);
-                    }
-                }
-            }
             Move::Advance { table, tokens } => self.tables[table].table.advance_to(tokens),
             Move::Copy { from, to } => self.tables[to] = self.tables[from].clone(),
             Move::Anew { table, by, lane } => self.tables[table] = watched(by, lane),
@@ -205,9 +184,32 @@ impl Both {
         let before = self.world.shares.len();
         self.world.make(Call::Publish { grant: at });
         if let (true, Some(share)) = (told, self.world.shares.get(before)) {
-            self.tables[table].table.publish_at(ordinal, share);
             self.tables[table].entries[ordinal] = (share.page(), share.tag(), true);
+            self.lay_out_anew(table);
         }
+    }
+
+    /// As its entries say, as far as somebody still holds them.
+    fn lay_out_anew(&mut self, table: usize) {
+        let Watched { table, entries } = &mut self.tables[table];
+        let mut anew = BlockTable::new(table.owner(), PAGE_SIZE);
+        let mut held = Vec::new();
+        for (page, tag, shared) in entries.iter().copied() {
+            let mut shares = self.world.shares.iter();
+            let mut grants = self.world.grants.iter();
+            if shared {
+                let share = shares.find(|it| (it.page(), it.tag()) == (page, tag));
+                let Some(share) = share else { break };
+                anew.push_shared(share);
+            } else {
+                let grant = grants.find(|it| (it.page(), it.tag()) == (page, tag));
+                let Some(grant) = grant else { break };
+                anew.push_own(grant);
+            }
+            held.push((page, tag, shared));
+        }
+        anew.advance_to(table.tokens());
+        (*table, *entries) = (anew, held);
     }
 
     fn grant_of(&self, page: PageId) -> Option<usize> {
