@@ -6,23 +6,17 @@ use serde::{Deserialize, Serialize};
 
 /// Tokens with a bias of their own, at most.
 pub const LOGIT_BIAS_MAX: usize = 1024;
-/// Stop strings, at most.
-pub const STOPS_MAX: usize = 16;
-/// Bytes of one stop string, at most.
-pub const STOP_BYTES_MAX: usize = 1024;
 /// Tokens that end a choice besides the model's own, at most.
 pub const STOP_TOKENS_MAX: usize = 128;
 /// Alternatives that are delivered with a token, at most.
 pub const TOP_MAX: u8 = 20;
 
-/// The opaque bytes of `Spec::sampling`.
+/// The opaque bytes of `Spec::sampling`. Stop strings are not in it: the gateway, which has the text,
+/// finds them and stops the choice.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Ask {
     /// How to choose the next token.
     pub sampling: Sampling,
-    /// Strings that end a choice as soon as its text contains one. The worker may stop there; what
-    /// of the text is shown is the gateway's business.
-    pub stop: Vec<String>,
     /// Go on after a stop token of the model, up to the maximum.
     pub ignore_eos: bool,
     /// Tokens that end a choice as well; sorted, none twice.
@@ -118,11 +112,6 @@ impl Ask {
     /// Whether every value is in its range. The gateway asks before it encodes.
     pub fn check(&self) -> Result<(), OutOfRange> {
         self.sampling.check()?;
-        limit("stop", self.stop.len(), STOPS_MAX, "at most 16 strings")?;
-        for stop in &self.stop {
-            let fits = (1..=STOP_BYTES_MAX).contains(&stop.len());
-            require(fits, "stop", stop.len(), "strings of 1 to 1,024 bytes")?;
-        }
         let stops = &self.stop_tokens;
         limit(
             "stop_token_ids",

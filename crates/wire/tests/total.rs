@@ -23,8 +23,7 @@ fn asks() -> impl Strategy<Value = Ask> {
         proptest::collection::btree_set(any::<u32>(), 0..5),
         any::<u32>(),
     );
-    let stop = proptest::collection::vec("[a-zä\n]{1,12}", 0..4);
-    (floats, bias, rest, stop).prop_map(|(floats, bias, rest, stop)| {
+    (floats, bias, rest).prop_map(|(floats, bias, rest)| {
         let (temperature, top_p, min_p, penalty, repetition_penalty) = floats;
         let (top_k, seed, logprobs, ignore_eos, stop_tokens, min_tokens) = rest;
         let sampling = Sampling {
@@ -41,7 +40,6 @@ fn asks() -> impl Strategy<Value = Ask> {
         };
         Ask {
             sampling,
-            stop,
             ignore_eos,
             stop_tokens: stop_tokens.into_iter().collect(),
             min_tokens,
@@ -95,8 +93,6 @@ fn a_value_out_of_range_is_named() {
     assert!(check(|ask| ask.sampling.top_p = 0.0).contains("top_p is 0; expected above 0"));
     assert!(check(|ask| ask.sampling.logprobs = Some(21)).contains("logprobs is 21"));
     assert!(check(|ask| ask.sampling.logit_bias = vec![(2, 0.0), (2, 0.0)]).contains("none twice"));
-    assert!(check(|ask| ask.stop = vec![String::new()]).contains("stop is 0"));
-    assert!(check(|ask| ask.stop = vec!["x".into(); 17]).contains("at most 16"));
     assert!(check(|ask| ask.stop_tokens = vec![2, 2]).contains("none twice"));
     assert!(check(|ask| ask.stop_tokens = (0..129).collect()).contains("at most 128"));
 }

@@ -5,6 +5,7 @@ use model::sampling::{Draw, History, InvalidParameter, Sampler, SamplingParams};
 use std::sync::Arc;
 use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
 use wire::{Ask, Malformed, TokenOut};
+use tokenizer::Tokenizer;
 
 /// A request that cannot be sampled. The gateway checks before it sends, so this is its fault, or
 /// that of whoever went past it.
@@ -14,8 +15,6 @@ pub(crate) enum BadAsk {
     Malformed(#[from] Malformed),
     #[error("sampling parameters: {0}")]
     Invalid(#[from] InvalidParameter),
-    #[error("stop strings: {0}")]
-    Stops(#[from] tokenizer::Error),
     #[error("token {token} of the prompt, the vocabulary has {vocab}")]
     Token { token: u32, vocab: usize },
 }
@@ -27,7 +26,6 @@ pub(crate) struct Rules {
     params: SamplingParams,
     /// The same, for as long as a choice may not end yet.
     unending: Option<SamplingParams>,
-    stops: Option<StopMatcher>,
     tokenizer: Tokenizer,
     prompt: Vec<u32>,
     /// What the choice has said already, if it goes on after it was put back.
@@ -50,16 +48,11 @@ impl Rules {
         if let Some(unending) = &unending {
             unending.validate(vocab)?;
         }
-        let stops = match ask.stop.is_empty() {
-            true => None,
-            false => Some(StopMatcher::new(&ask.stop)?),
-        };
         let (prompt, said) = spec.split();
         Ok(Self {
             ask,
             params,
             unending,
-            stops,
             tokenizer: tokenizer.clone(),
             prompt: prompt.to_vec(),
             said: said.to_vec(),
@@ -105,22 +98,16 @@ pub(crate) struct Voice {
     rules: Arc<Rules>,
     choice: u16,
     generated: Vec<u32>,
-    matching: Option<(Detokenizer, StopMatcher)>,
 }
 
 impl Voice {
     /// A choice that has sampled nothing yet in this attempt: if it goes on, it stands where it
     /// stood when it was put back, and everything that depends on what was said is as it was.
     pub(crate) fn new(rules: &Arc<Rules>, lane: u16) -> Self {
-        let matching = rules.stops.as_ref().map(|stops| {
-            let detokenizer = Detokenizer::new(&rules.tokenizer);
-            (detokenizer, stops.clone())
-        });
         let mut voice = Self {
             rules: rules.clone(),
             choice: rules.choice.saturating_add(lane),
             generated: Vec::new(),
-            matching,
         };
         for token in &rules.said {
             voice.accept(*token); // none of them was the last
@@ -163,12 +150,6 @@ impl Voice {
         let own = rules.tokenizer.is_end(token) && !rules.ask.ignore_eos;
         if own || rules.ask.stop_tokens.binary_search(&token).is_ok() {
             return Some(Finish::Stop);
-        }
-        if let Some((detokenizer, stops)) = &mut self.matching {
-            let text = detokenizer.push(token);
-            if stops.push(&text).stopped.is_some() {
-                return Some(Finish::Stop);
-            }
         }
         let enough = self.generated.len() >= rules.max_new;
         enough.then_some(Finish::Length)

@@ -74,7 +74,6 @@ fn ended() -> Fault {
 pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
     let ask = Ask {
         sampling: job.sampling.clone(),
-        stop: Vec::new(), // found by the HTTP half, which then says `stop_choice`
         ignore_eos: job.ignore_eos,
         stop_tokens: job.stop_tokens.clone(),
         min_tokens: job.min_new,
