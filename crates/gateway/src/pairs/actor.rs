@@ -15,6 +15,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
 use wire::trace::{AuditLog, AuditRecord, Header, TraceError, Writer};
 use wire::{Frame, TokenOut};
+use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, TraceError, Writer};
 
 use super::counters::Counters;
 use super::facts::{Board, snapshot};
@@ -292,17 +293,15 @@ impl<J: Decisions> Actor<J> {
         let (request, prefill, decode) = about.map_or((None, None, None), |(request, p, d)| {
             (Some(request.to_string()), p, d)
         });
+        let epoch = self.machine.hello().epoch.to_string();
         self.audit.write(&AuditRecord {
-            event: "integrity_fault",
-            kind: Some(fault.name().to_owned()),
-            role: "gateway",
-            epoch: self.machine.hello().epoch.to_string(),
+            kind: Some(fault),
             request,
             attempt: Some(attempt.to_string()),
             prefill_epoch: prefill.map(|epoch| epoch.to_string()),
             decode_epoch: decode.map(|epoch| epoch.to_string()),
             retried: Some(retried),
-            ..AuditRecord::default()
+            ..AuditRecord::new(AuditEvent::IntegrityFault, "gateway", epoch)
         });
     }
 
@@ -410,12 +409,10 @@ impl<J: Decisions> Actor<J> {
             Effect::FailStop(why) => {
                 self.broken = true;
                 tracing::error!(evidence = %why, "fail-stop: this gateway takes nothing on any more");
+                let epoch = self.machine.hello().epoch.to_string();
                 self.audit.write(&AuditRecord {
-                    event: "fail_stop",
-                    role: "gateway",
-                    epoch: self.machine.hello().epoch.to_string(),
                     evidence: Some(why.to_string()),
-                    ..AuditRecord::default()
+                    ..AuditRecord::new(AuditEvent::FailStop, "gateway", epoch)
                 });
                 None
             }

@@ -1,7 +1,8 @@
 //! The audit log: one JSON object a line for every event after which somebody will ask what
 //! happened. Names, epochs and tags; never a token of a prompt or an answer.
 
-use serde::Serialize;
+use handoff::Fault;
+use serde::{Serialize, Serializer};
 use std::fs::File;
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -9,13 +10,14 @@ use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// What happened. Fields that do not apply are left out of the line.
-#[derive(Clone, Debug, Default, Serialize)]
+#[derive(Clone, Debug, Serialize)]
 pub struct AuditRecord {
-    /// `integrity_fault`, `fail_stop` or `arena_dropped`.
-    pub event: &'static str,
-    /// Which of them: a code of docs/errors.md without its prefix, say.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    pub kind: Option<String>,
+    /// What kind of thing it is.
+    pub event: AuditEvent,
+    /// Which of the integrity faults: written by its name, a code of docs/errors.md without its
+    /// prefix.
+    #[serde(skip_serializing_if = "Option::is_none", serialize_with = "by_name")]
+    pub kind: Option<Fault>,
     /// Who says so: `prefill`, `decode` or `gateway`.
     pub role: &'static str,
     /// Its life.
@@ -50,6 +52,44 @@ pub struct AuditRecord {
     /// Whether the request goes on, as another attempt with new ids.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub retried: Option<bool>,
+}
+
+impl AuditRecord {
+    /// What every line says.
+    pub fn new(event: AuditEvent, role: &'static str, epoch: String) -> Self {
+        Self {
+            event,
+            kind: None,
+            role,
+            epoch,
+            request: None,
+            attempt: None,
+            handoff: None,
+            prefill_epoch: None,
+            decode_epoch: None,
+            stated_tag: None,
+            granted_tags: Vec::new(),
+            arena: None,
+            evidence: None,
+            retried: None,
+        }
+    }
+}
+
+/// What a line of the audit log is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum AuditEvent {
+    /// What arrived is not what was stated or granted.
+    IntegrityFault,
+    /// A process found one of its own rules broken, and has ended.
+    FailStop,
+    /// Decode reads a landing arena no more.
+    ArenaDropped,
+}
+
+fn by_name<S: Serializer>(kind: &Option<Fault>, serializer: S) -> Result<S::Ok, S::Error> {
+    kind.map(Fault::name).serialize(serializer)
 }
 
 /// Where the records go.
@@ -105,15 +145,12 @@ mod tests {
     fn records_are_lines_of_json_and_leave_out_what_does_not_apply() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("audit.log");
-        for kind in ["wrong_tag", "page_twice"] {
+        for kind in [Fault::WrongTag, Fault::PageTwice] {
             let mut log = AuditLog::open(Some(&path)).unwrap();
             log.write(&AuditRecord {
-                event: "integrity_fault",
-                kind: Some(kind.into()),
-                role: "decode",
-                epoch: "e".into(),
+                kind: Some(kind),
                 granted_tags: vec![7, 8],
-                ..AuditRecord::default()
+                ..AuditRecord::new(AuditEvent::IntegrityFault, "decode", "e".into())
             });
         }
         let text = std::fs::read_to_string(path).unwrap();

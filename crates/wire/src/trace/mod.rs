@@ -18,7 +18,7 @@ mod read;
 mod replay;
 mod write;
 
-pub use audit::{AuditLog, AuditRecord};
+pub use audit::{AuditEvent, AuditLog, AuditRecord};
 pub use read::{RECORD_BYTES_MAX, TraceError};
 pub use replay::{Replayed, Watch, replay, replay_watched};
 pub use write::Writer;

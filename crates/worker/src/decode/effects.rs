@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use wire::trace::AuditRecord;
 use wire::{TokenOut, decode_first};
+use wire::trace::{AuditEvent, AuditRecord};
 
 /// Between two looks at the memory of dropped arenas; the kernel is asked about each.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -158,23 +159,20 @@ impl<J: Decisions> Engine<J> {
         stated: Option<StatedTag>,
     ) {
         let kind = match failure {
-            Failure::Integrity(fault) => Some(fault.name().to_owned()),
+            Failure::Integrity(fault) => Some(fault),
             _ => None,
         };
         let tags = self.granted.get(&handoff).map(|granted| &granted.tags);
         let epoch = self.machine.hello().epoch.to_string();
         let record = AuditRecord {
-            event: "integrity_fault",
             kind,
-            role: "decode",
             decode_epoch: Some(epoch.clone()),
-            epoch,
             attempt: Some(attempt.to_string()),
             handoff: Some(handoff.to_string()),
             prefill_epoch: Some(writer.to_string()),
             stated_tag: stated.map(|tag| tag.0),
             granted_tags: tags.map_or(Vec::new(), |tags| tags.iter().map(|tag| tag.0).collect()),
-            ..AuditRecord::default()
+            ..AuditRecord::new(AuditEvent::IntegrityFault, "decode", epoch)
         };
         self.desk.audit(&record);
     }
@@ -183,13 +181,10 @@ impl<J: Decisions> Engine<J> {
     fn audit_prompt(&mut self, attempt: AttemptId) {
         let epoch = self.machine.hello().epoch.to_string();
         self.desk.audit(&AuditRecord {
-            event: "integrity_fault",
-            kind: Some(Fault::WrongTokens.name().to_owned()),
-            role: "decode",
+            kind: Some(Fault::WrongTokens),
             decode_epoch: Some(epoch.clone()),
-            epoch,
             attempt: Some(attempt.to_string()),
-            ..AuditRecord::default()
+            ..AuditRecord::new(AuditEvent::IntegrityFault, "decode", epoch)
         });
     }
 
@@ -256,14 +251,12 @@ impl<J: Decisions> Engine<J> {
                     self.lingering.insert(arena);
                 }
                 tracing::warn!(%arena, evidence = ?fenced.evidence, "landing arena dropped");
+                let epoch = self.machine.hello().epoch.to_string();
                 self.desk.audit(&AuditRecord {
-                    event: "arena_dropped",
-                    role: "decode",
-                    epoch: self.machine.hello().epoch.to_string(),
                     prefill_epoch: Some(fenced.proof.writer().epoch.to_string()),
                     arena: Some(arena.to_string()),
                     evidence: Some(format!("{:?}", fenced.evidence)),
-                    ..AuditRecord::default()
+                    ..AuditRecord::new(AuditEvent::ArenaDropped, "decode", epoch)
                 });
                 Ok(Told::Fenced(arena, fenced.proof))
             }

@@ -29,6 +29,7 @@ use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use wire::control::Role;
 use wire::trace::AuditRecord;
+use wire::trace::{AuditEvent, AuditRecord};
 
 /// What reaches the engine thread. `Own` is what this worker's other threads report.
 pub(crate) enum Input<Own> {
@@ -167,11 +168,8 @@ fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
     let (role, epoch) = engine.name();
     let unended = engine.desk().unended();
     engine.desk().audit(&AuditRecord {
-        event: "fail_stop",
-        role,
-        epoch: epoch.to_string(),
         evidence: Some(evidence.to_owned()),
-        ..AuditRecord::default()
+        ..AuditRecord::new(AuditEvent::FailStop, role, epoch.to_string())
     });
     for (attempt, conn) in unended {
         let ending = Ending::Failed(Failure::Integrity(Fault::FailStop));
