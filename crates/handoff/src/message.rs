@@ -569,7 +569,7 @@ impl Fault {
 /// Why a choice ended.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Finish {
-    /// An end token or a stop string.
+    /// A token that ends a choice.
     Stop,
     /// The maximum of new tokens.
     Length,

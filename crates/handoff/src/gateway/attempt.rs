@@ -202,7 +202,7 @@ impl<J: Decisions> Gateway<J> {
             return self.lost(Entry::Peer); // it has just said this
         };
         let Some((_, request, at)) = self.attached(id, conn) else {
-            return;
+            return; // late, or another's
         };
         let deadline_ms = request.deadline_ms;
         let attempt = &mut request.attempts[at];
@@ -225,7 +225,7 @@ impl<J: Decisions> Gateway<J> {
     /// An answer begins with the first commit. One that goes on after it was put back has begun.
     pub(super) fn committed(&mut self, conn: Conn, id: AttemptId, cached_tokens: u32) {
         let Some((n, request, at)) = self.attached(id, conn) else {
-            return;
+            return; // late, or another's
         };
         let begun = request.begun;
         let attempt = &mut request.attempts[at];
@@ -262,7 +262,7 @@ impl<J: Decisions> Gateway<J> {
     ) {
         let decisions = self.decisions;
         let Some((n, request, at)) = self.attached(id, conn) else {
-            return;
+            return; // late, or another's
         };
         let attempt = &request.attempts[at];
         let (judged, choice) = (attempt.judged, attempt.choice_of(lane));
@@ -299,7 +299,7 @@ impl<J: Decisions> Gateway<J> {
     /// attempt, behind all that was said of it (H-20). One that finished meanwhile is not.
     pub(super) fn put_back(&mut self, conn: Conn, id: AttemptId, lane: u16) {
         let Some((n, request, at)) = self.attached(id, conn) else {
-            return;
+            return; // late, or another's
         };
         let attempt = &mut request.attempts[at];
         let Some(choice) = attempt.choice_of(lane).filter(|_| attempt.judged.is_some()) else {
@@ -353,7 +353,7 @@ impl<J: Decisions> Gateway<J> {
 
     pub(super) fn decode_ended(&mut self, conn: Conn, id: AttemptId, ending: Ending) {
         let Some((n, request, at)) = self.attached(id, conn) else {
-            return;
+            return; // late, or another's
         };
         let attempt = request.attempts.remove(at);
         let over = attempt.going().all(|it| request.finished.contains(&it));

@@ -42,13 +42,11 @@ impl<J: Decisions> Prefill<J> {
 
     pub(super) fn verify_chunk(&mut self, in_full: bool) -> Result<Verified<'_>, VerifyFault> {
         let job = self.computing.and_then(|id| self.jobs.get_mut(&id));
+        let job = job.and_then(|job| Some((job.chunk?, &mut job.table)));
         let steps: Vec<Step<'_>> = match job {
-            Some(job) => {
-                let new = job.chunk.map_or(0, |chunk| chunk.to - chunk.from);
-                vec![Step {
-                    table: &mut job.table,
-                    new,
-                }]
+            Some((chunk, table)) => {
+                let new = chunk.to - chunk.from;
+                vec![Step { table, new }]
             }
             None => Vec::new(), // no chunk: nothing is read
         };

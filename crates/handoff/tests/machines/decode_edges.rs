@@ -5,11 +5,12 @@ use crate::decode_rig::{
 };
 use crate::rig::Epoch;
 use crate::rig::{DECODE, GATEWAY, PREFILL, attempt, checksum, hello, spec};
+use crate::sync::unknown_handoff;
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{
-    Answers, AttemptId, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault,
-    GatewayToDecode, HandoffId, Manifest, PrefillToDecode, Refusal, Rejection, Role, Spec, Stage,
-    digest,
+    Answers, ArenaId, AttemptId, Broken, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending,
+    Failure, Fault, GatewayToDecode, HandoffId, Manifest, PrefillToDecode, Refusal, Rejection,
+    Role, Spec, Stage, digest,
 };
 use pages::State;
 
@@ -385,7 +386,49 @@ fn what_an_attempt_is_about_can_be_asked_until_it_ends() {
     let prompt = spec(3, 14, 2);
     let handoff = d.granted(PREFILL, 10, 1, &prompt).handoff;
     assert_eq!(d.machine.spec_of(handoff), Some(&prompt));
-    assert_eq!(d.machine.spec_of(crate::sync::unknown_handoff(99)), None);
+    assert_eq!(d.machine.spec_of(unknown_handoff(99)), None);
     cancel_on(&mut d, 1, 1);
     assert_eq!(d.machine.spec_of(handoff), None);
+}
+
+/// What the worker's other threads report was asked for. What was not is nothing to go on with.
+#[test]
+fn h3_a_report_that_nobody_asked_for_ends_the_worker() {
+    let mut d = scene();
+    let ticket = d.granted(PREFILL, 10, 1, &spec(1, 14, 2));
+    let known = ticket.landings[0].arena;
+    let unknown = ArenaId { n: 99, ..known };
+    let opened = |arena| Event::ArenaOpened {
+        arena,
+        slots: 4,
+        address: Vec::new(),
+    };
+    let copied = |handoff, rank| Event::Copied {
+        handoff,
+        rank,
+        batch: 0,
+        checksums: None,
+    };
+    let before = d.counts();
+    for (event, why) in [
+        (opened(known), Broken::ArenaUnasked),
+        (opened(unknown), Broken::ArenaUnasked),
+        (Event::ArenaFailed { arena: known }, Broken::ArenaUnasked),
+        (Event::ArenaFailed { arena: unknown }, Broken::ArenaUnasked),
+        (copied(ticket.handoff, 0), Broken::CopyNotBegun),
+        (copied(ticket.handoff, 9), Broken::CopyNotBegun),
+        (copied(unknown_handoff(99), 0), Broken::CopyNotBegun),
+        (Event::StepEnd(Vec::new()), Broken::StepNotBegun),
+        (Event::StepFailed, Broken::StepNotBegun),
+    ] {
+        let said = d.machine.handle(event.clone());
+        assert_eq!(said, [Effect::FailStop(why)], "{event:?}");
+    }
+    let proof = d.mint.fenced(pages::WriterLife {
+        epoch: Epoch::new(PREFILL),
+        rank: 0,
+    });
+    let said = d.machine.handle_fenced(unknown, proof);
+    assert_eq!(said, [Effect::FailStop(Broken::FenceUnasked)]);
+    assert_eq!(d.counts(), before);
 }

@@ -6,8 +6,8 @@ use crate::rig::Epoch;
 use crate::rig::{NEIGHBOUR, PREFILL, attempt, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{
-    Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToDecode, Hangup, Refusal,
-    Stage,
+    Answers, Broken, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToDecode, Hangup,
+    Refusal, Stage,
 };
 
 fn scene() -> DecodeRig {
@@ -350,9 +350,11 @@ fn h1_a_proof_of_something_else_is_no_fence() {
             _ => d.mint.fenced(life),
         };
         let said = d.machine.handle_fenced(arena, proof);
-        assert!(
-            matches!(said[..], [Effect::FailStop(_)]),
-            "case {case}: {said:?}"
-        );
+        let why = match case {
+            0 | 1 => Broken::FenceOfAnother,
+            2 => Broken::FenceOfAnotherPool,
+            _ => Broken::FenceUnasked,
+        };
+        assert_eq!(said, [Effect::FailStop(why)], "case {case}");
     }
 }
