@@ -12,13 +12,13 @@ use cofferdam::args::{self, Command};
 use cofferdam::config::{self, Wrong};
 use cofferdam::exit::{Exit, Failure};
 use cofferdam::parts;
-use wire::control::{Addr, Role};
 use pages::TableFault;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
+use wire::control::{Addr, Role};
 use wire::control::{Addr, Role};
 
 /// Variable with the faults, as they are typed.

@@ -3,9 +3,8 @@
 use handoff::{Finish, Spec};
 use model::sampling::{Draw, History, InvalidParameter, Sampler, SamplingParams};
 use std::sync::Arc;
-use tokenizer::{Detokenizer, StopMatcher, Tokenizer};
-use wire::{Ask, Malformed, TokenOut};
 use tokenizer::Tokenizer;
+use wire::{Ask, Malformed, TokenOut};
 
 /// A request that cannot be sampled. The gateway checks before it sends, so this is its fault, or
 /// that of whoever went past it.

@@ -7,7 +7,6 @@ use handoff::{Capacity, Decisions, Hello, Role};
 use model::{Isa, KvLayout, KvMemory, LoadOptions, Model, Numeric};
 use pages::{Epoch, FenceMint, Pool};
 use std::fs::File;
-use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokenizer::Tokenizer;

@@ -13,9 +13,8 @@ use handoff::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use wire::trace::{AuditLog, AuditRecord, Header, TraceError, Writer};
-use wire::{Frame, TokenOut};
 use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, TraceError, Writer};
+use wire::{Frame, TokenOut};
 
 use super::counters::Counters;
 use super::facts::{Board, snapshot};

@@ -15,9 +15,8 @@ use pages::{Epoch, StatedTag, WriterLife};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::trace::AuditRecord;
-use wire::{TokenOut, decode_first};
 use wire::trace::{AuditEvent, AuditRecord};
+use wire::{TokenOut, decode_first};
 
 /// Between two looks at the memory of dropped arenas; the kernel is asked about each.
 const LOOK_EVERY: Duration = Duration::from_millis(200);

@@ -1,7 +1,6 @@
 //! What both engines keep: inbox, connections, timers, trace, counters.
 
 use super::{Input, Links};
-use wire::Timers;
 use crate::WorkerError;
 use crate::facts::count_ending;
 use handoff::{AttemptId, Conn, Ending};
@@ -10,6 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::Counters;
+use wire::Timers;
 use wire::trace::{AuditLog, AuditRecord, Writer};
 
 /// See the module's documentation.

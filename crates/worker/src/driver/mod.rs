@@ -28,7 +28,6 @@ use pages::Epoch;
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use wire::control::Role;
-use wire::trace::AuditRecord;
 use wire::trace::{AuditEvent, AuditRecord};
 
 /// What reaches the engine thread. `Own` is what this worker's other threads report.
