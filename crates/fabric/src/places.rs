@@ -1,4 +1,4 @@
-//! How many peers a desk serves at one time.
+//! How many peers a listener serves at one time.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 /// The places that are taken.
 pub(crate) type Served = Arc<AtomicUsize>;
 
-/// One of a bounded number of places at a desk, given back when it is dropped.
+/// One of a bounded number of places at a listener, given back when it is dropped.
 pub(crate) struct Place(Served);
 
 impl Place {

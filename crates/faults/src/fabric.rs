@@ -22,7 +22,7 @@ pub struct Attacked {
     pub board: Arc<Board>,
 }
 
-impl worker::Between for Attacked {
+impl worker::FabricLayer for Attacked {
     fn sender(&self, sender: Arc<dyn Sender>) -> Arc<dyn Sender> {
         Arc::new(AttackedSender {
             inner: sender,

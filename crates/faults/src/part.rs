@@ -19,7 +19,6 @@ use std::process::ExitCode;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, OnceLock};
 use wire::control::{Addr, Role};
-use wire::control::{Addr, Role};
 
 /// Variable with the faults, as they are typed.
 pub const FAULTS: &str = "ATTACK_FAULTS";

@@ -93,25 +93,25 @@ fn unending(ask: &Ask, params: &SamplingParams, tokenizer: &Tokenizer) -> Option
 
 /// One choice of a request, as far as it has got.
 #[derive(Debug)]
-pub(crate) struct Voice {
+pub(crate) struct ChoiceState {
     rules: Arc<Rules>,
     choice: u16,
     generated: Vec<u32>,
 }
 
-impl Voice {
+impl ChoiceState {
     /// A choice that has sampled nothing yet in this attempt: if it goes on, it stands where it
     /// stood when it was put back, and everything that depends on what was said is as it was.
     pub(crate) fn new(rules: &Arc<Rules>, lane: u16) -> Self {
-        let mut voice = Self {
+        let mut choice_state = Self {
             rules: rules.clone(),
             choice: rules.choice.saturating_add(lane),
             generated: Vec::new(),
         };
         for token in &rules.said {
-            voice.accept(*token); // none of them was the last
+            choice_state.accept(*token); // none of them was the last
         }
-        voice
+        choice_state
     }
 
     /// Samples the next token. Which one is a function of seed, choice, position and logits, so it

@@ -12,11 +12,11 @@
 //! ends the worker with the evidence ([`WorkerError::FailStop`]).
 #![forbid(unsafe_code)]
 
-mod between;
 mod choose;
 pub mod decode;
 mod driver;
 mod error;
+mod fabric_layer;
 mod facts;
 pub mod local;
 pub mod memory;
@@ -24,9 +24,9 @@ pub mod prefill;
 mod quarantine;
 mod start;
 
-pub use between::{Between, Nothing};
 pub use driver::{Caps, Deadlines, Stop};
 pub use error::WorkerError;
+pub use fabric_layer::{FabricLayer, Nothing};
 pub use start::{EngineConfig, Ready};
 
 /// The words of a page's filled slots, as the fabric names them.

@@ -71,7 +71,7 @@ pub struct Ready {
 }
 
 /// Everything that an engine stands on: the pool is there, and it is really memory.
-pub(crate) struct Foundation<J> {
+pub(crate) struct Loaded<J> {
     pub(crate) model: Model,
     pub(crate) tokenizer: Tokenizer,
     pub(crate) kv: KvMemory,
@@ -83,9 +83,9 @@ pub(crate) struct Foundation<J> {
     pub(crate) context: u32,
 }
 
-impl<J: Decisions> Foundation<J> {
+impl<J: Decisions> Loaded<J> {
     /// `beside_bytes` is what the role needs beside its pool.
-    pub(crate) fn lay(
+    pub(crate) fn load(
         config: &EngineConfig,
         role: Role,
         decisions: J,

@@ -18,7 +18,7 @@ use std::sync::Arc;
 use wire::control::{Addr, Identity, Role};
 use worker::decode::{DataPort, DecodeConfig};
 use worker::prefill::PrefillConfig;
-use worker::{Between, EngineConfig, Nothing, WorkerError};
+use worker::{EngineConfig, FabricLayer, Nothing, WorkerError};
 
 /// Runs a decode worker on these weights.
 ///
@@ -35,7 +35,7 @@ pub fn decode(settings: Decode, weights: &Path) -> Result<(), Failure> {
 /// See [`Failure`].
 pub fn decode_between(
     decisions: impl handoff::Decisions,
-    between: &dyn Between,
+    between: &dyn FabricLayer,
     settings: Decode,
     weights: &Path,
 ) -> Result<(), Failure> {
@@ -63,7 +63,7 @@ pub fn decode_between(
         ..DecodeConfig::new(engine(&settings.engine, weights), listen, certs)
     };
     let ready = |ready: &worker::Ready| say(measured(ready));
-    worker::decode::run_between(decisions, between, config, ready).map_err(failed)
+    worker::decode::run_through(decisions, between, config, ready).map_err(failed)
 }
 
 /// Runs a prefill worker on these weights.
@@ -80,7 +80,7 @@ pub fn prefill(settings: Prefill, weights: &Path) -> Result<(), Failure> {
 /// See [`Failure`].
 pub fn prefill_between(
     decisions: impl handoff::Decisions,
-    between: &dyn Between,
+    between: &dyn FabricLayer,
     settings: Prefill,
     weights: &Path,
 ) -> Result<(), Failure> {
@@ -97,7 +97,7 @@ pub fn prefill_between(
         ..PrefillConfig::new(engine, listen, settings.decode_at, certs)
     };
     let ready = |ready: &worker::Ready| say(measured(ready));
-    worker::prefill::run_between(decisions, between, config, ready).map_err(failed)
+    worker::prefill::run_through(decisions, between, config, ready).map_err(failed)
 }
 
 /// Whether the API could begin as it is asked to: port, key file and logs, before models load.

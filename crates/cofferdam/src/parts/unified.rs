@@ -123,7 +123,7 @@ impl Engine for Unified {
             .submit(spec, job.deadline)
             .map_err(|ending| fault(ending, false))?;
         let request = format!("{}.{}", self.local.ready().epoch, running.id);
-        let steering = Box::new(Wheel(running.steering.clone()));
+        let steering = Box::new(Handle(running.steering.clone()));
         let (sender, events) = mpsc::channel(EVENTS_MAX);
         tokio::spawn(pump(running, sender, self.ready().epoch.to_string()));
         Ok(Answer {
@@ -188,9 +188,9 @@ fn fault(ending: Ending, committed: bool) -> Fault {
     told.expect_err("an answer is handled before")
 }
 
-struct Wheel(local::Steering);
+struct Handle(local::Steering);
 
-impl Steering for Wheel {
+impl Steering for Handle {
     fn stop_choice(&self, choice: u16) {
         self.0.stop_choice(choice);
     }

@@ -162,7 +162,7 @@ fn say(socket: &mut TcpStream, answer: &Answer) -> std::io::Result<()> {
 
 /// A recording of the crate that reads them.
 pub fn recording(name: &str) -> Recording {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../gate/tests/fixtures");
     Recording::load(&fixtures.join(name)).only_answers(&[])
 }
 

@@ -217,7 +217,7 @@ fn checks_are_listed_and_explained() {
 
 #[test]
 fn a_start_up_log_is_read_from_a_file_or_standard_input() {
-    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
+    let fixtures = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../gate/tests/fixtures");
     let log = fixtures.join("sglang-0.5.23-single/server.log");
     let log = log.to_str().unwrap();
     let said = gate(&["--log", log, "--format", "json"]);

@@ -146,12 +146,12 @@ pub(crate) fn claim_within(
 }
 
 /// The thread that hands descriptors over.
-pub(crate) struct Desk {
+pub(crate) struct DescriptorServer {
     listener: UnixListener,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Desk {
+impl DescriptorServer {
     /// Listens at `path`, which must not exist and whose directory must be private.
     pub(crate) fn open(path: &Path, offers: Offers<Given>) -> io::Result<Self> {
         let listener = UnixListener::bind(path)?;
@@ -165,7 +165,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for DescriptorServer {
     fn drop(&mut self) {
         // Wakes the thread out of its accept.
         let woken = rustix::net::shutdown(&self.listener, Shutdown::Both);

@@ -12,7 +12,7 @@ use crate::arena::{ArenaId, Landing, Shape};
 use crate::arenas::{Arenas, Limits};
 use crate::claim::{Offers, draw_token};
 use crate::receiver::{FenceError, Fenced, OpenError, Reader, Receiver, Refusals};
-use crate::shm::handover::{Desk, Given, Notice};
+use crate::shm::handover::{DescriptorServer, Given, Notice};
 use crate::shm::landing::ShmLanding;
 
 /// Owns landing arenas in shared memory.
@@ -22,7 +22,7 @@ pub struct ShmReceiver {
     offers: Offers<Given>,
     /// Of each open arena, how its writer hears that it is dropped.
     notices: BTreeMap<ArenaId, Arc<Notice>>,
-    _desk: Desk,
+    _desk: DescriptorServer,
     _directory: PrivateDirectory,
 }
 
@@ -37,13 +37,13 @@ impl ShmReceiver {
         let directory = PrivateDirectory::new(parent)?;
         let socket = directory.0.join("arenas.sock");
         let offers = Offers::default();
-        let desk = Desk::open(&socket, offers.clone())?;
+        let descriptors = DescriptorServer::open(&socket, offers.clone())?;
         Ok(Self {
             socket,
             arenas: Arenas::new(mint, limits),
             offers,
             notices: BTreeMap::new(),
-            _desk: desk,
+            _desk: descriptors,
             _directory: directory,
         })
     }

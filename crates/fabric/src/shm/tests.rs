@@ -333,7 +333,7 @@ fn a_writer_attaches_to_nothing_that_could_become_short() {
         rustix::fs::fcntl_add_seals(&memory, seals).unwrap();
         let socket = dir.path().join(n.to_string());
         let (offers, token) = (crate::claim::Offers::default(), [n as u8; 32]);
-        let desk = super::handover::Desk::open(&socket, offers.clone()).unwrap();
+        let descriptors = super::handover::DescriptorServer::open(&socket, offers.clone()).unwrap();
         let given = (Arc::new(memory), Arc::default());
         offers.put(arena(1), WRITER, token, given);
         let landing = ShmLanding {
@@ -347,7 +347,7 @@ fn a_writer_attaches_to_nothing_that_could_become_short() {
             (3, Ok(_)) | (0..3, Err(AttachError::Mismatch(_))) => {}
             (_, other) => panic!("case {n}: {:?}", other.err()),
         }
-        drop(desk);
+        drop(descriptors);
     }
 }
 

@@ -6,7 +6,7 @@
 //!
 //! ```text
 //! P                                                     D
-//! attach ─────── TLS 1.3, both certificates ──────────▶ desk: who are you?
+//! attach ─────── TLS 1.3, both certificates ──────────▶ listener: who are you?
 //!        claim: arena (D's life), P's life, secret ───▶ the arena's one claim, or a refusal
 //!        ◀─────────────────────── granted, both lives   apply task, owner of the only writable map
 //! mover  words(slot, offset, …) … end(submission) ────▶ copied into the arena …
@@ -36,7 +36,7 @@
 //! are served in a bounded number; there is one task for each open arena.
 
 mod apply;
-mod desk;
+mod attach_listener;
 mod flow;
 mod landing;
 mod receiver;

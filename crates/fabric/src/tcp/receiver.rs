@@ -15,7 +15,7 @@ use crate::claim::{Offers, draw_token};
 use crate::map::WriteMap;
 use crate::receiver::{FenceError, Fenced, OpenError, Reader, Receiver, Refusals};
 use crate::tcp::apply::Site;
-use crate::tcp::desk::Desk;
+use crate::tcp::attach_listener::AttachListener;
 use crate::tcp::landing::TcpLanding;
 
 /// Where a receiver is reached, and by whom.
@@ -37,7 +37,7 @@ pub struct TcpReceiver {
     offers: Offers<Arc<Site>>,
     sites: BTreeMap<ArenaId, Arc<Site>>,
     /// None while it is dropped.
-    desk: Option<Desk>,
+    listener: Option<AttachListener>,
 }
 
 impl TcpReceiver {
@@ -49,8 +49,8 @@ impl TcpReceiver {
     /// The socket cannot be bound, or nobody could reach it at the address that would be told.
     pub fn new(listen: Listen, mint: FenceMint, limits: Limits) -> io::Result<Self> {
         let offers = Offers::default();
-        let desk = Desk::open(listen.at, listen.tls, offers.clone())?;
-        let bound = desk.addr()?;
+        let listener = AttachListener::open(listen.at, listen.tls, offers.clone())?;
+        let bound = listener.addr()?;
         let mut at = listen.advertised.unwrap_or(bound);
         if at.port() == 0 {
             at.set_port(bound.port());
@@ -66,7 +66,7 @@ impl TcpReceiver {
             arenas: Arenas::new(mint, limits),
             offers,
             sites: BTreeMap::new(),
-            desk: Some(desk),
+            listener: Some(listener),
         })
     }
 
@@ -143,7 +143,7 @@ impl Receiver for TcpReceiver {
 
 impl Drop for TcpReceiver {
     fn drop(&mut self) {
-        drop(self.desk.take());
+        drop(self.listener.take());
         for (arena, site) in std::mem::take(&mut self.sites) {
             self.offers.withdraw(arena);
             site.close();

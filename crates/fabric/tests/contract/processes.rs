@@ -93,6 +93,7 @@ fn a_stopped_writer_is_fenced(fabric: &dyn Fabric) {
     let heard = match fabric.ending_after_a_fence() {
         Ending::Landed => "landed 1", // the late writes were carried out, as far as P can tell
         Ending::Failed => "failed 1",
+        other => panic!("no fabric ends so: {other:?}"),
     };
     assert_eq!(p.hear(), heard);
 

@@ -294,7 +294,7 @@ impl Engine for Pairs {
         Ok(Answer {
             request: request.to_string(),
             events: reader,
-            steering: Box::new(Wheel {
+            steering: Box::new(Handle {
                 request,
                 inbox,
                 stopped,
@@ -304,14 +304,14 @@ impl Engine for Pairs {
 }
 
 /// The way back from one reader. Dropping it says that the reader has left.
-struct Wheel {
+struct Handle {
     request: RequestId,
     inbox: mpsc::UnboundedSender<Input>,
     /// Choices that were stopped: each is said once, whatever the reader does.
     stopped: Vec<AtomicBool>,
 }
 
-impl Steering for Wheel {
+impl Steering for Handle {
     fn stop_choice(&self, choice: u16) {
         let flag = self.stopped.get(usize::from(choice));
         if flag.is_some_and(|stopped| !stopped.swap(true, Ordering::Relaxed)) {
@@ -321,7 +321,7 @@ impl Steering for Wheel {
     }
 }
 
-impl Drop for Wheel {
+impl Drop for Handle {
     fn drop(&mut self) {
         let _ = self.inbox.send(Input::Gone(self.request));
     }

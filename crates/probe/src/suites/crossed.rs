@@ -36,7 +36,7 @@ pub(super) struct Way {
 
 /// What is to be told of one comparison.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Told {
+pub(super) enum Shown {
     Yes,
     No,
     Perhaps,
@@ -45,7 +45,7 @@ pub(super) enum Told {
 /// One comparison: whether it shows reuse, by what chance, and in words.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Reuse {
-    pub(super) told: Told,
+    pub(super) told: Shown,
     pub(super) says: String,
 }
 
@@ -120,7 +120,7 @@ pub(super) async fn crossed(
         own: match all.reuse(&all.own, &all.cold) {
             // What is reported is exact; that anything is reused needs no more.
             own if 2 * all.hits(&all.own) >= all.own.len() => Reuse {
-                told: Told::Yes,
+                told: Shown::Yes,
                 ..own
             },
             own => own,
@@ -219,11 +219,11 @@ impl All {
     }
 }
 
-fn told(chance: f64) -> Told {
+fn told(chance: f64) -> Shown {
     match chance {
-        it if it < TOLD => Told::Yes,
-        it if it >= NOTHING => Told::No,
-        _ => Told::Perhaps,
+        it if it < TOLD => Shown::Yes,
+        it if it >= NOTHING => Shown::No,
+        _ => Shown::Perhaps,
     }
 }
 
@@ -263,16 +263,16 @@ mod tests {
             let own = all.reuse(&all.own, &all.cold).told;
             (own, all.reuse(&all.other, &all.fresh).told)
         };
-        assert_eq!(reuse(&all(from(101), from(20))), (Told::Yes, Told::No));
-        assert_eq!(reuse(&all(from(30), from(20))), (Told::Yes, Told::Yes));
-        assert_eq!(reuse(&all(from(101), from(99))), (Told::No, Told::No));
+        assert_eq!(reuse(&all(from(101), from(20))), (Shown::Yes, Shown::No));
+        assert_eq!(reuse(&all(from(30), from(20))), (Shown::Yes, Shown::Yes));
+        assert_eq!(reuse(&all(from(101), from(99))), (Shown::No, Shown::No));
         // One straggler of ten is not enough to hide it, three make it uncertain or nothing.
         let mut late = from(30);
         late[4].seconds = 1.0;
-        assert_eq!(reuse(&all(late.clone(), from(20))).1, Told::Perhaps);
+        assert_eq!(reuse(&all(late.clone(), from(20))).1, Shown::Perhaps);
         late[5].seconds = 1.0;
         late[6].seconds = 1.0;
-        assert_eq!(reuse(&all(late, from(20))).1, Told::No);
+        assert_eq!(reuse(&all(late, from(20))).1, Shown::No);
         let says = all(from(30), from(20));
         let says = says.reuse(&says.other, &says.fresh).says;
         assert!(
@@ -297,10 +297,10 @@ mod tests {
             other: cached(other),
         };
         for (hits, told) in [
-            (0, Told::No),
-            (1, Told::No),
-            (6, Told::Perhaps),
-            (7, Told::Yes),
+            (0, Shown::No),
+            (1, Shown::No),
+            (6, Shown::Perhaps),
+            (7, Shown::Yes),
         ] {
             let all = all(hits);
             assert_eq!(all.reuse(&all.other, &all.fresh).told, told, "{hits}");

@@ -2,7 +2,7 @@
 //!
 //! With a control: a server that never reuses anything passes every such test, and is said to.
 
-use super::crossed::{Crossed, Not, Told, Way, crossed};
+use super::crossed::{Crossed, Not, Shown, Way, crossed};
 use super::prefix_named::{adapters, salts};
 use super::{Known, Stopped, Suite, find};
 use crate::canary::Tenant;
@@ -33,8 +33,8 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     };
     between_keys(run, &keys, (a, b))?;
     match keys.own.told {
-        Told::Perhaps => return Err(uncertain("the same tenant's second request", &keys.own.says)),
-        Told::No => run.note(
+        Shown::Perhaps => return Err(uncertain("the same tenant's second request", &keys.own.says)),
+        Shown::No => run.note(
             NAME,
             format!(
                 "no prefix is reused as far as anybody can tell, the tenant's own neither ({}): salts \
@@ -42,7 +42,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
                 keys.own.says
             ),
         ),
-        Told::Yes => salts(run, known, (a, b), keys.other.told == Told::No).await?,
+        Shown::Yes => salts(run, known, (a, b), keys.other.told == Shown::No).await?,
     }
     adapters(run, known, a).await
 }
@@ -50,9 +50,9 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
 /// Two keys are two tenants to the server; with one key it cannot know of them.
 fn between_keys(run: &Run, keys: &Crossed, (a, b): (Tenant, Tenant)) -> Result<(), Stopped> {
     match keys.other.told {
-        Told::No => return Ok(()),
-        Told::Perhaps => return Err(uncertain("another tenant's prompt", &keys.other.says)),
-        Told::Yes => {}
+        Shown::No => return Ok(()),
+        Shown::Perhaps => return Err(uncertain("another tenant's prompt", &keys.other.says)),
+        Shown::Yes => {}
     }
     let key = |tenant| run.endpoint(tenant).key.as_ref();
     let kind = match key(a) == key(b) {

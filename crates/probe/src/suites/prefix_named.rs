@@ -1,7 +1,7 @@
 //! Prefixes under salts and adapters: what was computed under one name must not serve another.
 
 use super::compare::{Differs, differs};
-use super::crossed::{Crossed, Not, Told, Way, crossed};
+use super::crossed::{Crossed, Not, Shown, Way, crossed};
 use super::prefix::uncertain;
 use super::{Known, Stopped, Suite, find, patience};
 use crate::ask::{Answer, Ask};
@@ -65,9 +65,9 @@ pub(super) async fn salts(
 
 fn judge(run: &Run, crossed: &Crossed, kind: Kind, what: &str) -> Result<(), Stopped> {
     match crossed.other.told {
-        Told::No => Ok(()),
-        Told::Perhaps => Err(uncertain(what, &crossed.other.says)),
-        Told::Yes => {
+        Shown::No => Ok(()),
+        Shown::Perhaps => Err(uncertain(what, &crossed.other.says)),
+        Shown::Yes => {
             let says = format!(
                 "what was computed was used for {what}: {}",
                 crossed.other.says
@@ -167,19 +167,19 @@ async fn between(
     let crossed = crossed(run, NAME, known, (&one.way, &two.way)).await;
     let crossed = crossed.map_err(stopped)?;
     match (crossed.own.told, crossed.other.told) {
-        (_, Told::Yes) => {
+        (_, Shown::Yes) => {
             let says = format!(
                 "what was computed for {} was used for {}, which had not been asked: {}",
                 one.name, two.name, crossed.other.says
             );
             find(run, Suite::Prefix, Kind::SharedPrefix, says, crossed.shows);
         }
-        (Told::Perhaps, _) | (_, Told::Perhaps) => {
+        (Shown::Perhaps, _) | (_, Shown::Perhaps) => {
             let what = format!("what was computed for {}", one.name);
             return Err(uncertain(&what, &crossed.other.says));
         }
         // Nothing is reused as far as can be told: then answers must tell, and they must differ.
-        (Told::No, _) if !crossed.reported && cold.text() == other.text() => run.note(
+        (Shown::No, _) if !crossed.reported && cold.text() == other.text() => run.note(
             NAME,
             format!(
                 "{} and {} answer alike and reuse nothing as far as can be told: whether one's \

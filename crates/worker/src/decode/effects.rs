@@ -2,9 +2,9 @@
 
 use super::arena_slots;
 use super::copier::{Copied, Copy};
-use super::engine::{Engine, Granted, Told};
+use super::engine::{Engine, FollowUp, Granted};
 use crate::WorkerError;
-use crate::choose::{Rules, Voice};
+use crate::choose::{ChoiceState, Rules};
 use fabric::{Evidence, Shape};
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
 use handoff::{
@@ -25,28 +25,28 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn carry_out(
         &mut self,
         effect: Effect,
-        pending: &mut VecDeque<Told>,
+        pending: &mut VecDeque<FollowUp>,
     ) -> Result<(), WorkerError> {
         match effect {
             Effect::ToGateway(conn, message) => {
                 self.count_said(&message);
-                self.desk.links.send(conn, &message);
+                self.driver.links.send(conn, &message);
             }
             Effect::ToPrefill(conn, message) => {
                 self.granted(&message);
-                self.desk.links.send(conn, &message);
+                self.driver.links.send(conn, &message);
             }
             Effect::Close(conn, why) => {
                 tracing::warn!(conn = conn.0, ?why, "connection ended");
-                self.desk.links.close(conn);
+                self.driver.links.close(conn);
             }
             Effect::OpenArena { arena, writer } => {
-                pending.push_back(Told::Event(self.open_arena(arena, writer)));
+                pending.push_back(FollowUp::Event(self.open_arena(arena, writer)));
             }
             Effect::Fence { arena } => {
                 let fenced = self.fence(arena)?;
                 if self.lingering.contains(&arena) {
-                    pending.push_back(Told::Event(Event::ArenaLingers { arena }));
+                    pending.push_back(FollowUp::Event(Event::ArenaLingers { arena }));
                 }
                 pending.push_back(fenced);
             }
@@ -68,7 +68,7 @@ impl<J: Decisions> Engine<J> {
             }
             Effect::Scrub { page } => self.kv.scrub(page)?,
             Effect::Expired { pages } => {
-                self.desk.counters.cached_pages_expired += u64::from(pages);
+                self.driver.counters.cached_pages_expired += u64::from(pages);
             }
             Effect::Start {
                 handoff,
@@ -77,23 +77,23 @@ impl<J: Decisions> Engine<J> {
                 first,
             } => {
                 self.enter_stage(attempt, self.deadlines.decode);
-                pending.push_back(Told::Event(self.start(handoff, &spec, &first)));
+                pending.push_back(FollowUp::Event(self.start(handoff, &spec, &first)));
             }
             Effect::Stop(lane) => {
-                self.voices.remove(&lane);
+                self.choice_states.remove(&lane);
             }
             Effect::Arm { timer, after_ms } => {
                 if let Timer::Attempt(attempt) = timer {
                     self.stages.begin(attempt, Instant::now(), after_ms, None);
                 }
-                self.desk.timers.arm(timer, Instant::now(), after_ms);
+                self.driver.timers.arm(timer, Instant::now(), after_ms);
             }
             Effect::Disarm(timer) => {
                 if let Timer::Attempt(attempt) = timer {
                     self.stages.end(attempt);
                     self.granted.retain(|_, granted| granted.attempt != attempt);
                 }
-                self.desk.timers.disarm(timer);
+                self.driver.timers.disarm(timer);
             }
             Effect::Audit {
                 attempt,
@@ -145,7 +145,9 @@ impl<J: Decisions> Engine<J> {
     fn enter_stage(&mut self, attempt: AttemptId, limit: Option<Duration>) {
         let now = Instant::now();
         if let Some(after_ms) = self.stages.enter(attempt, now, limit) {
-            self.desk.timers.arm(Timer::Attempt(attempt), now, after_ms);
+            self.driver
+                .timers
+                .arm(Timer::Attempt(attempt), now, after_ms);
         }
     }
 
@@ -173,13 +175,13 @@ impl<J: Decisions> Engine<J> {
             granted_tags: tags.map_or(Vec::new(), |tags| tags.iter().map(|tag| tag.0).collect()),
             ..AuditRecord::new(AuditEvent::IntegrityFault, "decode", epoch)
         };
-        self.desk.audit(&record);
+        self.driver.audit(&record);
     }
 
     /// Prefill holds another prompt than the gateway announced (H-2).
     fn audit_prompt(&mut self, attempt: AttemptId) {
         let epoch = self.machine.hello().epoch.to_string();
-        self.desk.audit(&AuditRecord {
+        self.driver.audit(&AuditRecord {
             kind: Some(Fault::WrongTokens),
             decode_epoch: Some(epoch.clone()),
             attempt: Some(attempt.to_string()),
@@ -235,15 +237,15 @@ impl<J: Decisions> Engine<J> {
             Err(error) => {
                 // The machine tries again. What helps in the long run is in the text.
                 tracing::error!(%arena, %error, "no landing arena for a prefill worker now");
-                self.desk.counters.arenas_failed += 1;
+                self.driver.counters.arenas_failed += 1;
                 Event::ArenaFailed { arena }
             }
         }
     }
 
     /// Joins this side's copies and never reads the arena again; what came of it is a proof.
-    fn fence(&mut self, arena: ArenaId) -> Result<Told, WorkerError> {
-        self.desk.counters.fences += 1;
+    fn fence(&mut self, arena: ArenaId) -> Result<FollowUp, WorkerError> {
+        self.driver.counters.fences += 1;
         match self.receiver.fence(fabric_id(arena)) {
             Ok(fenced) => {
                 if fenced.evidence == Evidence::WriterMaps {
@@ -251,13 +253,13 @@ impl<J: Decisions> Engine<J> {
                 }
                 tracing::warn!(%arena, evidence = ?fenced.evidence, "landing arena dropped");
                 let epoch = self.machine.hello().epoch.to_string();
-                self.desk.audit(&AuditRecord {
+                self.driver.audit(&AuditRecord {
                     prefill_epoch: Some(fenced.proof.writer().epoch.to_string()),
                     arena: Some(arena.to_string()),
                     evidence: Some(format!("{:?}", fenced.evidence)),
                     ..AuditRecord::new(AuditEvent::ArenaDropped, "decode", epoch)
                 });
-                Ok(Told::Fenced(arena, fenced.proof))
+                Ok(FollowUp::Fenced(arena, fenced.proof))
             }
             // Without a proof nothing may be released, and the machine waits for one.
             Err(error) => Err(WorkerError::FailStop(format!("no fence: {error}"))),
@@ -292,8 +294,8 @@ impl<J: Decisions> Engine<J> {
         arena: ArenaId,
         pages: &[CopyPage],
     ) -> Result<(), WorkerError> {
-        self.desk.counters.batches += 1;
-        self.desk.counters.batch_pages += pages.len() as u64;
+        self.driver.counters.batches += 1;
+        self.driver.counters.batch_pages += pages.len() as u64;
         let mut targets = Vec::with_capacity(pages.len());
         for page in pages {
             targets.push((*page, self.kv.check_out(page.page)?));
@@ -321,7 +323,7 @@ impl<J: Decisions> Engine<J> {
             self.kv.check_in(page.page, buf)?;
         }
         if checksums.is_none() {
-            self.desk.counters.batches_failed += 1;
+            self.driver.counters.batches_failed += 1;
         }
         self.tell(Event::Copied {
             handoff,
@@ -339,10 +341,10 @@ impl<J: Decisions> Engine<J> {
                 .zip(tokens)
                 .map(|(choice, token)| {
                     let lane = Lane { handoff, choice };
-                    let mut voice = Voice::new(&rules, choice);
-                    let finish = voice.accept(token.id);
+                    let mut choice_state = ChoiceState::new(&rules, choice);
+                    let finish = choice_state.accept(token.id);
                     if finish.is_none() {
-                        self.voices.insert(lane, voice);
+                        self.choice_states.insert(lane, choice_state);
                     }
                     Output {
                         lane,
@@ -356,7 +358,7 @@ impl<J: Decisions> Engine<J> {
                 // Prefill certified bytes that are no tokens. The attempt is committed, so it ends
                 // with an output that no gateway takes for a token: never a good answer.
                 tracing::error!(%handoff, problem, "the first tokens cannot be used");
-                self.desk.counters.malformed_messages += 1;
+                self.driver.counters.malformed_messages += 1;
                 let end = |choice| Output {
                     lane: Lane { handoff, choice },
                     token: 0,
@@ -390,10 +392,10 @@ impl<J: Decisions> Engine<J> {
                 if *ending == Ending::Failed(Failure::Integrity(Fault::WrongTokens)) {
                     self.audit_prompt(*attempt);
                 }
-                self.desk.attempt_ended(*attempt, ending);
+                self.driver.attempt_ended(*attempt, ending);
             }
             DecodeToGateway::Committed { cached_tokens, .. } => {
-                self.desk.counters.cached_tokens += u64::from(*cached_tokens);
+                self.driver.counters.cached_tokens += u64::from(*cached_tokens);
             }
             _ => {}
         }
@@ -403,12 +405,12 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn count(&mut self, event: &Event) {
         match event {
             Event::FromGateway(conn, GatewayToDecode::Expect { attempt, .. }) => {
-                self.desk.attempt_seen(*attempt, *conn);
+                self.driver.attempt_seen(*attempt, *conn);
             }
             Event::FromPrefill(_, PrefillToDecode::Landed(manifest)) => {
                 self.landed(manifest.handoff)
             }
-            Event::Disconnected(conn) => self.desk.disconnected(*conn),
+            Event::Disconnected(conn) => self.driver.disconnected(*conn),
             _ => {}
         }
     }

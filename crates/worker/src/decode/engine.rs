@@ -2,11 +2,11 @@
 
 use super::copier::{Copied, Copier};
 use crate::WorkerError;
-use crate::choose::Voice;
-use crate::driver::{self, Deadlines, Desk, Stages};
+use crate::choose::ChoiceState;
+use crate::driver::{self, Deadlines, DriverState, Stages};
 use crate::facts::pages_of;
 use crate::quarantine::Ages;
-use crate::start::{EngineConfig, Foundation};
+use crate::start::{EngineConfig, Loaded};
 use fabric::Receiver;
 use handoff::decode::{Config, Decode, Event, Lane, Timer};
 use handoff::{ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, Ending, HandoffId, codec};
@@ -22,7 +22,7 @@ use wire::{Counters, Facts};
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {
     pub(super) machine: Decode<J>,
-    pub(super) desk: Desk<Copied, Timer>,
+    pub(super) driver: DriverState<Copied, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
     pub(super) kv: KvMemory,
@@ -31,7 +31,7 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) receiver: Box<dyn Receiver>,
     pub(super) copier: Copier,
     /// What is sampled, by sequence; exactly those that may run.
-    pub(super) voices: BTreeMap<Lane, Voice>,
+    pub(super) choice_states: BTreeMap<Lane, ChoiceState>,
     pub(super) max_batch: usize,
     /// Where the next step begins to choose among more sequences than it can take.
     pub(super) turn: usize,
@@ -56,22 +56,22 @@ pub(super) struct Granted {
 }
 
 /// What an effect led to at once.
-pub(super) enum Told {
+pub(super) enum FollowUp {
     Event(Event),
     Fenced(ArenaId, WriterGone),
 }
 
 impl<J: Decisions> Engine<J> {
     pub(super) fn new(
-        foundation: Foundation<J>,
+        loaded: Loaded<J>,
         config: &EngineConfig,
         deadlines: Deadlines,
         machine: Config,
-        desk: Desk<Copied, Timer>,
+        driver: DriverState<Copied, Timer>,
         receiver: Box<dyn Receiver>,
         inbox: driver::Inbox<Copied>,
     ) -> Result<Self, WorkerError> {
-        let Foundation {
+        let Loaded {
             model,
             tokenizer,
             kv,
@@ -80,12 +80,12 @@ impl<J: Decisions> Engine<J> {
             mint,
             hello,
             ..
-        } = foundation;
+        } = loaded;
         let epoch = hello.epoch.bits();
         let machine = Decode::with_decisions(machine, hello, pool, mint, decisions);
         Ok(Self {
             machine,
-            desk,
+            driver,
             model,
             tokenizer,
             copier: Copier::start(*kv.layout(), inbox)?,
@@ -93,7 +93,7 @@ impl<J: Decisions> Engine<J> {
             scratch: Scratch::default(),
             sampler: Sampler::default(),
             receiver,
-            voices: BTreeMap::new(),
+            choice_states: BTreeMap::new(),
             max_batch: config.max_batch,
             turn: 0,
             deadlines,
@@ -108,22 +108,22 @@ impl<J: Decisions> Engine<J> {
 
     /// Tells the machine, carries out its effects in order, and then tells it what came of them.
     pub(super) fn tell(&mut self, event: Event) -> Result<(), WorkerError> {
-        let mut pending = VecDeque::from([Told::Event(event)]);
+        let mut pending = VecDeque::from([FollowUp::Event(event)]);
         while let Some(told) = pending.pop_front() {
             let effects = match told {
-                Told::Event(event) => {
+                FollowUp::Event(event) => {
                     self.count(&event);
-                    self.desk
+                    self.driver
                         .trace_input(&wire::trace::DecodeInput::Event(&event));
                     self.machine.handle(event)
                 }
-                Told::Fenced(arena, proof) => {
+                FollowUp::Fenced(arena, proof) => {
                     let input = wire::trace::DecodeInput::<&Event>::Fenced(arena, proof.writer());
-                    self.desk.trace_input(&input);
+                    self.driver.trace_input(&input);
                     self.machine.handle_fenced(arena, proof)
                 }
             };
-            self.desk.trace_effects(&effects)?;
+            self.driver.trace_effects(&effects)?;
             for effect in effects {
                 self.carry_out(effect, &mut pending)?;
             }
@@ -143,10 +143,10 @@ impl<J: Decisions> Engine<J> {
             return Vec::new();
         }
         let kept = [
-            ("voices", !self.voices.is_empty()),
+            ("choice_states", !self.choice_states.is_empty()),
             ("grants", !self.granted.is_empty()),
             ("stages", self.stages.attempts().next().is_some()),
-            ("timers", self.desk.timers.armed().any(of_attempts)),
+            ("timers", self.driver.timers.armed().any(of_attempts)),
         ];
         let kept = kept.into_iter().filter(|(_, kept)| *kept);
         kept.map(|(what, _)| what).collect()
@@ -157,8 +157,8 @@ impl<J: Decisions> driver::Engine for Engine<J> {
     type Own = Copied;
     type Timer = Timer;
 
-    fn desk(&mut self) -> &mut Desk<Copied, Timer> {
-        &mut self.desk
+    fn driver(&mut self) -> &mut DriverState<Copied, Timer> {
+        &mut self.driver
     }
 
     /// The peer begins: nothing is said before its Hello.
@@ -220,7 +220,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
 
     fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending) {
         let ended = DecodeToGateway::Ended { attempt, ending };
-        self.desk.links.send(conn, &ended);
+        self.driver.links.send(conn, &ended);
     }
 
     fn facts(&mut self) -> Facts {
@@ -229,20 +229,20 @@ impl<J: Decisions> driver::Engine for Engine<J> {
             0 => Vec::new(),
             _ => self.machine.holders(),
         };
-        self.desk.counters.dropped_grants = self.machine.dropped_grants();
-        self.desk.counters.pages_scrubbed = self.kv.scrubbed();
+        self.driver.counters.dropped_grants = self.machine.dropped_grants();
+        self.driver.counters.pages_scrubbed = self.kv.scrubbed();
         let arenas = self.receiver.lingering();
         let quarantine = self.ages.look(Instant::now(), &holders, arenas);
         Facts {
             epoch: self.epoch,
-            draining: self.desk.draining(),
+            draining: self.driver.draining(),
             peers: self.machine.peers(),
             pages: pages_of(counts),
             no_arena: self.machine.without_arena() > 0 && self.receiver.arenas().is_empty(),
             quarantine,
             counters: Counters {
                 attaches_refused: self.receiver.refusals().total(),
-                ..self.desk.counters
+                ..self.driver.counters
             },
         }
     }

@@ -5,9 +5,9 @@ mod effects;
 mod engine;
 mod step;
 
-use crate::driver::{self, Caps, Deadlines, Desk, Net, Stop, milliseconds};
-use crate::start::{EngineConfig, Foundation, Ready, random};
-use crate::{Between, Nothing, WorkerError};
+use crate::driver::{self, Caps, Deadlines, DriverState, Net, Stop, milliseconds};
+use crate::start::{EngineConfig, Loaded, Ready, random};
+use crate::{FabricLayer, Nothing, WorkerError};
 use engine::Engine;
 use fabric::shm::ShmReceiver;
 use fabric::tcp::{Listen, TcpReceiver};
@@ -101,7 +101,7 @@ pub struct DataPort {
 /// # Errors
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: DecodeConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
-    run_between(Sound, &Nothing, config, ready)
+    run_through(Sound, &Nothing, config, ready)
 }
 
 /// [`run`] under other decisions, for a laboratory. The product calls `run`.
@@ -113,23 +113,23 @@ pub fn run_by(
     config: DecodeConfig,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), WorkerError> {
-    run_between(decisions, &Nothing, config, ready)
+    run_through(decisions, &Nothing, config, ready)
 }
 
 /// [`run_by`] with a laboratory between the worker and its fabric. The product calls `run`.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_between(
+pub fn run_through(
     decisions: impl Decisions,
-    between: &dyn Between,
+    between: &dyn FabricLayer,
     config: DecodeConfig,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Decode)?;
     let beside = |layout: &KvLayout| ARENAS * arena_bytes(layout, usize::MAX);
-    let foundation = Foundation::lay(&config.engine, handoff::Role::Decode, decisions, beside)?;
-    let pages = foundation.pool.size();
+    let loaded = Loaded::load(&config.engine, handoff::Role::Decode, decisions, beside)?;
+    let pages = loaded.pool.size();
     let machine = Config {
         max_batch_pages: BATCH_PAGES,
         peer_ms: milliseconds(config.deadlines.peer),
@@ -139,12 +139,12 @@ pub fn run_between(
         unsettled_ms: milliseconds(config.deadlines.unsettled),
         max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),
         max_pages_per_peer: pages_of_peer(&config, pages),
-        ..Config::for_pool(pages, foundation.context, random()?)
+        ..Config::for_pool(pages, loaded.context, random()?)
     };
     let trace = match &config.trace {
         None => None,
         Some(path) => {
-            let (hello, pool) = (foundation.hello.clone(), foundation.pool_config.into());
+            let (hello, pool) = (loaded.hello.clone(), loaded.pool_config.into());
             let header = Header::Decode {
                 config: machine.clone(),
                 hello,
@@ -154,19 +154,19 @@ pub fn run_between(
         }
     };
     let limits = Limits {
-        bytes_max: ARENAS_MAX * arena_bytes(foundation.kv.layout(), pages),
+        bytes_max: ARENAS_MAX * arena_bytes(loaded.kv.layout(), pages),
     };
-    let receiver = receiver(&config, &identity, foundation.mint.lend(), limits)?;
+    let receiver = receiver(&config, &identity, loaded.mint.lend(), limits)?;
     let (net, inputs) = Net::new()?;
     let audit = crate::open_audit(config.audit.as_deref())?;
-    let desk = Desk::new(inputs, trace, audit, config.drain_for);
-    let waiting = foundation.ready("decode", String::new());
+    let driver = DriverState::new(inputs, trace, audit, config.drain_for);
+    let waiting = loaded.ready("decode", String::new());
     let mut engine = Engine::new(
-        foundation,
+        loaded,
         &config.engine,
         config.deadlines,
         machine,
-        desk,
+        driver,
         between.receiver(receiver),
         net.inbox(),
     )?;

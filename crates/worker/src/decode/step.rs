@@ -17,7 +17,7 @@ impl<J: Decisions> Engine<J> {
             return Ok(());
         }
         self.tell(Event::StepBegin(lanes.clone()))?;
-        self.desk.counters.steps += 1;
+        self.driver.counters.steps += 1;
         let event = match self.forward(&lanes)? {
             Ok(logits) => Event::StepEnd(self.sample(&lanes, &logits)?),
             Err(error) => {
@@ -37,16 +37,16 @@ impl<J: Decisions> Engine<J> {
     fn forward(&mut self, lanes: &[Lane]) -> Result<Result<Logits, model::Error>, WorkerError> {
         let mut inputs = Vec::with_capacity(lanes.len());
         for lane in lanes {
-            let Some(voice) = self.voices.get(lane) else {
+            let Some(choice_state) = self.choice_states.get(lane) else {
                 let evidence = format!("{lane:?} may run and nobody knows its last token");
                 return Err(WorkerError::FailStop(evidence));
             };
             inputs.push(SequenceInput {
-                tokens: voice.input(),
+                tokens: choice_state.input(),
                 want: Want::Last,
             });
         }
-        let verified = match self.desk.counters.steps % AUDIT_EVERY {
+        let verified = match self.driver.counters.steps % AUDIT_EVERY {
             0 => self.machine.verify_in_full(),
             _ => self.machine.verify(),
         };
@@ -63,15 +63,17 @@ impl<J: Decisions> Engine<J> {
     fn sample(&mut self, lanes: &[Lane], logits: &Logits) -> Result<Vec<Output>, WorkerError> {
         let mut outputs = Vec::with_capacity(lanes.len());
         for (row, lane) in lanes.iter().enumerate() {
-            let (Some(logits), Some(voice)) = (logits.last(row), self.voices.get_mut(lane)) else {
+            let (Some(logits), Some(choice_state)) =
+                (logits.last(row), self.choice_states.get_mut(lane))
+            else {
                 return Err(WorkerError::FailStop("a step without its logits".into()));
             };
-            let token = voice.sample(&mut self.sampler, logits);
-            let finish = voice.accept(token.id);
+            let token = choice_state.sample(&mut self.sampler, logits);
+            let finish = choice_state.accept(token.id);
             if finish.is_some() {
-                self.voices.remove(lane);
+                self.choice_states.remove(lane);
             }
-            self.desk.counters.sampled_tokens += 1;
+            self.driver.counters.sampled_tokens += 1;
             outputs.push(Output {
                 lane: *lane,
                 token: token.id,

@@ -9,16 +9,16 @@
 //! Inputs are applied between steps. A connection's unread bytes are bounded; what a worker's own
 //! threads report is bounded by what was asked of them.
 
-mod desk;
 mod links;
 mod net;
 mod stages;
+mod state;
 mod stop;
 
-pub(crate) use desk::Desk;
 pub(crate) use links::Links;
 pub(crate) use net::{Inbox, Net};
 pub(crate) use stages::Stages;
+pub(crate) use state::DriverState;
 pub use stop::Stop;
 
 use crate::WorkerError;
@@ -124,7 +124,7 @@ pub(crate) trait Engine {
     /// Its machine's timers.
     type Timer: Ord + Copy;
 
-    fn desk(&mut self) -> &mut Desk<Self::Own, Self::Timer>;
+    fn driver(&mut self) -> &mut DriverState<Self::Own, Self::Timer>;
     /// A peer is connected.
     fn up(&mut self, conn: Conn, role: Role) -> Result<(), WorkerError>;
     /// A message of the core arrived. The inner error says that it is none.
@@ -165,8 +165,8 @@ pub(crate) fn run<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
 /// goes to the audit log.
 fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
     let (role, epoch) = engine.name();
-    let unended = engine.desk().unended();
-    engine.desk().audit(&AuditRecord {
+    let unended = engine.driver().unended();
+    engine.driver().audit(&AuditRecord {
         evidence: Some(evidence.to_owned()),
         ..AuditRecord::new(AuditEvent::FailStop, role, epoch.to_string())
     });
@@ -174,31 +174,31 @@ fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
         let ending = Ending::Failed(Failure::Integrity(Fault::FailStop));
         engine.say_ended(conn, attempt, ending);
     }
-    engine.desk().links.close_all();
+    engine.driver().links.close_all();
 }
 
 fn run_until_over<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
     loop {
         let busy = engine.busy();
-        let mut input = engine.desk().next(busy)?;
+        let mut input = engine.driver().next(busy)?;
         let mut taken = 0;
         while let Some(next) = input {
             take(engine, next)?;
             taken += 1;
             input = if taken < INPUTS_MAX {
-                engine.desk().next(true)?
+                engine.driver().next(true)?
             } else {
                 None
             };
         }
-        while let Some(timer) = engine.desk().timers.pop_due(Instant::now()) {
+        while let Some(timer) = engine.driver().timers.pop_due(Instant::now()) {
             engine.fired(timer)?;
         }
-        if engine.desk().draining() {
+        if engine.driver().draining() {
             let at_rest = engine.at_rest();
-            if engine.desk().is_over(at_rest) {
-                engine.desk().links.close_all();
-                return engine.desk().flush_trace();
+            if engine.driver().is_over(at_rest) {
+                engine.driver().links.close_all();
+                return engine.driver().flush_trace();
             }
         }
         engine.step()?;
@@ -208,22 +208,22 @@ fn run_until_over<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
 fn take<E: Engine>(engine: &mut E, input: Input<E::Own>) -> Result<(), WorkerError> {
     match input {
         Input::Up(conn, role, sender) => {
-            engine.desk().links.up(conn, role, sender);
+            engine.driver().links.up(conn, role, sender);
             engine.up(conn, role)
         }
         Input::Frame(conn, bytes, _room) => take_frame(engine, conn, &bytes),
         Input::Down(conn) => {
-            engine.desk().links.down(conn);
+            engine.driver().links.down(conn);
             engine.down(conn)
         }
         Input::Own(own) => engine.own(own),
         Input::Drain => {
             tracing::info!("draining: no new attempts");
-            engine.desk().begin_draining();
+            engine.driver().begin_draining();
             engine.drain()
         }
         Input::Stop => {
-            engine.desk().stop_now();
+            engine.driver().stop_now();
             Ok(())
         }
     }
@@ -232,7 +232,7 @@ fn take<E: Engine>(engine: &mut E, input: Input<E::Own>) -> Result<(), WorkerErr
 /// Garbage costs its connection, and never more.
 fn take_frame<E: Engine>(engine: &mut E, conn: Conn, bytes: &[u8]) -> Result<(), WorkerError> {
     // A connection that was closed here: what was unprocessed on it is discarded.
-    let Some(role) = engine.desk().links.role(conn) else {
+    let Some(role) = engine.driver().links.role(conn) else {
         return Ok(());
     };
     let problem = match wire::Frame::decode(bytes) {
@@ -242,14 +242,14 @@ fn take_frame<E: Engine>(engine: &mut E, conn: Conn, bytes: &[u8]) -> Result<(),
         },
         Ok(wire::Frame::AskFacts) => {
             let facts = wire::Frame::Facts(Box::new(engine.facts()));
-            engine.desk().links.send_frame(conn, facts.encode());
+            engine.driver().links.send_frame(conn, facts.encode());
             return Ok(());
         }
         Ok(wire::Frame::Facts(_)) => "facts that nobody asked for".to_owned(),
         Err(error) => error.to_string(),
     };
     tracing::warn!(conn = conn.0, %role, %problem, "a peer sent what is no message: closed");
-    engine.desk().counters.malformed_messages += 1;
-    engine.desk().links.close(conn);
+    engine.driver().counters.malformed_messages += 1;
+    engine.driver().links.close(conn);
     Ok(())
 }

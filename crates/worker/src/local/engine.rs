@@ -4,7 +4,7 @@ use super::job::Job;
 use super::{Event, Shared};
 use crate::choose::Rules;
 use crate::facts::pages_of;
-use crate::start::Foundation;
+use crate::start::Loaded;
 use crate::{EngineConfig, WorkerError};
 use handoff::{Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
 use model::sampling::Sampler;
@@ -70,17 +70,17 @@ const IDLE: Duration = Duration::from_millis(200);
 
 impl Engine {
     pub(super) fn new(
-        foundation: Foundation<Sound>,
+        loaded: Loaded<Sound>,
         config: &EngineConfig,
         commands: Receiver<Command>,
         shared: Arc<Shared>,
     ) -> Self {
-        let capacity = Capacity::of(&foundation.pool, Role::Decode, foundation.context);
+        let capacity = Capacity::of(&loaded.pool, Role::Decode, loaded.context);
         let mut engine = Self {
-            model: foundation.model,
-            tokenizer: foundation.tokenizer,
-            kv: foundation.kv,
-            pool: foundation.pool,
+            model: loaded.model,
+            tokenizer: loaded.tokenizer,
+            kv: loaded.kv,
+            pool: loaded.pool,
             scratch: Scratch::default(),
             sampler: Sampler::default(),
             capacity,
@@ -91,7 +91,7 @@ impl Engine {
             queue: VecDeque::new(),
             commands,
             shared,
-            epoch: foundation.hello.epoch.bits(),
+            epoch: loaded.hello.epoch.bits(),
             draining: false,
             stopped: false,
         };

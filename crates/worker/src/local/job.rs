@@ -3,7 +3,7 @@
 use super::Event;
 use super::engine::{Waiting, broken};
 use crate::WorkerError;
-use crate::choose::{Rules, Voice};
+use crate::choose::{ChoiceState, Rules};
 use handoff::{Capacity, Ending, Failure, Finish, Spec, Stage};
 use model::KvMemory;
 use pages::{BlockTable, Grant, Owner, OwnerId, Pool, Seal};
@@ -30,7 +30,7 @@ pub(super) struct Job {
 
 /// One choice.
 pub(super) struct Sequence {
-    pub(super) voice: Voice,
+    pub(super) choice_state: ChoiceState,
     /// None with a single choice: it writes the job's own table.
     pub(super) table: Option<BlockTable>,
     own: Vec<Grant>,
@@ -175,9 +175,9 @@ impl Job {
     ) -> Result<(), WorkerError> {
         let alone = self.spec.choices == 1;
         for choice in 0..self.spec.choices {
-            let voice = Voice::new(&self.rules, choice);
+            let choice_state = ChoiceState::new(&self.rules, choice);
             let mut sequence = Sequence {
-                voice,
+                choice_state,
                 table: None,
                 own: Vec::new(),
                 done: false,
@@ -275,7 +275,7 @@ impl Job {
         if sequence.done {
             return;
         }
-        let finish: Option<Finish> = sequence.voice.accept(token.id);
+        let finish: Option<Finish> = sequence.choice_state.accept(token.id);
         sequence.done = finish.is_some();
         self.say(Event::Token {
             choice: choice as u16,

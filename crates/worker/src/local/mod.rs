@@ -9,7 +9,7 @@ mod engine;
 mod job;
 mod step;
 
-use crate::start::Foundation;
+use crate::start::Loaded;
 use crate::{EngineConfig, Ready, WorkerError};
 use engine::{Command, Engine};
 use handoff::{Capacity, Ending, Finish, Refusal, Role, Spec};
@@ -93,12 +93,12 @@ impl Local {
     /// Loads the model, measures and populates the pool, and starts the engine's thread.
     pub fn start(config: &EngineConfig) -> Result<Self, WorkerError> {
         // Decode's capacity is the one of a pool that holds prompt and output together.
-        let foundation = Foundation::lay(config, Role::Decode, Sound, |_| 0)?;
-        let ready = foundation.ready("unified", String::new());
-        let capacity = Capacity::of(&foundation.pool, Role::Decode, foundation.context);
+        let loaded = Loaded::load(config, Role::Decode, Sound, |_| 0)?;
+        let ready = loaded.ready("unified", String::new());
+        let capacity = Capacity::of(&loaded.pool, Role::Decode, loaded.context);
         let (commands, received) = std_mpsc::channel();
         let shared = Arc::new(Shared::default());
-        let engine = Engine::new(foundation, config, received, shared.clone());
+        let engine = Engine::new(loaded, config, received, shared.clone());
         let thread = std::thread::Builder::new().name("engine".into());
         let thread = thread
             .spawn(move || engine.run())

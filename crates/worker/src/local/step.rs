@@ -99,13 +99,17 @@ impl Engine {
                 if !plan.lanes.contains(&(*id, choice)) {
                     continue;
                 }
-                let Sequence { table, voice, .. } = sequence;
+                let Sequence {
+                    table,
+                    choice_state,
+                    ..
+                } = sequence;
                 // A single choice goes on in the job's table; several have their own.
                 let Some(table) = table.as_mut().or_else(|| own.take()) else {
                     continue;
                 };
                 inputs.push(SequenceInput {
-                    tokens: voice.input(),
+                    tokens: choice_state.input(),
                     want: Want::Last,
                 });
                 steps.push(Step { table, new: 1 });
@@ -137,7 +141,7 @@ impl Engine {
                     job.say(Event::Committed);
                     for choice in 0..job.sequences.len() {
                         let token = job.sequences[choice]
-                            .voice
+                            .choice_state
                             .sample(&mut self.sampler, logits);
                         self.counters.sampled_tokens += 1;
                         job.deliver(choice, token);
@@ -155,7 +159,7 @@ impl Engine {
                     return Err(WorkerError::FailStop("a step without its logits".into()));
                 };
                 let token = job.sequences[choice]
-                    .voice
+                    .choice_state
                     .sample(&mut self.sampler, logits);
                 self.counters.sampled_tokens += 1;
                 job.deliver(choice, token);

@@ -20,14 +20,14 @@ impl<J: Decisions> Engine<J> {
         match effect {
             Effect::ToGateway(conn, message) => {
                 if let PrefillToGateway::Ended { attempt, ending } = &message {
-                    self.desk.attempt_ended(*attempt, ending);
+                    self.driver.attempt_ended(*attempt, ending);
                 }
-                self.desk.links.send(conn, &message);
+                self.driver.links.send(conn, &message);
             }
-            Effect::ToDecode(conn, message) => self.desk.links.send(conn, &message),
+            Effect::ToDecode(conn, message) => self.driver.links.send(conn, &message),
             Effect::Close(conn, why) => {
                 tracing::warn!(conn = conn.0, ?why, "connection ended");
-                self.desk.links.close(conn);
+                self.driver.links.close(conn);
             }
             Effect::Attach { arena, address } => self.endpoints.attach(arena, address),
             Effect::Detach { arena } => self.endpoints.detach(arena),
@@ -63,7 +63,7 @@ impl<J: Decisions> Engine<J> {
                 spec,
                 cached_tokens,
             } => {
-                self.desk.counters.cached_tokens += u64::from(cached_tokens);
+                self.driver.counters.cached_tokens += u64::from(cached_tokens);
                 let rules = Rules::new(&spec, &self.tokenizer, self.model.config().vocab);
                 let rules = rules
                     .map_err(|error| tracing::warn!(%attempt, %error, "cannot be sampled"))
@@ -83,17 +83,17 @@ impl<J: Decisions> Engine<J> {
             }
             Effect::Scrub { page } => self.kv.scrub(page)?,
             Effect::Expired { pages } => {
-                self.desk.counters.cached_pages_expired += u64::from(pages);
+                self.driver.counters.cached_pages_expired += u64::from(pages);
             }
             Effect::Arm { timer, after_ms } => {
                 let after_ms = self.whole_or_queue(timer, after_ms);
-                self.desk.timers.arm(timer, Instant::now(), after_ms);
+                self.driver.timers.arm(timer, Instant::now(), after_ms);
             }
             Effect::Disarm(timer) => {
                 if let Timer::Attempt(attempt) = timer {
                     self.stages.end(attempt);
                 }
-                self.desk.timers.disarm(timer);
+                self.driver.timers.disarm(timer);
             }
             Effect::FailStop(broken) => return Err(WorkerError::FailStop(broken.to_string())),
         }
@@ -115,7 +115,9 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn enter_stage(&mut self, attempt: AttemptId, limit: Option<Duration>) {
         let now = Instant::now();
         if let Some(after_ms) = self.stages.enter(attempt, now, limit) {
-            self.desk.timers.arm(Timer::Attempt(attempt), now, after_ms);
+            self.driver
+                .timers
+                .arm(Timer::Attempt(attempt), now, after_ms);
         }
     }
 
@@ -126,8 +128,8 @@ impl<J: Decisions> Engine<J> {
         arena: ArenaId,
         pages: &[SendPage],
     ) -> Result<bool, WorkerError> {
-        self.desk.counters.batches += 1;
-        self.desk.counters.batch_pages += pages.len() as u64;
+        self.driver.counters.batches += 1;
+        self.driver.counters.batch_pages += pages.len() as u64;
         let mut writes = Vec::with_capacity(pages.len());
         for page in pages {
             let lent = self.kv.share(page.page)?;
@@ -137,7 +139,7 @@ impl<J: Decisions> Engine<J> {
             })?);
         }
         let begun = self.endpoints.submit(arena, FabricId(submission.n), writes);
-        self.desk.counters.batches_failed += u64::from(!begun);
+        self.driver.counters.batches_failed += u64::from(!begun);
         Ok(begun)
     }
 
@@ -148,13 +150,13 @@ impl<J: Decisions> Engine<J> {
                 self.tell(Event::Attached { arena, ok })
             }
             Moved::Written(arena, id, landed) => {
-                self.desk.counters.batches_failed += u64::from(!landed);
+                self.driver.counters.batches_failed += u64::from(!landed);
                 self.tell(Event::Written {
                     submission: self.submission(id),
                     ok: landed,
                 })?;
                 for id in self.endpoints.submit_waiting(arena) {
-                    self.desk.counters.batches_failed += 1;
+                    self.driver.counters.batches_failed += 1;
                     self.tell(Event::Written {
                         submission: self.submission(id),
                         ok: false,
@@ -177,9 +179,9 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn count(&mut self, event: &Event) {
         match event {
             Event::FromGateway(conn, GatewayToPrefill::Attempt { attempt, .. }) => {
-                self.desk.attempt_seen(*attempt, *conn);
+                self.driver.attempt_seen(*attempt, *conn);
             }
-            Event::Disconnected(conn) => self.desk.disconnected(*conn),
+            Event::Disconnected(conn) => self.driver.disconnected(*conn),
             _ => {}
         }
     }

@@ -3,10 +3,10 @@
 use super::endpoints::{Endpoints, Moved};
 use crate::WorkerError;
 use crate::choose::Rules;
-use crate::driver::{self, Deadlines, Desk, Inbox, Stages};
+use crate::driver::{self, Deadlines, DriverState, Inbox, Stages};
 use crate::facts::pages_of;
 use crate::quarantine::Ages;
-use crate::start::{EngineConfig, Foundation};
+use crate::start::{EngineConfig, Loaded};
 use fabric::Sender;
 use handoff::prefill::{Config, Event, Prefill, Timer};
 use handoff::{AttemptId, Conn, Decisions, Ending, OfferId, PrefillToGateway, Spec, codec};
@@ -23,7 +23,7 @@ use wire::control::Role;
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {
     pub(super) machine: Prefill<J>,
-    pub(super) desk: Desk<Moved, Timer>,
+    pub(super) driver: DriverState<Moved, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
     pub(super) kv: KvMemory,
@@ -63,15 +63,15 @@ pub(super) struct Chunk {
 
 impl<J: Decisions> Engine<J> {
     pub(super) fn new(
-        foundation: Foundation<J>,
+        loaded: Loaded<J>,
         config: &EngineConfig,
         deadlines: Deadlines,
         machine: Config,
-        desk: Desk<Moved, Timer>,
+        driver: DriverState<Moved, Timer>,
         sender: Arc<dyn Sender>,
         inbox: Inbox<Moved>,
     ) -> Self {
-        let Foundation {
+        let Loaded {
             model,
             tokenizer,
             kv,
@@ -79,11 +79,11 @@ impl<J: Decisions> Engine<J> {
             decisions,
             hello,
             ..
-        } = foundation;
+        } = loaded;
         let epoch = hello.epoch;
         Self {
             machine: Prefill::with_decisions(machine, hello, pool, decisions),
-            desk,
+            driver,
             model,
             tokenizer,
             endpoints: Endpoints::new(*kv.layout(), sender, inbox),
@@ -106,9 +106,9 @@ impl<J: Decisions> Engine<J> {
         let mut pending = VecDeque::from([event]);
         while let Some(event) = pending.pop_front() {
             self.count(&event);
-            self.desk.trace_input(&event);
+            self.driver.trace_input(&event);
             let effects = self.machine.handle(event);
-            self.desk.trace_effects(&effects)?;
+            self.driver.trace_effects(&effects)?;
             for effect in effects {
                 self.carry_out(effect, &mut pending)?;
             }
@@ -128,7 +128,10 @@ impl<J: Decisions> Engine<J> {
         let kept = [
             ("jobs", no_jobs && !self.jobs.is_empty()),
             ("stages", rest && self.stages.attempts().next().is_some()),
-            ("timers", rest && self.desk.timers.armed().any(of_attempts)),
+            (
+                "timers",
+                rest && self.driver.timers.armed().any(of_attempts),
+            ),
         ];
         let kept = kept.into_iter().filter(|(_, kept)| *kept);
         kept.map(|(what, _)| what).collect()
@@ -139,8 +142,8 @@ impl<J: Decisions> driver::Engine for Engine<J> {
     type Own = Moved;
     type Timer = Timer;
 
-    fn desk(&mut self) -> &mut Desk<Moved, Timer> {
-        &mut self.desk
+    fn driver(&mut self) -> &mut DriverState<Moved, Timer> {
+        &mut self.driver
     }
 
     fn up(&mut self, conn: Conn, role: Role) -> Result<(), WorkerError> {
@@ -201,7 +204,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
 
     fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending) {
         let ended = PrefillToGateway::Ended { attempt, ending };
-        self.desk.links.send(conn, &ended);
+        self.driver.links.send(conn, &ended);
     }
 
     fn facts(&mut self) -> Facts {
@@ -210,18 +213,18 @@ impl<J: Decisions> driver::Engine for Engine<J> {
             0 => Vec::new(),
             _ => self.machine.holders(),
         };
-        self.desk.counters.dropped_grants = self.machine.dropped_grants();
-        self.desk.counters.pages_scrubbed = self.kv.scrubbed();
+        self.driver.counters.dropped_grants = self.machine.dropped_grants();
+        self.driver.counters.pages_scrubbed = self.kv.scrubbed();
         let arenas = (0, 0);
         let quarantine = self.ages.look(Instant::now(), &holders, arenas);
         Facts {
             epoch: self.epoch,
-            draining: self.desk.draining(),
+            draining: self.driver.draining(),
             peers: self.machine.peers(),
             pages: pages_of(counts),
             no_arena: false,
             quarantine,
-            counters: self.desk.counters,
+            counters: self.driver.counters,
         }
     }
 }

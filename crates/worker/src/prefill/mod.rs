@@ -5,9 +5,9 @@ mod endpoints;
 mod engine;
 mod step;
 
-use crate::driver::{self, Caps, Deadlines, Desk, Net, Stop, milliseconds};
-use crate::start::{EngineConfig, Foundation, Ready, random};
-use crate::{Between, Nothing, WorkerError};
+use crate::driver::{self, Caps, Deadlines, DriverState, Net, Stop, milliseconds};
+use crate::start::{EngineConfig, Loaded, Ready, random};
+use crate::{FabricLayer, Nothing, WorkerError};
 use engine::Engine;
 use fabric::shm::ShmSender;
 use fabric::tcp::{self, TcpSender};
@@ -78,7 +78,7 @@ impl PrefillConfig {
 /// # Errors
 /// See [`WorkerError`]; a [`WorkerError::FailStop`] has ended this epoch.
 pub fn run(config: PrefillConfig, ready: impl FnOnce(&Ready)) -> Result<(), WorkerError> {
-    run_between(Sound, &Nothing, config, ready)
+    run_through(Sound, &Nothing, config, ready)
 }
 
 /// [`run`] under other decisions, for a laboratory. The product calls `run`.
@@ -90,32 +90,32 @@ pub fn run_by(
     config: PrefillConfig,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), WorkerError> {
-    run_between(decisions, &Nothing, config, ready)
+    run_through(decisions, &Nothing, config, ready)
 }
 
 /// [`run_by`] with a laboratory between the worker and its fabric. The product calls `run`.
 ///
 /// # Errors
 /// As [`run`].
-pub fn run_between(
+pub fn run_through(
     decisions: impl Decisions,
-    between: &dyn Between,
+    between: &dyn FabricLayer,
     config: PrefillConfig,
     ready: impl FnOnce(&Ready),
 ) -> Result<(), WorkerError> {
     let identity = Identity::load(&config.certs, Role::Prefill)?;
-    let foundation = Foundation::lay(&config.engine, handoff::Role::Prefill, decisions, |_| 0)?;
+    let loaded = Loaded::load(&config.engine, handoff::Role::Prefill, decisions, |_| 0)?;
     let machine = Config {
         peer_ms: milliseconds(config.deadlines.peer),
         answer_ms: milliseconds(config.deadlines.answer),
         cache_age_ms: config.deadlines.cache_age_ms(),
         max_tokens_per_domain: config.caps.tenant_tokens.unwrap_or(u64::MAX),
-        ..Config::for_context(foundation.context, random()?)
+        ..Config::for_context(loaded.context, random()?)
     };
     let trace = match &config.trace {
         None => None,
         Some(path) => {
-            let (hello, pool) = (foundation.hello.clone(), foundation.pool_config.into());
+            let (hello, pool) = (loaded.hello.clone(), loaded.pool_config.into());
             let header = Header::Prefill {
                 config: machine.clone(),
                 hello,
@@ -126,15 +126,15 @@ pub fn run_between(
     };
     let (net, inputs) = Net::new()?;
     let audit = crate::open_audit(config.audit.as_deref())?;
-    let desk = Desk::new(inputs, trace, audit, config.drain_for);
-    let waiting = foundation.ready("prefill", String::new());
-    let sender = between.sender(sender(&identity, foundation.hello.epoch)?);
+    let driver = DriverState::new(inputs, trace, audit, config.drain_for);
+    let waiting = loaded.ready("prefill", String::new());
+    let sender = between.sender(sender(&identity, loaded.hello.epoch)?);
     let mut engine = Engine::new(
-        foundation,
+        loaded,
         &config.engine,
         config.deadlines,
         machine,
-        desk,
+        driver,
         sender,
         net.inbox(),
     );

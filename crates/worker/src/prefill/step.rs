@@ -4,7 +4,7 @@
 
 use super::engine::{Chunk, Engine};
 use crate::WorkerError;
-use crate::choose::{Rules, Voice};
+use crate::choose::{ChoiceState, Rules};
 use handoff::Decisions;
 use handoff::OfferId;
 use handoff::prefill::Event;
@@ -31,14 +31,14 @@ impl<J: Decisions> Engine<J> {
                 "{offer} may be computed and was not"
             )));
         };
-        self.desk.counters.steps += 1;
+        self.driver.counters.steps += 1;
         let event = match self.compute(chunk)? {
             Some((checksums, first)) => {
                 // The prompt is computed: from here on it is decode that waits.
                 if let Some(attempt) = self.jobs.get(&offer).filter(|_| chunk.last) {
                     self.enter_stage(attempt.attempt, None);
                 }
-                self.desk.counters.prompt_tokens += u64::from(chunk.to - chunk.from);
+                self.driver.counters.prompt_tokens += u64::from(chunk.to - chunk.from);
                 Event::ChunkEnd {
                     offer,
                     checksums,
@@ -69,7 +69,7 @@ impl<J: Decisions> Engine<J> {
         let Some(tokens) = spec.tokens.get(chunk.from as usize..chunk.to as usize) else {
             return Err(WorkerError::FailStop("a chunk behind its prompt".into()));
         };
-        let verified = match self.desk.counters.steps % AUDIT_EVERY {
+        let verified = match self.driver.counters.steps % AUDIT_EVERY {
             0 => self.machine.verify_in_full(),
             _ => self.machine.verify(),
         };
@@ -122,9 +122,9 @@ impl<J: Decisions> Engine<J> {
             return encode_first(&[]);
         };
         let tokens: Vec<_> = (0..choices)
-            .map(|choice| Voice::new(rules, choice).sample(&mut self.sampler, logits))
+            .map(|choice| ChoiceState::new(rules, choice).sample(&mut self.sampler, logits))
             .collect();
-        self.desk.counters.sampled_tokens += tokens.len() as u64;
+        self.driver.counters.sampled_tokens += tokens.len() as u64;
         encode_first(&tokens)
     }
 }

@@ -14,7 +14,7 @@ use testkit::{SmallSpec, small_gguf};
 use tokio::runtime::Runtime;
 use wire::control::{Addr, Identity, Limits, Role, Sender, certs};
 use wire::{Facts, Frame, TokenOut};
-use worker::{Between, EngineConfig, Nothing, Ready, Stop, WorkerError, decode, prefill};
+use worker::{EngineConfig, FabricLayer, Nothing, Ready, Stop, WorkerError, decode, prefill};
 
 /// Longest wait for anything; only a broken worker reaches it.
 const PATIENCE: Duration = Duration::from_secs(120);
@@ -56,7 +56,7 @@ pub struct Shape {
     /// Of both.
     pub deadlines: worker::Deadlines,
     /// Who stands between prefill and its fabric.
-    pub between: Box<dyn Between + Send>,
+    pub between: Box<dyn FabricLayer + Send>,
 }
 
 impl Shape {
@@ -124,7 +124,7 @@ impl Pair {
         let stop = config.stop.clone();
         let between = with.between;
         let prefill = start(stop, move |ready| {
-            prefill::run_between(of_prefill, between.as_ref(), config, ready)
+            prefill::run_through(of_prefill, between.as_ref(), config, ready)
         });
         Self {
             dir,

@@ -11,7 +11,7 @@ use handoff::gateway::Outcome;
 use std::collections::VecDeque;
 use std::io;
 use std::sync::{Arc, Condvar, Mutex};
-use worker::Between;
+use worker::FabricLayer;
 
 /// What becomes of the next call of this kind.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -55,7 +55,7 @@ impl Script {
     }
 }
 
-impl Between for Script {
+impl FabricLayer for Script {
     fn sender(&self, sender: Arc<dyn Sender>) -> Arc<dyn Sender> {
         let script = self.clone();
         Arc::new(Failing { sender, script })

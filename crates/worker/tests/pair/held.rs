@@ -9,7 +9,7 @@ use std::io::Read;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use worker::Between;
+use worker::FabricLayer;
 
 fn turnstile(dir: &Path) -> PathBuf {
     dir.join("turnstile.sock")
@@ -49,7 +49,7 @@ impl Drop for Turnstile {
 /// Prefill's side: nobody is asked where there is no turnstile.
 pub struct Asking(pub PathBuf);
 
-impl Between for Asking {
+impl FabricLayer for Asking {
     fn sender(&self, sender: Arc<dyn Sender>) -> Arc<dyn Sender> {
         let turnstile = turnstile(&self.0);
         Arc::new(Held { sender, turnstile })

@@ -89,7 +89,7 @@ fn run_prefill(dir: &Path, model: &str) -> Result<(), WorkerError> {
         ..prefill::PrefillConfig::new(engine(model), listen, decodes, dir.join("certs"))
     };
     let held = Asking(dir.to_owned());
-    prefill::run_between(Sound, &held, config, |ready| {
+    prefill::run_through(Sound, &held, config, |ready| {
         say_ready(dir, "prefill", ready);
     })
 }

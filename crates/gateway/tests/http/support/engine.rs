@@ -65,7 +65,7 @@ impl Engine for ScriptedEngine {
             stops,
             dropped,
         });
-        let steering = Box::new(Wheel {
+        let steering = Box::new(Handle {
             stop,
             _alive: alive,
         });
@@ -77,12 +77,12 @@ impl Engine for ScriptedEngine {
     }
 }
 
-struct Wheel {
+struct Handle {
     stop: mpsc::UnboundedSender<u16>,
     _alive: oneshot::Sender<()>,
 }
 
-impl Steering for Wheel {
+impl Steering for Handle {
     fn stop_choice(&self, choice: u16) {
         let _ = self.stop.send(choice);
     }

@@ -29,12 +29,12 @@ const SERVED_MAX: usize = 64;
 const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 
 /// Listens until it is dropped.
-pub(crate) struct Desk {
+pub(crate) struct AttachListener {
     listener: TcpListener,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the threads of a desk share.
+/// What the threads of a listener share.
 #[derive(Clone)]
 struct Work {
     tls: Arc<ServerConfig>,
@@ -42,7 +42,7 @@ struct Work {
     served: Served,
 }
 
-impl Desk {
+impl AttachListener {
     pub(crate) fn open(
         at: SocketAddr,
         tls: Arc<ServerConfig>,
@@ -70,7 +70,7 @@ impl Desk {
     }
 }
 
-impl Drop for Desk {
+impl Drop for AttachListener {
     fn drop(&mut self) {
         // Wakes the thread out of its accept.
         let woken = rustix::net::shutdown(&self.listener, Shutdown::Both);

@@ -13,7 +13,7 @@ use wire::Timers;
 use wire::trace::{AuditLog, AuditRecord, Writer};
 
 /// See the module's documentation.
-pub(crate) struct Desk<Own, Timer> {
+pub(crate) struct DriverState<Own, Timer> {
     inbox: Receiver<Input<Own>>,
     pub(crate) links: Links,
     pub(crate) timers: Timers<Timer>,
@@ -30,7 +30,7 @@ pub(crate) struct Desk<Own, Timer> {
 /// Longest sleep without a timer.
 const IDLE: Duration = Duration::from_secs(1);
 
-impl<Own, Timer: Ord + Copy> Desk<Own, Timer> {
+impl<Own, Timer: Ord + Copy> DriverState<Own, Timer> {
     pub(crate) fn new(
         inbox: Receiver<Input<Own>>,
         trace: Option<Writer>,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 /// Both ends of the fabric pass through here once, before a worker uses them. The product's
 /// [`Nothing`] hands them on as they are; a laboratory wraps them, so that faults come from outside
 /// and the product has nothing that could be switched on.
-pub trait Between {
+pub trait FabricLayer {
     /// The writing end, prefill's.
     fn sender(&self, sender: Arc<dyn Sender>) -> Arc<dyn Sender> {
         sender
@@ -22,4 +22,4 @@ pub trait Between {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Nothing;
 
-impl Between for Nothing {}
+impl FabricLayer for Nothing {}
