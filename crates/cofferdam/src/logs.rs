@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use tracing_subscriber::EnvFilter;
 
 /// Starts logging of this process. `RUST_LOG` chooses levels; the default is `info`.
-pub fn start(format: LogFormat) {
+pub(crate) fn start(format: LogFormat) {
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     let logs = tracing_subscriber::fmt()
         .with_env_filter(filter)
@@ -24,7 +24,7 @@ pub fn start(format: LogFormat) {
 }
 
 /// A line that a part wrote, as the whole command writes it: with the part's name.
-pub fn line_of_part(format: LogFormat, part: &str, line: &str) -> String {
+pub(crate) fn line_of_part(format: LogFormat, part: &str, line: &str) -> String {
     match format {
         LogFormat::Text => format!("{part} | {line}"),
         LogFormat::Json => {

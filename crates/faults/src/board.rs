@@ -8,20 +8,20 @@ use std::os::unix::net::UnixStream;
 use std::path::PathBuf;
 
 /// Variable with the path of the board's socket.
-pub const BOARD: &str = "ATTACK_BOARD";
+pub(crate) const BOARD: &str = "ATTACK_BOARD";
 
 /// The way to the board, if somebody holds one.
 #[derive(Debug)]
-pub struct Board(Option<PathBuf>);
+pub(crate) struct Board(Option<PathBuf>);
 
 impl Board {
     /// Where the variable says.
-    pub fn from_environment() -> Self {
+    pub(crate) fn from_environment() -> Self {
         Self(std::env::var_os(BOARD).map(PathBuf::from))
     }
 
     /// Says that this attempt has reached this phase, and waits until the board has heard it.
-    pub fn say(&self, phase: &str, attempt: &str, more: &Value) {
+    pub(crate) fn say(&self, phase: &str, attempt: &str, more: &Value) {
         // A connection for each word: whoever is held holds up nobody else of this process. A board
         // that is gone holds up nobody at all.
         let Some(path) = &self.0 else { return };

@@ -17,7 +17,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// Stands between prefill and its fabric.
-pub struct Attacked {
+pub(crate) struct Attacked {
     pub schedule: Arc<Schedule>,
     pub board: Arc<Board>,
 }

@@ -140,7 +140,7 @@ impl fmt::Display for Spec {
 /// Decides at every opportunity of one process. What it decides at the n-th opportunity of a kind
 /// depends on seed, role, kind and n alone, so that a seed is a schedule.
 #[derive(Debug)]
-pub struct Schedule {
+pub(crate) struct Schedule {
     spec: Spec,
     seed: u64,
     seen: Mutex<BTreeMap<Kind, u64>>,
@@ -148,7 +148,7 @@ pub struct Schedule {
 
 impl Schedule {
     /// For one process of this role.
-    pub fn new(spec: Spec, seed: u64, role: &str) -> Self {
+    pub(crate) fn new(spec: Spec, seed: u64, role: &str) -> Self {
         let role = role
             .bytes()
             .fold(0, |sum, byte| sum * 131 + u64::from(byte));
@@ -160,7 +160,7 @@ impl Schedule {
     }
 
     /// Whether the fault strikes here; then dice for its details.
-    pub fn strikes(&self, kind: Kind) -> Option<Dice> {
+    pub(crate) fn strikes(&self, kind: Kind) -> Option<Dice> {
         let rate = *self.spec.0.get(&kind)?;
         let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
         let n = seen.entry(kind).or_default();

@@ -11,7 +11,7 @@ use testkit::crowd::{COMPLETIONS, Choice, Heard, prompt};
 
 /// Longest life of a request: above every deadline of a site. A client that hears nothing for so
 /// long hangs, which is a finding.
-pub const PATIENCE: Duration = Duration::from_secs(90);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(90);
 
 /// A request.
 #[derive(Clone, Debug)]

@@ -21,9 +21,9 @@ use std::sync::{Arc, OnceLock};
 use wire::control::{Addr, Role};
 
 /// Variable with the faults, as they are typed.
-pub const FAULTS: &str = "ATTACK_FAULTS";
+pub(crate) const FAULTS: &str = "ATTACK_FAULTS";
 /// Variable with the seed.
-pub const SEED: &str = "ATTACK_SEED";
+pub(crate) const SEED: &str = "ATTACK_SEED";
 
 /// Whether these words start a part, as `serve` does.
 pub fn is_part(words: &[OsString]) -> bool {

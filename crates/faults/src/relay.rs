@@ -21,7 +21,7 @@ fn limits() -> Limits {
 
 /// Who is on both sides.
 #[derive(Clone, Copy)]
-pub struct Sides {
+pub(crate) struct Sides {
     /// Who dials.
     pub dialler: Role,
     /// Who listens.
@@ -29,7 +29,7 @@ pub struct Sides {
 }
 
 /// Starts a relay in front of `target` on a thread of its own and gives the address to dial.
-pub fn start(
+pub(crate) fn start(
     certs: &Path,
     at: Addr,
     target: Addr,

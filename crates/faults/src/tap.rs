@@ -15,7 +15,7 @@ use wire::Frame;
 
 /// From whom to whom.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Way {
+pub(crate) enum Way {
     /// From the dialler to the listener.
     There,
     /// From the listener to the dialler.
@@ -23,7 +23,7 @@ pub enum Way {
 }
 
 /// Sees every frame of a relay.
-pub trait Tap: Send + Sync {
+pub(crate) trait Tap: Send + Sync {
     /// Frames to send instead of this one; none: the frame as it is.
     fn pass(&self, way: Way, frame: &[u8]) -> Option<Vec<Vec<u8>>>;
 }
@@ -41,7 +41,7 @@ fn frame(message: &impl serde::Serialize) -> Vec<u8> {
 }
 
 /// Nothing is changed and nothing said: only the relay's own faults.
-pub struct Plain;
+pub(crate) struct Plain;
 
 impl Tap for Plain {
     fn pass(&self, _: Way, _: &[u8]) -> Option<Vec<Vec<u8>>> {
@@ -50,13 +50,13 @@ impl Tap for Plain {
 }
 
 /// Between gateway and decode: an attempt's phases as the gateway sees them.
-pub struct GatewayDecode {
+pub(crate) struct GatewayDecode {
     pub board: Arc<Board>,
     tokens: Mutex<BTreeMap<String, u64>>,
 }
 
 impl GatewayDecode {
-    pub fn new(board: Arc<Board>) -> Self {
+    pub(crate) fn new(board: Arc<Board>) -> Self {
         Self {
             board,
             tokens: Mutex::default(),
@@ -108,7 +108,7 @@ impl Tap for GatewayDecode {
 }
 
 /// Between prefill and decode: where statements are made.
-pub struct PrefillDecode {
+pub(crate) struct PrefillDecode {
     pub schedule: Arc<Schedule>,
     pub board: Arc<Board>,
     names: Mutex<Names>,
@@ -134,7 +134,7 @@ struct Lied {
 }
 
 impl PrefillDecode {
-    pub fn new(schedule: Arc<Schedule>, board: Arc<Board>) -> Self {
+    pub(crate) fn new(schedule: Arc<Schedule>, board: Arc<Board>) -> Self {
         Self {
             schedule,
             board,

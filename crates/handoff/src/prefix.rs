@@ -36,7 +36,7 @@ pub(crate) struct PrefixIndex {
 }
 
 impl PrefixIndex {
-    pub fn new(secret: [u8; 32]) -> Self {
+    pub(crate) fn new(secret: [u8; 32]) -> Self {
         Self {
             secret,
             entries: BTreeMap::new(),
@@ -56,12 +56,12 @@ impl PrefixIndex {
     }
 
     /// For checkers only: moments of use are numbered from behind this number on.
-    pub fn begin_at_for_checker(&mut self, number: u64) {
+    pub(crate) fn begin_at_for_checker(&mut self, number: u64) {
         self.clock = UseStamp(number);
     }
 
     /// For checkers only: the cache has this page no more.
-    pub fn forget_for_checker<J: Decisions>(
+    pub(crate) fn forget_for_checker<J: Decisions>(
         &mut self,
         pool: &mut Pool<J>,
         page: pages::PageId,
@@ -75,7 +75,7 @@ impl PrefixIndex {
     }
 
     /// Pins the cached pages of the longest known prefix of `tokens`, at most `most` pages.
-    pub fn pin<J: Decisions>(
+    pub(crate) fn pin<J: Decisions>(
         &mut self,
         pool: &mut Pool<J>,
         domain: Domain,
@@ -115,7 +115,7 @@ impl PrefixIndex {
 
     /// Publishes the full pages of a prompt that are its own, where the cache does not have them.
     /// What became a cached page comes back as a share for its owner, in place of the grant.
-    pub fn publish<J: Decisions>(
+    pub(crate) fn publish<J: Decisions>(
         &mut self,
         pool: &mut Pool<J>,
         owner: Owner,
@@ -172,7 +172,11 @@ impl PrefixIndex {
 
     /// Evicts cached pages that nobody reads, least recently used first, until `n` pages are free
     /// or wait to be zeroed only; none if that many cannot be had.
-    pub fn make_room<J: Decisions>(&mut self, pool: &mut Pool<J>, n: usize) -> Result<(), Misuse> {
+    pub(crate) fn make_room<J: Decisions>(
+        &mut self,
+        pool: &mut Pool<J>,
+        n: usize,
+    ) -> Result<(), Misuse> {
         let short = n.saturating_sub(pool.counts().free + pool.to_scrub().len());
         if short == 0 {
             return Ok(());
@@ -194,14 +198,14 @@ impl PrefixIndex {
     }
 
     /// Whether the timer of its age is to be armed now: it has pages, and it is not.
-    pub fn begins_to_age(&mut self) -> bool {
+    pub(crate) fn begins_to_age(&mut self) -> bool {
         !self.entries.is_empty() && !std::mem::replace(&mut self.ages, true)
     }
 
     /// That timer has fired. Gives up what nobody reads and nobody has used since it fired before,
     /// and says how many pages that are. What is read now is in use, however long ago it was found:
     /// its time begins when its last reader goes.
-    pub fn age<J: Decisions>(&mut self, pool: &mut Pool<J>) -> Result<u32, Misuse> {
+    pub(crate) fn age<J: Decisions>(&mut self, pool: &mut Pool<J>) -> Result<u32, Misuse> {
         self.ages = false;
         let mut old = Vec::new();
         for (key, entry) in &mut self.entries {
@@ -220,14 +224,14 @@ impl PrefixIndex {
     }
 
     /// Pages that could be had by eviction.
-    pub fn evictable<J: Decisions>(&self, pool: &Pool<J>) -> usize {
+    pub(crate) fn evictable<J: Decisions>(&self, pool: &Pool<J>) -> usize {
         self.entries
             .values()
             .filter(|entry| pool.evictable(&entry.share))
             .count()
     }
 
-    pub fn fork_for_checker<J: Decisions>(&self, pool: &Pool<J>) -> Self {
+    pub(crate) fn fork_for_checker<J: Decisions>(&self, pool: &Pool<J>) -> Self {
         let fork = |entry: &Entry| Entry {
             domain: entry.domain,
             parent: entry.parent,
@@ -257,7 +261,7 @@ pub(crate) enum Page {
 }
 
 impl Page {
-    pub fn fork_for_checker<J: Decisions>(&self, pool: &Pool<J>) -> Self {
+    pub(crate) fn fork_for_checker<J: Decisions>(&self, pool: &Pool<J>) -> Self {
         match self {
             Self::Own(grant) => Self::Own(pool.fork_grant_for_checker(grant)),
             Self::Shared(share) => Self::Shared(pool.fork_share_for_checker(share)),
@@ -265,14 +269,14 @@ impl Page {
     }
 
     /// Gives the page back.
-    pub fn give_back<J: Decisions>(self, pool: &mut Pool<J>) -> Result<(), Misuse> {
+    pub(crate) fn give_back<J: Decisions>(self, pool: &mut Pool<J>) -> Result<(), Misuse> {
         match self {
             Self::Own(grant) => pool.release(grant).map_err(|(_, misuse)| misuse),
             Self::Shared(share) => pool.unshare(share).map_err(|(_, misuse)| misuse),
         }
     }
 
-    pub fn id(&self) -> pages::PageId {
+    pub(crate) fn id(&self) -> pages::PageId {
         match self {
             Self::Own(grant) => grant.page(),
             Self::Shared(share) => share.page(),

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 
 /// Settings.
 #[derive(Debug, Args)]
-pub struct Reproduce {
+pub(crate) struct Reproduce {
     #[command(subcommand)]
     what: What,
 }
@@ -32,7 +32,7 @@ enum What {
 impl Reproduce {
     /// Runs it: 0 if everything went as the documentation says, 1 if it did not, 3 if it could
     /// not be run.
-    pub fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> ExitCode {
         match self.what {
             What::Incident(incident) => incident.run(),
         }

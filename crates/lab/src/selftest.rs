@@ -33,7 +33,7 @@ const HANG: Duration = Duration::from_secs(120);
 
 /// Settings.
 #[derive(Debug, Args)]
-pub struct SelfTest {
+pub(crate) struct SelfTest {
     /// Runs for each defect, each with a seed of its own.
     #[arg(long, default_value_t = 20, value_parser = clap::value_parser!(u8).range(1..=250))]
     seeds: u8,
@@ -75,7 +75,7 @@ struct Outcome {
 impl SelfTest {
     /// Runs it: 0 if every defect was found in every run, or made the engine stop, and nothing in the engine without one, 1 if
     /// not, 3 if it could not be run.
-    pub fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> ExitCode {
         match self.measure() {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => ExitCode::FAILURE,

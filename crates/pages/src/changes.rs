@@ -60,12 +60,12 @@ pub(crate) struct Changes {
 
 impl Changes {
     /// The moment after the last event.
-    pub const fn now(&self) -> u64 {
+    pub(crate) const fn now(&self) -> u64 {
         self.clock
     }
 
     /// `owner` holds `pages` more.
-    pub fn reserved(&mut self, owner: OwnerId, pages: usize) {
+    pub(crate) fn reserved(&mut self, owner: OwnerId, pages: usize) {
         if pages > 0 {
             hold(
                 &mut self.owners,
@@ -78,37 +78,45 @@ impl Changes {
     }
 
     /// A page that `owner` holds is not what it was, but still the owner's.
-    pub fn disturbed(&mut self, owner: OwnerId, tag: Tag, ordinal: u32) {
+    pub(crate) fn disturbed(&mut self, owner: OwnerId, tag: Tag, ordinal: u32) {
         tell(&mut self.owners, &mut self.clock, owner, tag, ordinal, 0);
     }
 
     /// `owner` holds it no more.
-    pub fn given_up(&mut self, owner: OwnerId, tag: Tag, ordinal: u32) {
+    pub(crate) fn given_up(&mut self, owner: OwnerId, tag: Tag, ordinal: u32) {
         tell(&mut self.owners, &mut self.clock, owner, tag, ordinal, 1);
     }
 
     /// One more page is cached in `domain`.
-    pub fn cached(&mut self, domain: Domain) {
+    pub(crate) fn cached(&mut self, domain: Domain) {
         hold(&mut self.domains, &mut self.clock, domain, 1, DOMAIN_EVENTS);
     }
 
     /// A cached page is not what it was.
-    pub fn cache_disturbed(&mut self, domain: Domain, tag: Tag, ordinal: u32) {
+    pub(crate) fn cache_disturbed(&mut self, domain: Domain, tag: Tag, ordinal: u32) {
         tell(&mut self.domains, &mut self.clock, domain, tag, ordinal, 0);
     }
 
     /// It is cached no more.
-    pub fn evicted(&mut self, domain: Domain, tag: Tag, ordinal: u32) {
+    pub(crate) fn evicted(&mut self, domain: Domain, tag: Tag, ordinal: u32) {
         tell(&mut self.domains, &mut self.clock, domain, tag, ordinal, 1);
     }
 
     /// Events about pages of `owner` after `stamp`, if all of them are known.
-    pub fn of_owner(&self, owner: OwnerId, stamp: u64) -> Option<impl Iterator<Item = Change>> {
+    pub(crate) fn of_owner(
+        &self,
+        owner: OwnerId,
+        stamp: u64,
+    ) -> Option<impl Iterator<Item = Change>> {
         self.owners.get(&owner)?.after(stamp)
     }
 
     /// Events about cached pages of `domain` after `stamp`, if all of them are known.
-    pub fn of_domain(&self, domain: Domain, stamp: u64) -> Option<impl Iterator<Item = Change>> {
+    pub(crate) fn of_domain(
+        &self,
+        domain: Domain,
+        stamp: u64,
+    ) -> Option<impl Iterator<Item = Change>> {
         self.domains.get(&domain)?.after(stamp)
     }
 }

@@ -12,11 +12,11 @@ static POOLS: AtomicU64 = AtomicU64::new(0);
 pub(crate) struct PoolId(u64);
 
 impl PoolId {
-    pub fn mint() -> Self {
+    pub(crate) fn mint() -> Self {
         Self(POOLS.fetch_add(1, Ordering::Relaxed))
     }
 
-    pub const fn is(self, other: PoolId) -> bool {
+    pub(crate) const fn is(self, other: PoolId) -> bool {
         self.0 == other.0
     }
 }

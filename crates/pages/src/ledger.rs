@@ -133,7 +133,7 @@ impl Record {
     }
 
     /// What somebody may still do to the page.
-    pub fn pending(&self) -> Pending {
+    pub(crate) fn pending(&self) -> Pending {
         Pending {
             reads: self.reads,
             writes: self.writes,
@@ -150,7 +150,7 @@ pub(crate) struct Operation {
 }
 
 impl Operation {
-    pub fn new(reads: &[PageId], writes: &[PageId]) -> Self {
+    pub(crate) fn new(reads: &[PageId], writes: &[PageId]) -> Self {
         let once = |pages: &[PageId]| -> Vec<PageId> {
             let pages: BTreeSet<_> = pages.iter().copied().collect();
             pages.into_iter().collect()
@@ -188,7 +188,7 @@ pub(crate) struct Ledger<J> {
 }
 
 impl<J: Decisions> Ledger<J> {
-    pub fn new(pages: u32, page_size: u16, scrub: bool, decisions: J) -> Self {
+    pub(crate) fn new(pages: u32, page_size: u16, scrub: bool, decisions: J) -> Self {
         let n = pages as usize;
         Self {
             decisions,
@@ -213,14 +213,14 @@ impl<J: Decisions> Ledger<J> {
         }
     }
 
-    pub fn record(&self, page: PageId) -> Result<&Record, Misuse> {
+    pub(crate) fn record(&self, page: PageId) -> Result<&Record, Misuse> {
         self.records
             .get(page.index())
             .ok_or(Misuse::NoSuchPage(page))
     }
 
     /// The record of `page`, if `tag` is its present tag.
-    pub fn tagged(&self, page: PageId, tag: Tag) -> Result<&Record, Misuse> {
+    pub(crate) fn tagged(&self, page: PageId, tag: Tag) -> Result<&Record, Misuse> {
         let record = self.record(page)?;
         if self.decisions.same_grant(tag, self.tags[page.index()]) {
             Ok(record)
@@ -230,7 +230,7 @@ impl<J: Decisions> Ledger<J> {
     }
 
     /// The only place where a page changes its state, so that the counts are right (H-10).
-    pub fn set_state(&mut self, page: PageId, state: State) {
+    pub(crate) fn set_state(&mut self, page: PageId, state: State) {
         let old = std::mem::replace(&mut self.records[page.index()].state, state);
         *self.counts.slot(old) -= 1;
         *self.counts.slot(state) += 1;
@@ -238,14 +238,14 @@ impl<J: Decisions> Ledger<J> {
 
     /// Takes the lowest free page under a tag never used before. The caller has checked that
     /// there is one.
-    pub fn take(&mut self, owner: Owner) -> Option<(PageId, Tag)> {
+    pub(crate) fn take(&mut self, owner: Owner) -> Option<(PageId, Tag)> {
         let page = *self.free.first()?;
         self.take_at(owner, page)
     }
 
     /// The same for one page, which the caller has found free. None only when the tags have run
     /// out, after five centuries at a billion a second.
-    pub fn take_at(&mut self, owner: Owner, page: PageId) -> Option<(PageId, Tag)> {
+    pub(crate) fn take_at(&mut self, owner: Owner, page: PageId) -> Option<(PageId, Tag)> {
         let number = self.decisions.next_tag(self.last_tag.0, page)?;
         let tag = Tag(std::num::NonZeroU64::new(number)?);
         self.last_tag = LastTag(number);
@@ -257,7 +257,7 @@ impl<J: Decisions> Ledger<J> {
     }
 
     /// Ends ownership: to Free if nothing is pending, otherwise to quarantine until it is.
-    pub fn end_ownership(&mut self, page: PageId) {
+    pub(crate) fn end_ownership(&mut self, page: PageId) {
         let record = &self.records[page.index()];
         let next = match self.decisions.waits_for(record.pending()) {
             Some(reason) => State::Quarantined(reason),
@@ -288,7 +288,7 @@ impl<J: Decisions> Ledger<J> {
         }
     }
 
-    pub fn begin(&mut self, operation: Operation) -> u64 {
+    pub(crate) fn begin(&mut self, operation: Operation) -> u64 {
         for page in &operation.reads {
             self.records[page.index()].reads += 1;
         }
@@ -300,7 +300,7 @@ impl<J: Decisions> Ledger<J> {
         self.last_op.0
     }
 
-    pub fn end(&mut self, op: u64) -> Result<(), Misuse> {
+    pub(crate) fn end(&mut self, op: u64) -> Result<(), Misuse> {
         let operation = self.ops.remove(&OpNo(op)).ok_or(Misuse::UnknownOp(op))?;
         // Both are at least 1 under sound decisions; a laboratory's ledger may have freed the page.
         for page in &operation.reads {
@@ -318,14 +318,14 @@ impl<J: Decisions> Ledger<J> {
     }
 
     /// From now on these writers may write the page itself.
-    pub fn open(&mut self, page: PageId, writers: &[WriterLife]) {
+    pub(crate) fn open(&mut self, page: PageId, writers: &[WriterLife]) {
         self.writers
             .extend(writers.iter().map(|writer| (*writer, page)));
         self.records[page.index()].open = writers.iter().copied().collect();
     }
 
     /// A writer has certified its end for `owner`. Costs the pages that it could write.
-    pub fn close(&mut self, writer: WriterLife, owner: OwnerId) {
+    pub(crate) fn close(&mut self, writer: WriterLife, owner: OwnerId) {
         for page in self.pages_of(writer, Some(owner)) {
             let record = &mut self.records[page.index()];
             if record.open.remove(&writer) {
@@ -336,7 +336,7 @@ impl<J: Decisions> Ledger<J> {
     }
 
     /// A writer was fenced: it is struck off everywhere, and no certificate of it can be voided.
-    pub fn fence(&mut self, writer: WriterLife) {
+    pub(crate) fn fence(&mut self, writer: WriterLife) {
         for page in self.pages_of(writer, None) {
             self.writers.remove(&(writer, page));
             let record = &mut self.records[page.index()];
@@ -349,7 +349,7 @@ impl<J: Decisions> Ledger<J> {
 
     /// The certificate of a writer for `owner` is void: it may still write what it could write,
     /// as far as that is not free already. Gives the pages concerned.
-    pub fn reopen(&mut self, writer: WriterLife, owner: OwnerId) -> Vec<PageId> {
+    pub(crate) fn reopen(&mut self, writer: WriterLife, owner: OwnerId) -> Vec<PageId> {
         let mut reopened = self.pages_of(writer, Some(owner));
         reopened.retain(|page| self.records[page.index()].closed.remove(&writer));
         for page in &reopened {

@@ -80,18 +80,18 @@ struct Page {
 
 /// How tightly an expression holds together; what holds less than its place asks for is bracketed.
 mod tight {
-    pub const CHOICE: u8 = 0;
-    pub const OR: u8 = 1;
-    pub const AND: u8 = 2;
-    pub const NOT: u8 = 3;
-    pub const COMPARE: u8 = 4;
-    pub const SUM: u8 = 5;
-    pub const CONCAT: u8 = 6;
-    pub const PRODUCT: u8 = 7;
-    pub const POWER: u8 = 8;
-    pub const FILTERED: u8 = 9;
-    pub const SIGNED: u8 = 10;
-    pub const PRIMARY: u8 = 11;
+    pub(super) const CHOICE: u8 = 0;
+    pub(super) const OR: u8 = 1;
+    pub(super) const AND: u8 = 2;
+    pub(super) const NOT: u8 = 3;
+    pub(super) const COMPARE: u8 = 4;
+    pub(super) const SUM: u8 = 5;
+    pub(super) const CONCAT: u8 = 6;
+    pub(super) const PRODUCT: u8 = 7;
+    pub(super) const POWER: u8 = 8;
+    pub(super) const FILTERED: u8 = 9;
+    pub(super) const SIGNED: u8 = 10;
+    pub(super) const PRIMARY: u8 = 11;
 }
 
 type Written = Result<(), Error>;

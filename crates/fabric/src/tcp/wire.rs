@@ -13,7 +13,7 @@ use crate::claim::{Magic, lives};
 pub(crate) const CLAIM: &Magic = b"cfd-tc?\x01";
 
 /// Words of one frame, at most: 64 KiB.
-pub const FRAME_WORDS_MAX: usize = 32 * 1024;
+pub(super) const FRAME_WORDS_MAX: usize = 32 * 1024;
 
 /// The answer to a claim: a code, and both lives again, so that a writer that reached another
 /// receiver than it meant hears so.

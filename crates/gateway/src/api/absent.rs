@@ -81,7 +81,7 @@ const ABSENT: &[(&[&str], &str)] = &[
 ];
 
 /// What to say to who asks for a path that is not served.
-pub fn message(path: &str) -> String {
+pub(super) fn message(path: &str) -> String {
     let below = |known: &str| {
         let rest = path.strip_prefix(known);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))

@@ -14,7 +14,7 @@ const TENANT: usize = 12;
 const FIGURES: usize = 28;
 
 /// What a line says.
-pub struct Said<'a> {
+pub(super) struct Said<'a> {
     /// When it ended.
     pub at: SystemTime,
     /// Who asked, once known.
@@ -32,7 +32,7 @@ pub struct Said<'a> {
 }
 
 /// The line, without its end.
-pub fn of(said: &Said) -> String {
+pub(super) fn of(said: &Said) -> String {
     let since = said.at.duration_since(UNIX_EPOCH).unwrap_or_default();
     let second = since.as_secs() % 86_400;
     let status = match said.status {

@@ -88,7 +88,7 @@ impl Drop for Writer {
 
 /// How a request ended, for logs and metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Outcome {
+pub(super) enum Outcome {
     /// Answered in full.
     Ok,
     /// The client closed the connection first.
@@ -101,7 +101,7 @@ pub enum Outcome {
 
 impl Outcome {
     /// The word in logs and metrics.
-    pub fn as_str(self) -> &'static str {
+    pub(super) fn as_str(self) -> &'static str {
         match self {
             Self::Ok => "ok",
             Self::ClientLeft => "client_left",
@@ -113,7 +113,7 @@ impl Outcome {
 
 /// What is known of one request. Written when dropped, so whatever way a request ends, it is
 /// written once; until something else is set, the way is that the client left.
-pub struct Record {
+pub(super) struct Record {
     log: AccessLog,
     metrics: Arc<Metrics>,
     /// The gateway's id of the request.
@@ -147,7 +147,7 @@ pub struct Record {
 
 impl Record {
     /// A request that has just arrived.
-    pub fn new(log: AccessLog, metrics: Arc<Metrics>, id: String) -> Self {
+    pub(super) fn new(log: AccessLog, metrics: Arc<Metrics>, id: String) -> Self {
         Self {
             log,
             metrics,
@@ -169,12 +169,12 @@ impl Record {
     }
 
     /// Who asked. Routes without a key read no body and do not ask.
-    pub fn tenant(&self) -> TenantId {
+    pub(super) fn tenant(&self) -> TenantId {
         self.tenant.clone().unwrap_or_else(TenantId::anonymous)
     }
 
     /// A token came.
-    pub fn saw_token(&mut self) {
+    pub(super) fn saw_token(&mut self) {
         let now = Instant::now();
         match self.last_token.replace(now) {
             None => {
@@ -186,13 +186,13 @@ impl Record {
     }
 
     /// It ended like this.
-    pub fn end(&mut self, outcome: Outcome) {
+    pub(super) fn end(&mut self, outcome: Outcome) {
         self.outcome = outcome;
     }
 
     /// It ended with this fault; an internal one is also said on the server's own log, since its
     /// message is the only evidence.
-    pub fn fail(&mut self, fault: &Fault) {
+    pub(super) fn fail(&mut self, fault: &Fault) {
         self.outcome = Outcome::Fault(fault.code);
         if fault.code == crate::engine::Code::Internal {
             tracing::error!(request = %self.id, "{fault}");

@@ -21,7 +21,7 @@ use crate::engine::{Code, Fault, TenantId};
 const UNIT: usize = 1024;
 
 /// The memory that all bodies together may use, and each tenant's share of it.
-pub struct Budget {
+pub(super) struct Budget {
     all: Arc<Semaphore>,
     /// Most units of one tenant.
     share: usize,
@@ -37,7 +37,7 @@ struct Share {
 
 impl Budget {
     /// A budget of so many bytes. A tenant that is not the only one leaves half of it to others.
-    pub fn new(bytes: usize, tenants: usize) -> Self {
+    pub(super) fn new(bytes: usize, tenants: usize) -> Self {
         let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
         Self {
             all: Arc::new(Semaphore::new(units)),
@@ -72,7 +72,7 @@ impl Budget {
 }
 
 /// A request body and the share of the budget that it holds.
-pub struct Received {
+pub(super) struct Received {
     /// The bytes.
     pub bytes: Bytes,
     _share: Share,
@@ -83,7 +83,7 @@ pub struct Received {
 /// # Errors
 /// It is not declared as JSON (415), too large (413), too slow (408), broken off, or there is no
 /// memory for it now (503).
-pub async fn read(
+pub(super) async fn read(
     headers: &HeaderMap,
     body: Incoming,
     config: &Config,
@@ -216,14 +216,18 @@ impl Body for Reply {
 }
 
 /// Status and headers say everything.
-pub fn empty(status: StatusCode) -> Response<Reply> {
+pub(super) fn empty(status: StatusCode) -> Response<Reply> {
     let mut response = Response::new(Reply::Whole(None));
     *response.status_mut() = status;
     response
 }
 
 /// A whole answer of this media type.
-pub fn whole(status: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -> Response<Reply> {
+pub(super) fn whole(
+    status: StatusCode,
+    media: &'static str,
+    bytes: impl Into<Bytes>,
+) -> Response<Reply> {
     let mut response = Response::new(Reply::Whole(Some(bytes.into())));
     *response.status_mut() = status;
     response
@@ -233,12 +237,12 @@ pub fn whole(status: StatusCode, media: &'static str, bytes: impl Into<Bytes>) -
 }
 
 /// A whole answer in JSON.
-pub fn json(status: StatusCode, value: &Value) -> Response<Reply> {
+pub(super) fn json(status: StatusCode, value: &Value) -> Response<Reply> {
     whole(status, "application/json", value.to_string())
 }
 
 /// A fault as status, Retry-After and envelope.
-pub fn fault(fault: &Fault) -> Response<Reply> {
+pub(super) fn fault(fault: &Fault) -> Response<Reply> {
     let mut response = json(errors::row(fault.code).status, &errors::envelope(fault));
     let headers = response.headers_mut();
     if let Some(seconds) = errors::retry_after_s(fault) {

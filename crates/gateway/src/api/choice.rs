@@ -7,7 +7,7 @@ use crate::engine::{Finish, TokenOut};
 
 /// A sampled token and where its text begins in the answer, in characters.
 #[derive(Clone, Debug, PartialEq)]
-pub struct TokenLog {
+pub(super) struct TokenLog {
     /// The token with its log-probabilities.
     pub token: TokenOut,
     /// Characters of the answer before this token.
@@ -16,7 +16,7 @@ pub struct TokenLog {
 
 /// What may now be shown of a choice.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Piece {
+pub(super) struct Piece {
     /// Index of the choice.
     pub choice: u16,
     /// New text; empty while a character or a possible stop string is incomplete.
@@ -28,7 +28,7 @@ pub struct Piece {
 }
 
 /// The text of one choice so far.
-pub struct ChoiceText {
+pub(super) struct ChoiceText {
     index: u16,
     detokenize: Box<dyn Detokenize>,
     rules: Rules,
@@ -50,7 +50,13 @@ pub struct ChoiceText {
 
 impl ChoiceText {
     /// A choice without tokens, whose first piece begins with `before`.
-    pub fn new(index: u16, text: &dyn Text, rules: Rules, logs: bool, before: String) -> Self {
+    pub(super) fn new(
+        index: u16,
+        text: &dyn Text,
+        rules: Rules,
+        logs: bool,
+        before: String,
+    ) -> Self {
         Self {
             index,
             detokenize: text.stream(rules.specials),
@@ -67,17 +73,17 @@ impl ChoiceText {
     }
 
     /// Tokens sampled for this choice, a stop token and those of a stop string included.
-    pub fn tokens(&self) -> u32 {
+    pub(super) fn tokens(&self) -> u32 {
         self.tokens
     }
 
     /// Why it ended, once it has.
-    pub fn finish(&self) -> Option<Finish> {
+    pub(super) fn finish(&self) -> Option<Finish> {
         self.finish
     }
 
     /// Takes the next token. The piece ends the choice if a stop string is complete.
-    pub fn push(&mut self, token: TokenOut, text: &dyn Text) -> Piece {
+    pub(super) fn push(&mut self, token: TokenOut, text: &dyn Text) -> Piece {
         debug_assert!(self.finish.is_none(), "nothing follows the end");
         self.tokens += 1;
         if !self.rules.keep_stop && self.ends_with(token.id, text) {
@@ -106,12 +112,12 @@ impl ChoiceText {
     }
 
     /// Whether a stop string ended it here, before the engine did.
-    pub fn is_cut(&self) -> bool {
+    pub(super) fn is_cut(&self) -> bool {
         self.cut
     }
 
     /// The engine ended the choice: shows what was held.
-    pub fn end(&mut self, reason: Finish) -> Piece {
+    pub(super) fn end(&mut self, reason: Finish) -> Piece {
         let tail = self.detokenize.finish();
         let mut piece = self.scan(&tail);
         if piece.finish.is_none() {

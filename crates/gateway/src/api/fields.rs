@@ -9,14 +9,14 @@ use super::strict_json;
 use crate::engine::{Code, Fault};
 
 /// The fields of one JSON object that were not read yet.
-pub struct Fields {
+pub(super) struct Fields {
     map: Map<String, Value>,
     /// Where the object stands in the request, such as `stream_options.`; empty at the top.
     path: String,
 }
 
 /// A field's value is of the wrong type or out of range.
-pub fn invalid(param: impl Into<String>, expected: impl AsRef<str>) -> Fault {
+pub(super) fn invalid(param: impl Into<String>, expected: impl AsRef<str>) -> Fault {
     let param = param.into();
     Fault::new(
         Code::InvalidRequest,
@@ -26,7 +26,7 @@ pub fn invalid(param: impl Into<String>, expected: impl AsRef<str>) -> Fault {
 }
 
 /// A field would change the answer and is not implemented.
-pub fn unsupported(param: impl Into<String>, why: &str) -> Fault {
+pub(super) fn unsupported(param: impl Into<String>, why: &str) -> Fault {
     let param = param.into();
     Fault::new(
         Code::UnsupportedParameter,
@@ -40,7 +40,7 @@ impl Fields {
     ///
     /// # Errors
     /// The body is not a JSON object, or has a name twice.
-    pub fn parse(body: &[u8]) -> Result<Self, Fault> {
+    pub(super) fn parse(body: &[u8]) -> Result<Self, Fault> {
         match strict_json::parse(body)? {
             Value::Object(map) => Ok(Self::of(map, "")),
             _ => Err(Fault::new(
@@ -51,7 +51,7 @@ impl Fields {
     }
 
     /// The fields of an object that stands at `path` (ending in a dot, or empty).
-    pub fn of(mut map: Map<String, Value>, path: impl Into<String>) -> Self {
+    pub(super) fn of(mut map: Map<String, Value>, path: impl Into<String>) -> Self {
         map.retain(|_, value| !value.is_null());
         Self {
             map,
@@ -60,17 +60,17 @@ impl Fields {
     }
 
     /// The full name of a field, for messages.
-    pub fn name(&self, key: &str) -> String {
+    pub(super) fn name(&self, key: &str) -> String {
         format!("{}{key}", self.path)
     }
 
     /// Takes a field as it is.
-    pub fn take(&mut self, key: &str) -> Option<Value> {
+    pub(super) fn take(&mut self, key: &str) -> Option<Value> {
         self.map.remove(key)
     }
 
     /// Looks at a field and leaves it.
-    pub fn look(&self, key: &str) -> Option<&Value> {
+    pub(super) fn look(&self, key: &str) -> Option<&Value> {
         self.map.get(key)
     }
 
@@ -78,7 +78,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn flag(&mut self, key: &str) -> Result<Option<bool>, Fault> {
+    pub(super) fn flag(&mut self, key: &str) -> Result<Option<bool>, Fault> {
         self.convert(key, "true or false", |value| value.as_bool())
     }
 
@@ -86,7 +86,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn text(&mut self, key: &str) -> Result<Option<String>, Fault> {
+    pub(super) fn text(&mut self, key: &str) -> Result<Option<String>, Fault> {
         self.convert(key, "a string", |value| match value {
             Value::String(text) => Some(text),
             _ => None,
@@ -97,7 +97,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else, or outside.
-    pub fn whole(&mut self, key: &str, low: i64, high: i64) -> Result<Option<i64>, Fault> {
+    pub(super) fn whole(&mut self, key: &str, low: i64, high: i64) -> Result<Option<i64>, Fault> {
         // A bound that is only the machine's is nobody's business.
         let expected = match (low, high) {
             (i64::MIN, i64::MAX) => "a whole number".to_owned(),
@@ -113,7 +113,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else, or outside.
-    pub fn number(&mut self, key: &str, low: f64, high: f64) -> Result<Option<f32>, Fault> {
+    pub(super) fn number(&mut self, key: &str, low: f64, high: f64) -> Result<Option<f32>, Fault> {
         let expected = format!("a number from {low} to {high}");
         self.convert(key, &expected, |value| {
             value
@@ -127,7 +127,7 @@ impl Fields {
     ///
     /// # Errors
     /// It is something else.
-    pub fn object(&mut self, key: &str) -> Result<Option<Fields>, Fault> {
+    pub(super) fn object(&mut self, key: &str) -> Result<Option<Fields>, Fault> {
         let path = format!("{}{key}.", self.path);
         self.convert(key, "an object", |value| match value {
             Value::Object(map) => Some(Fields::of(map, path)),
@@ -153,7 +153,7 @@ impl Fields {
     ///
     /// # Errors
     /// A field is left.
-    pub fn finish(self) -> Result<(), Fault> {
+    pub(super) fn finish(self) -> Result<(), Fault> {
         let Some(key) = self.map.keys().next() else {
             return Ok(());
         };
@@ -167,7 +167,7 @@ impl Fields {
 }
 
 /// A whole number, also when written as `5.0`.
-pub fn whole(value: &Value) -> Option<i64> {
+pub(super) fn whole(value: &Value) -> Option<i64> {
     value.as_i64().or_else(|| {
         value
             .as_f64()

@@ -22,7 +22,7 @@ use super::{models, status, stream, tokenize};
 use crate::engine::{Code, EngineFacts, Fault, Job, Limit, Sampling};
 
 /// Answers one generation request.
-pub async fn answer(
+pub(super) async fn answer(
     shared: &Arc<Shared>,
     dialect: Dialect,
     headers: &HeaderMap,
@@ -255,7 +255,7 @@ fn limits(facts: &EngineFacts) -> Result<&[Limit], Fault> {
 ///
 /// # Errors
 /// There are more. The text has not been read.
-pub fn judge_bytes(
+pub(super) fn judge_bytes(
     param: &str,
     given: usize,
     limits: &[Limit],
@@ -328,7 +328,7 @@ fn room(prompt: usize, max_tokens: Option<u32>, limits: &[Limit]) -> Result<u32,
 }
 
 /// The next piece, or a fault once the server's time to drain is over.
-pub async fn next(
+pub(super) async fn next(
     run: &mut Run,
     phase: &mut watch::Receiver<Phase>,
 ) -> Result<Option<Piece>, Fault> {
@@ -368,7 +368,7 @@ async fn whole(shared: &Shared, mut run: Run, envelope: Envelope) -> Response<Re
 }
 
 /// A fault before any byte of an answer was sent.
-pub fn refuse(run: &mut Run, fault: &Fault) -> Response<Reply> {
+pub(super) fn refuse(run: &mut Run, fault: &Fault) -> Response<Reply> {
     let response = body::fault(fault);
     run.record.status = response.status().as_u16();
     run.record.fail(fault);

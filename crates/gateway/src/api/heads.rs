@@ -11,7 +11,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// What was found in the bytes of one head.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
+pub(super) struct Seen {
     /// Header lines: the parser must have as many.
     pub lines: usize,
     /// Why it can be read in two ways.
@@ -20,11 +20,11 @@ pub struct Seen {
 
 /// The heads of one connection.
 #[derive(Debug)]
-pub struct Heads(Mutex<Reader>);
+pub(super) struct Heads(Mutex<Reader>);
 
 impl Heads {
     /// Of a connection whose heads have so many bytes at most.
-    pub fn new(head_max: usize) -> Self {
+    pub(super) fn new(head_max: usize) -> Self {
         Self(Mutex::new(Reader {
             at: At::Head,
             line: Vec::new(),
@@ -35,12 +35,12 @@ impl Heads {
     }
 
     /// Bytes that came in.
-    pub fn came(&self, bytes: &[u8]) {
+    pub(super) fn came(&self, bytes: &[u8]) {
         self.reader().read(bytes);
     }
 
     /// What was seen of the next head that the parser made a request of.
-    pub fn next(&self) -> Seen {
+    pub(super) fn next(&self) -> Seen {
         let unseen = Seen {
             lines: 0,
             ambiguous: Some("where this request begins depends on who reads those before it"),

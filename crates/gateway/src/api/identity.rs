@@ -5,7 +5,7 @@ use std::hash::{BuildHasher, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Mints ids that are unique in this process's life and cannot be guessed from others.
-pub struct Minter {
+pub(super) struct Minter {
     secret: [u8; 32],
     next: AtomicU64,
 }
@@ -13,7 +13,7 @@ pub struct Minter {
 impl Minter {
     /// A minter with a fresh secret from the operating system's entropy (by way of the standard
     /// library's hash seeds, of which each has 128 bits).
-    pub fn new() -> Self {
+    pub(super) fn new() -> Self {
         let mut hasher = blake3::Hasher::new();
         for round in 0..4u64 {
             hasher.update(&RandomState::new().hash_one(round).to_le_bytes());
@@ -25,7 +25,7 @@ impl Minter {
     }
 
     /// The name of a new request.
-    pub fn request(&self) -> RequestName {
+    pub(super) fn request(&self) -> RequestName {
         let number = self.next.fetch_add(1, Ordering::Relaxed);
         let digest = blake3::keyed_hash(&self.secret, &number.to_le_bytes());
         let bytes = digest.as_bytes();
@@ -37,7 +37,7 @@ impl Minter {
 
 /// The gateway's name for one HTTP request.
 #[derive(Clone, Debug)]
-pub struct RequestName {
+pub(super) struct RequestName {
     /// 24 hexadecimal digits.
     pub id: String,
     /// Seed for sampling where the client gave none; does not follow from `id`.

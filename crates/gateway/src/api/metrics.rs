@@ -19,7 +19,7 @@ use super::access_log::{Outcome, Record};
 use crate::engine::{Count, Engine, EngineFacts, Readiness, WorkerFacts};
 
 /// Counters and histograms of one gateway; no globals, so that tests run side by side.
-pub struct Metrics {
+pub(super) struct Metrics {
     registry: Registry,
     requests: Family<RequestLabels, Counter>,
     first_token: Histogram,
@@ -72,7 +72,7 @@ const OWN: &[&str] = &[
 
 impl Metrics {
     /// Metrics of a gateway in front of this engine.
-    pub fn new(engine: Arc<dyn Engine>) -> Self {
+    pub(super) fn new(engine: Arc<dyn Engine>) -> Self {
         let mut registry = Registry::with_prefix("cofferdam");
         let seconds = || Histogram::new(SECONDS);
         let metrics = Self {
@@ -143,7 +143,7 @@ impl Metrics {
     }
 
     /// The page, in OpenMetrics text.
-    pub fn page(&self) -> String {
+    pub(super) fn page(&self) -> String {
         let mut page = String::new();
         // Writing to a String cannot fail; a collector's own error leaves a page without "# EOF",
         // which a scraper refuses.
@@ -153,7 +153,7 @@ impl Metrics {
 
     /// The same page in Prometheus' older text form, in which a counter's family has the name of its
     /// series.
-    pub fn plain_page(&self) -> String {
+    pub(super) fn plain_page(&self) -> String {
         let mut plain = String::new();
         let mut help: Option<&str> = None;
         let page = self.page();
@@ -179,22 +179,22 @@ impl Metrics {
     }
 
     /// A first token came this long after its request.
-    pub fn first_token(&self, wait: Duration) {
+    pub(super) fn first_token(&self, wait: Duration) {
         self.first_token.observe(wait.as_secs_f64());
     }
 
     /// A further delivery of tokens came this long after the one before.
-    pub fn next_token(&self, wait: Duration) {
+    pub(super) fn next_token(&self, wait: Duration) {
         self.inter_token.observe(wait.as_secs_f64());
     }
 
     /// An access log line was lost.
-    pub fn log_line_dropped(&self) {
+    pub(super) fn log_line_dropped(&self) {
         self.dropped_lines.inc();
     }
 
     /// A request ended.
-    pub fn request_ended(&self, record: &Record, outcome: Outcome) {
+    pub(super) fn request_ended(&self, record: &Record, outcome: Outcome) {
         let labels = RequestLabels {
             route: record.route,
             status: record.status,

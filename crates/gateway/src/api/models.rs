@@ -7,7 +7,7 @@ use super::body::{self, Reply};
 use crate::engine::{Code, EngineFacts, Fault, ModelFacts};
 
 /// All served models.
-pub fn list(facts: &EngineFacts) -> Response<Reply> {
+pub(super) fn list(facts: &EngineFacts) -> Response<Reply> {
     let data: Vec<Value> = facts
         .models
         .iter()
@@ -20,7 +20,7 @@ pub fn list(facts: &EngineFacts) -> Response<Reply> {
 ///
 /// # Errors
 /// It is not served.
-pub fn one(facts: &EngineFacts, id: &str) -> Result<Response<Reply>, Fault> {
+pub(super) fn one(facts: &EngineFacts, id: &str) -> Result<Response<Reply>, Fault> {
     let model = resolve(facts, Some(id))?;
     Ok(body::json(StatusCode::OK, &card(facts, model)))
 }
@@ -29,7 +29,10 @@ pub fn one(facts: &EngineFacts, id: &str) -> Result<Response<Reply>, Fault> {
 ///
 /// # Errors
 /// There is none, or none of that name.
-pub fn resolve<'a>(facts: &'a EngineFacts, id: Option<&str>) -> Result<&'a ModelFacts, Fault> {
+pub(super) fn resolve<'a>(
+    facts: &'a EngineFacts,
+    id: Option<&str>,
+) -> Result<&'a ModelFacts, Fault> {
     let Some(id) = id else {
         return facts
             .models
@@ -67,7 +70,7 @@ fn card(facts: &EngineFacts, model: &ModelFacts) -> Value {
 }
 
 /// Undoes percent-encoding; what is not properly encoded stays as it is.
-pub fn unescape(path: &str) -> String {
+pub(super) fn unescape(path: &str) -> String {
     let mut bytes = Vec::with_capacity(path.len());
     let mut rest = path.as_bytes();
     while let Some((&first, after)) = rest.split_first() {

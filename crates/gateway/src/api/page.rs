@@ -14,7 +14,7 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 
 /// A file of the page.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum File {
+pub(super) enum File {
     /// The page itself.
     Page,
     /// What it does.
@@ -24,7 +24,7 @@ pub enum File {
 }
 
 /// The file, or words about the API where a page was not asked for.
-pub fn answer(file: File, headers: &HeaderMap) -> Response<Reply> {
+pub(super) fn answer(file: File, headers: &HeaderMap) -> Response<Reply> {
     let (media, text) = match file {
         File::Page if wants_page(headers) => (
             "text/html; charset=utf-8",

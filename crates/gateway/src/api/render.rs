@@ -9,7 +9,7 @@ use super::text::Text;
 use crate::engine::Finish;
 
 /// What all objects of one answer share.
-pub struct Envelope {
+pub(super) struct Envelope {
     dialect: Dialect,
     id: String,
     model: String,
@@ -20,7 +20,7 @@ pub struct Envelope {
 
 impl Envelope {
     /// The envelope of the answer to `ask`, under the gateway's own id.
-    pub fn new(ask: &Ask, request: &str, model: &str, created: u64) -> Self {
+    pub(super) fn new(ask: &Ask, request: &str, model: &str, created: u64) -> Self {
         let prefix = match ask.dialect {
             Dialect::Chat => "chatcmpl",
             Dialect::Completion => "cmpl",
@@ -69,7 +69,7 @@ impl Envelope {
     }
 
     /// The chunk that opens a choice of a chat; completions have none.
-    pub fn opening(&self, choice: u16, usage: Usage) -> Option<Value> {
+    pub(super) fn opening(&self, choice: u16, usage: Usage) -> Option<Value> {
         (self.dialect == Dialect::Chat).then(|| {
             let delta = json!({"role": "assistant", "content": ""});
             self.chunk(
@@ -83,7 +83,7 @@ impl Envelope {
     }
 
     /// The chunks of a piece: none if it shows nothing. `usage`: the figures so far.
-    pub fn chunks(&self, piece: &Piece, usage: Usage, text: &dyn Text) -> Vec<Value> {
+    pub(super) fn chunks(&self, piece: &Piece, usage: Usage, text: &dyn Text) -> Vec<Value> {
         let mut chunks = Vec::new();
         let shows = !piece.text.is_empty() || !piece.logs.is_empty();
         match self.dialect {
@@ -122,14 +122,14 @@ impl Envelope {
     }
 
     /// The last chunk of a stream that was asked for its usage.
-    pub fn closing(&self, usage: Usage) -> Option<Value> {
+    pub(super) fn closing(&self, usage: Usage) -> Option<Value> {
         self.usage
             .at_the_end
             .then(|| self.chunk(Vec::new(), usage, true))
     }
 
     /// A whole answer; `pieces` has one merged piece for each choice, in order.
-    pub fn whole(&self, pieces: &[Piece], usage: Usage, text: &dyn Text) -> Value {
+    pub(super) fn whole(&self, pieces: &[Piece], usage: Usage, text: &dyn Text) -> Value {
         let choices = pieces
             .iter()
             .map(|piece| {

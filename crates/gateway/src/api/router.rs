@@ -27,7 +27,7 @@ const MAX_CLIENT_ID: usize = 128;
 
 /// Whether a connection is served.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Door {
+pub(super) enum Door {
     /// It is.
     Open,
     /// There are too many: it is told so and closed.
@@ -35,7 +35,7 @@ pub enum Door {
 }
 
 /// What all connections share.
-pub struct Shared {
+pub(super) struct Shared {
     /// The limits.
     pub config: Config,
     /// Who computes.
@@ -58,7 +58,7 @@ pub struct Shared {
 
 impl Shared {
     /// The shared state of a gateway that begins.
-    pub fn new(
+    pub(super) fn new(
         config: Config,
         engine: Arc<dyn Engine>,
         text: Arc<dyn Text>,
@@ -81,12 +81,12 @@ impl Shared {
     }
 
     /// Counts a connection until the guard is dropped.
-    pub fn count_connection(&self) -> Counted {
+    pub(super) fn count_connection(&self) -> Counted {
         Counted::new(&self.metrics.connections)
     }
 
     /// Answers one request.
-    pub async fn answer(
+    pub(super) async fn answer(
         self: Arc<Self>,
         request: Request<Incoming>,
         seen: Seen,
@@ -206,7 +206,7 @@ impl Shared {
     ///
     /// # Errors
     /// The work's own, `queue_full` if too much of the tenant waits, or `internal` if it panicked.
-    pub async fn block<T: Send + 'static>(
+    pub(super) async fn block<T: Send + 'static>(
         &self,
         tenant: &TenantId,
         work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
@@ -223,7 +223,10 @@ impl Shared {
 }
 
 /// Ends a record with its answer.
-pub fn finish(mut record: Record, answer: Result<Response<Reply>, Fault>) -> Response<Reply> {
+pub(super) fn finish(
+    mut record: Record,
+    answer: Result<Response<Reply>, Fault>,
+) -> Response<Reply> {
     let response = match answer {
         Ok(response) => {
             record.end(Outcome::Ok);
@@ -239,11 +242,11 @@ pub fn finish(mut record: Record, answer: Result<Response<Reply>, Fault>) -> Res
 }
 
 /// Something that is counted while it exists.
-pub struct Counted(Gauge);
+pub(super) struct Counted(Gauge);
 
 impl Counted {
     /// Counts one more.
-    pub fn new(gauge: &Gauge) -> Self {
+    pub(super) fn new(gauge: &Gauge) -> Self {
         gauge.inc();
         Self(gauge.clone())
     }

@@ -22,7 +22,7 @@ const DEADLINE_GRACE: Duration = Duration::from_secs(2);
 
 /// Exact figures of a request.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Usage {
+pub(super) struct Usage {
     /// Tokens of the prompt.
     pub prompt: u32,
     /// Tokens sampled, over all choices.
@@ -33,7 +33,7 @@ pub struct Usage {
 
 /// What was asked of the engine for one prompt.
 #[derive(Clone, Debug, Default)]
-pub struct Asked {
+pub(super) struct Asked {
     /// Tokens of the prompt.
     pub prompt: u32,
     /// Most tokens of an answer to it.
@@ -55,7 +55,7 @@ struct Part {
 }
 
 /// A running generation.
-pub struct Run {
+pub(super) struct Run {
     parts: Vec<Part>,
     /// Whose events are looked at first, so that nobody's are kept waiting by another's.
     turn: usize,
@@ -71,7 +71,7 @@ pub struct Run {
 
 impl Run {
     /// Takes over what was just accepted, an answer for each prompt.
-    pub fn new(
+    pub(super) fn new(
         accepted: Vec<(Answer, Asked)>,
         ask: &Ask,
         text: Arc<dyn Text>,
@@ -112,13 +112,13 @@ impl Run {
     }
 
     /// Keeps something (a place in a queue) for as long as the request runs.
-    pub fn holding(mut self, place: impl Send + 'static) -> Self {
+    pub(super) fn holding(mut self, place: impl Send + 'static) -> Self {
         self.place = Some(Box::new(place));
         self
     }
 
     /// The figures so far.
-    pub fn usage(&self) -> Usage {
+    pub(super) fn usage(&self) -> Usage {
         Usage {
             prompt: self.parts.iter().map(|part| part.prompt).sum(),
             completion: self.choices.iter().map(ChoiceText::tokens).sum(),
@@ -131,7 +131,7 @@ impl Run {
     ///
     /// # Errors
     /// The request failed, or the engine broke its contract; nothing follows.
-    pub async fn next(&mut self) -> Result<Option<Piece>, Fault> {
+    pub(super) async fn next(&mut self) -> Result<Option<Piece>, Fault> {
         loop {
             if let Some(piece) = self.ready.pop_front() {
                 return Ok(Some(piece));

@@ -15,7 +15,7 @@ use super::heads::Heads;
 
 /// A TCP stream whose writes fail when the peer has taken no byte for a while. Without it a client
 /// that never reads holds a connection for as long as it likes.
-pub struct StallGuard {
+pub(super) struct StallGuard {
     stream: TcpStream,
     patience: Duration,
     heads: Arc<Heads>,
@@ -25,7 +25,7 @@ pub struct StallGuard {
 
 impl StallGuard {
     /// Guards a stream.
-    pub fn new(stream: TcpStream, patience: Duration, heads: Arc<Heads>) -> Self {
+    pub(super) fn new(stream: TcpStream, patience: Duration, heads: Arc<Heads>) -> Self {
         Self {
             stream,
             patience,

@@ -9,7 +9,7 @@ use super::server::Phase;
 use crate::engine::{Code, Fault, Readiness};
 
 /// `GET /version`.
-pub fn version() -> Response<Reply> {
+pub(super) fn version() -> Response<Reply> {
     body::json(
         StatusCode::OK,
         &json!({"version": env!("CARGO_PKG_VERSION")}),
@@ -18,7 +18,7 @@ pub fn version() -> Response<Reply> {
 
 /// `GET /livez`: this process answers. Says nothing about workers, so that nobody restarts a
 /// gateway because a worker is away.
-pub fn live() -> Response<Reply> {
+pub(super) fn live() -> Response<Reply> {
     body::json(StatusCode::OK, &json!({"status": "alive"}))
 }
 
@@ -26,7 +26,7 @@ pub fn live() -> Response<Reply> {
 ///
 /// # Errors
 /// It would not, and why.
-pub fn ready(shared: &Shared) -> Result<Response<Reply>, Fault> {
+pub(super) fn ready(shared: &Shared) -> Result<Response<Reply>, Fault> {
     refuse_unready(shared)?;
     if let Some(private) = &shared.config.private {
         private.admit(None, &shared.engine.facts())?;
@@ -46,7 +46,7 @@ pub fn ready(shared: &Shared) -> Result<Response<Reply>, Fault> {
 ///
 /// # Errors
 /// The server is ending, or the engine is not ready.
-pub fn refuse_unready(shared: &Shared) -> Result<(), Fault> {
+pub(super) fn refuse_unready(shared: &Shared) -> Result<(), Fault> {
     if *shared.phase.borrow() >= Phase::Draining {
         return Err(draining());
     }
@@ -58,7 +58,7 @@ fn draining() -> Fault {
 }
 
 /// Why the engine takes nothing, if it does not.
-pub fn unready(readiness: &Readiness) -> Option<Fault> {
+pub(super) fn unready(readiness: &Readiness) -> Option<Fault> {
     match readiness {
         Readiness::Ready => None,
         Readiness::NotReady(why) => Some(Fault::new(Code::Unavailable, why.clone())),
@@ -68,7 +68,7 @@ pub fn unready(readiness: &Readiness) -> Option<Fault> {
 }
 
 /// `GET /server_info`: role by role, from the pools as they were measured.
-pub fn info(shared: &Shared) -> Response<Reply> {
+pub(super) fn info(shared: &Shared) -> Response<Reply> {
     let facts = shared.engine.facts();
     let config = &shared.config;
     let running = config.max_running - shared.running.available_permits();
@@ -98,7 +98,7 @@ pub fn info(shared: &Shared) -> Response<Reply> {
 }
 
 /// `GET /metrics`, in the form that the scraper prefers.
-pub fn metrics(shared: &Shared, headers: &HeaderMap) -> Response<Reply> {
+pub(super) fn metrics(shared: &Shared, headers: &HeaderMap) -> Response<Reply> {
     const OPEN: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     const PLAIN: &str = "text/plain; version=0.0.4; charset=utf-8";
     let accepted = headers.get_all(header::ACCEPT).iter();

@@ -19,7 +19,11 @@ use super::run::Run;
 
 /// Waits for the first token, then answers 200 and goes on in a task of its own. A fault before
 /// the first token is a status; a fault after it ends the stream without `[DONE]` (H-6).
-pub async fn answer(shared: &Arc<Shared>, mut run: Run, envelope: Envelope) -> Response<Reply> {
+pub(super) async fn answer(
+    shared: &Arc<Shared>,
+    mut run: Run,
+    envelope: Envelope,
+) -> Response<Reply> {
     let first = match next(&mut run, &mut shared.phase.clone()).await {
         Ok(Some(piece)) => piece,
         Ok(None) => unreachable!("a run cannot be done without a piece that ended a choice"),

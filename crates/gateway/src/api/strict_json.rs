@@ -19,7 +19,7 @@ const SHOWN: usize = 128;
 ///
 /// # Errors
 /// It is not JSON, has a name twice in one object, or too many values.
-pub fn parse(body: &[u8]) -> Result<Value, Fault> {
+pub(super) fn parse(body: &[u8]) -> Result<Value, Fault> {
     let seen = Seen::default();
     let mut reader = serde_json::Deserializer::from_slice(body);
     let one = One {

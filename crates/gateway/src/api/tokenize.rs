@@ -21,7 +21,7 @@ const UNMEASURED_BYTES: usize = 256 << 10;
 ///
 /// # Errors
 /// A field cannot be served as asked.
-pub async fn tokenize(
+pub(super) async fn tokenize(
     shared: &Arc<Shared>,
     received: Received,
     record: &mut Record,
@@ -76,7 +76,7 @@ pub async fn tokenize(
 ///
 /// # Errors
 /// A field cannot be served as asked, or an id is outside the vocabulary.
-pub async fn detokenize(
+pub(super) async fn detokenize(
     shared: &Arc<Shared>,
     received: Received,
     tenant: &TenantId,
@@ -135,7 +135,7 @@ fn judge_text(tokens: &[u32], text: &dyn Text, most: usize) -> Result<(), Fault>
 ///
 /// # Errors
 /// There is one.
-pub fn in_vocabulary(param: &str, tokens: &[u32], vocab: u32) -> Result<(), Fault> {
+pub(super) fn in_vocabulary(param: &str, tokens: &[u32], vocab: u32) -> Result<(), Fault> {
     match tokens.iter().find(|&&id| id >= vocab) {
         None => Ok(()),
         Some(id) => Err(Fault::new(

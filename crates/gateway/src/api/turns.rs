@@ -13,7 +13,7 @@ const WAITING_MAX: usize = 256;
 
 /// The places, and who waits for one.
 #[derive(Clone)]
-pub struct Turns(Arc<Mutex<State>>);
+pub(super) struct Turns(Arc<Mutex<State>>);
 
 struct State {
     free: usize,
@@ -32,14 +32,14 @@ struct Tenant {
 }
 
 /// A place. It is given on when this is dropped.
-pub struct Place {
+pub(super) struct Place {
     turns: Turns,
     tenant: TenantId,
 }
 
 impl Turns {
     /// So many places, of which one tenant gets at most `share`.
-    pub fn new(places: usize, share: usize) -> Self {
+    pub(super) fn new(places: usize, share: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
             free: places.max(1),
             share: share.max(1),
@@ -49,7 +49,7 @@ impl Turns {
     }
 
     /// Places for this machine. A tenant that is not the only one leaves half of them to others.
-    pub fn of_this_machine(tenants: usize) -> Self {
+    pub(super) fn of_this_machine(tenants: usize) -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let places = cores.clamp(2, 4);
         Self::new(places, if tenants > 1 { places / 2 } else { places })
@@ -59,7 +59,7 @@ impl Turns {
     ///
     /// # Errors
     /// Too many of the tenant's pieces wait already.
-    pub async fn take(&self, tenant: &TenantId) -> Result<Place, Fault> {
+    pub(super) async fn take(&self, tenant: &TenantId) -> Result<Place, Fault> {
         let ours = {
             let mut state = self.lock();
             let share = state.share;

@@ -41,13 +41,13 @@ pub(super) struct Peer {
 impl Peer {
     /// Arenas of this life are not made any more: too many of its faults, or too much memory that
     /// it has not given back.
-    pub fn is_worn(&self, max_drops: u32) -> bool {
+    pub(super) fn is_worn(&self, max_drops: u32) -> bool {
         self.faults >= max_drops || self.incidents.len() >= max_drops as usize
     }
 
     /// The fence of that arena begins, or will when it is made; gives its rank, and whether it begins
     /// now.
-    pub fn begin_fence(&mut self, arena: ArenaId) -> Option<(u16, bool)> {
+    pub(super) fn begin_fence(&mut self, arena: ArenaId) -> Option<(u16, bool)> {
         let (rank, known) = self.arenas.iter_mut().find(|(_, it)| it.id == arena)?;
         let rank = *rank;
         let begins = match &mut known.state {
@@ -78,7 +78,7 @@ impl Peer {
         }
     }
 
-    pub fn lingers(&mut self, arena: ArenaId) {
+    pub(super) fn lingers(&mut self, arena: ArenaId) {
         let mut of_arena = self.incidents.iter_mut();
         if let Some(mapped) = of_arena.find_map(|incident| incident.get_mut(&arena)) {
             *mapped = Mapped(true);
@@ -86,7 +86,7 @@ impl Peer {
     }
 
     /// It is fenced. If nobody maps it, its memory is given back with that.
-    pub fn fenced(&mut self, arena: ArenaId) {
+    pub(super) fn fenced(&mut self, arena: ArenaId) {
         let mut of_arena = self.incidents.iter();
         let mapped = of_arena.find_map(|incident| incident.get(&arena).copied());
         if mapped == Some(Mapped(false)) {
@@ -95,7 +95,7 @@ impl Peer {
     }
 
     /// Its memory is given back; false if it was none of this life's.
-    pub fn released(&mut self, arena: ArenaId) -> bool {
+    pub(super) fn released(&mut self, arena: ArenaId) -> bool {
         let mut of_arena = self.incidents.iter_mut();
         let known = of_arena.any(|incident| incident.remove(&arena).is_some());
         self.incidents.retain(|incident| !incident.is_empty());
@@ -103,7 +103,7 @@ impl Peer {
     }
 
     /// Nothing about it needs to be remembered when it is gone.
-    pub fn is_clean(&self) -> bool {
+    pub(super) fn is_clean(&self) -> bool {
         self.faults == 0 && self.incidents.is_empty()
     }
 }
@@ -174,33 +174,33 @@ pub(super) enum Phase {
 }
 
 impl Handoff {
-    pub fn is_landing(&self) -> bool {
+    pub(super) fn is_landing(&self) -> bool {
         self.phase == Phase::Landing
     }
 
-    pub fn is_running(&self) -> bool {
+    pub(super) fn is_running(&self) -> bool {
         self.phase == Phase::Running
     }
 
     /// Every choice has ended, and the worker has looked at the first tokens.
-    pub fn is_finished(&self) -> bool {
+    pub(super) fn is_finished(&self) -> bool {
         self.is_running() && self.started && self.sequences.iter().all(|sequence| sequence.done)
     }
 
     /// Copies in flight.
-    pub fn copying(&self) -> usize {
+    pub(super) fn copying(&self) -> usize {
         self.writers.iter().map(|writer| writer.copying.len()).sum()
     }
 
     /// Pages that it holds, shared ones included.
-    pub fn held(&self) -> usize {
+    pub(super) fn held(&self) -> usize {
         let own = self.sequences.iter().map(|sequence| sequence.own.len());
         let reserve = self.reserve.iter().map(Vec::len);
         self.prompt.len() + reserve.sum::<usize>() + own.sum::<usize>()
     }
 
     /// Whether a choice that has not ended lacks a page for its next token.
-    pub fn is_short(&self, choice: usize) -> bool {
+    pub(super) fn is_short(&self, choice: usize) -> bool {
         let Some(sequence) = self.sequences.get(choice).filter(|sequence| !sequence.done) else {
             return false;
         };
@@ -209,17 +209,17 @@ impl Handoff {
     }
 
     /// Pages that P has to send.
-    pub fn sent_pages(&self) -> u32 {
+    pub(super) fn sent_pages(&self) -> u32 {
         self.prompt_pages - self.first
     }
 
     /// Filled slots of the page at `ordinal` of the prompt.
-    pub fn fill_of(&self, ordinal: u32, page_size: u16) -> u16 {
+    pub(super) fn fill_of(&self, ordinal: u32, page_size: u16) -> u16 {
         let rest = self.count - ordinal * u32::from(page_size);
         rest.min(u32::from(page_size)) as u16
     }
 
-    pub fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
+    pub(super) fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
         let grants = |list: &Vec<Grant>| {
             list.iter()
                 .map(|grant| pool.fork_grant_for_checker(grant))
@@ -295,7 +295,7 @@ pub(super) enum WriterState {
 }
 
 impl Writer {
-    pub fn new(arena: ArenaId) -> Self {
+    pub(super) fn new(arena: ArenaId) -> Self {
         Self {
             arena,
             state: WriterState::Open,
@@ -309,13 +309,13 @@ impl Writer {
     }
 
     /// Pages recorded, or stated and on their way to be.
-    pub fn arrived(&self) -> u32 {
+    pub(super) fn arrived(&self) -> u32 {
         let copying = self.copying.values().map(|copy| copy.manifest.pages.len());
         (self.recorded.len() + copying.sum::<usize>()) as u32
     }
 
     /// Nothing of it can arrive any more, and its peer's wait has ended.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.copying.is_empty() && (self.answered || self.state == WriterState::Gone)
     }
 }
@@ -337,7 +337,7 @@ pub(super) struct StepInFlight {
 }
 
 impl StepInFlight {
-    pub fn names(&self, handoff: HandoffKey) -> bool {
+    pub(super) fn names(&self, handoff: HandoffKey) -> bool {
         self.lanes.iter().any(|(id, _)| *id == handoff)
     }
 }

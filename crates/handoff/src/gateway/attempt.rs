@@ -44,7 +44,7 @@ pub(super) enum AttemptStage {
 
 impl Attempt {
     /// Its own number of this choice of the request, unless that was put back.
-    pub fn lane_of(&self, choice: u16) -> Option<u16> {
+    pub(super) fn lane_of(&self, choice: u16) -> Option<u16> {
         let lane = self.lanes.iter().position(|known| *known == choice)?;
         (!self.put_back.contains(&choice)).then_some(lane as u16)
     }

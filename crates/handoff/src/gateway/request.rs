@@ -47,7 +47,7 @@ impl Request {
         }
     }
 
-    pub fn attempt(&self, id: AttemptId) -> Option<&Attempt> {
+    pub(super) fn attempt(&self, id: AttemptId) -> Option<&Attempt> {
         self.attempts.iter().find(|attempt| attempt.id == id)
     }
 

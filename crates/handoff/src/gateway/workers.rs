@@ -27,7 +27,7 @@ pub(super) struct Pair {
 }
 
 impl Worker {
-    pub fn epoch(&self) -> Option<pages::Epoch> {
+    pub(super) fn epoch(&self) -> Option<pages::Epoch> {
         self.hello.as_ref().map(|hello| hello.epoch)
     }
 }

@@ -63,16 +63,16 @@ pub(super) struct Slots {
 }
 
 impl Slots {
-    pub fn new(end: u32) -> Self {
+    pub(super) fn new(end: u32) -> Self {
         let (next, back) = (0, BTreeSet::new());
         Self { next, end, back }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         (self.end - self.next) as usize + self.back.len()
     }
 
-    pub fn take(&mut self) -> Option<u32> {
+    pub(super) fn take(&mut self) -> Option<u32> {
         let lowest = self.back.pop_first();
         if lowest.is_none() && self.next < self.end {
             self.next += 1;
@@ -81,7 +81,7 @@ impl Slots {
         lowest
     }
 
-    pub fn put_back(&mut self, slots: impl Iterator<Item = u32>) {
+    pub(super) fn put_back(&mut self, slots: impl Iterator<Item = u32>) {
         self.back.extend(slots);
         while self.back.last().is_some_and(|last| last + 1 == self.next) {
             self.back.pop_last();
@@ -173,16 +173,16 @@ pub(super) struct Submission {
 }
 
 impl Job {
-    pub fn count(&self) -> u32 {
+    pub(super) fn count(&self) -> u32 {
         self.spec.tokens.len() as u32
     }
 
     /// The attempt has ended here: nothing more is computed or sent.
-    pub fn is_over(&self) -> bool {
+    pub(super) fn is_over(&self) -> bool {
         self.attempt.is_none()
     }
 
-    pub fn can_compute<J: Decisions>(&self, decisions: J) -> bool {
+    pub(super) fn can_compute<J: Decisions>(&self, decisions: J) -> bool {
         !self.is_over()
             && decisions.may_compute(self.ticket.is_some())
             && self.chunk.is_none()
@@ -190,13 +190,17 @@ impl Job {
     }
 
     /// The ledger keeps pages that submitted writes still read.
-    pub fn release_pages<J: Decisions>(&mut self, pool: &mut Pool<J>, out: &mut Vec<Effect>) {
+    pub(super) fn release_pages<J: Decisions>(
+        &mut self,
+        pool: &mut Pool<J>,
+        out: &mut Vec<Effect>,
+    ) {
         for page in std::mem::take(&mut self.pages) {
             must(out, page.give_back(pool));
         }
     }
 
-    pub fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
+    pub(super) fn fork_for_checker<J: pages::Decisions>(&self, pool: &Pool<J>) -> Self {
         Self {
             attempt: self.attempt,
             why: self.why,
@@ -219,7 +223,7 @@ impl Job {
     }
 
     /// A rank's progress, once there is a ticket; and whether it writes into decode's pages.
-    pub fn progress(&mut self, rank: u16) -> Option<(bool, &mut Rank)> {
+    pub(super) fn progress(&mut self, rank: u16) -> Option<(bool, &mut Rank)> {
         let ticket = self.ticket.as_mut()?;
         let direct = ticket.is_direct();
         Some((direct, ticket.ranks.get_mut(usize::from(rank))?))
@@ -227,7 +231,7 @@ impl Job {
 
     /// Answers that D owes about it: to the offer, to batches that were stated, and, once all ranks
     /// have closed, to their certificates. Before that D cannot commit, and need not answer any.
-    pub fn owes(&self) -> usize {
+    pub(super) fn owes(&self) -> usize {
         let Some(ticket) = &self.ticket else {
             return 1;
         };
@@ -240,18 +244,18 @@ impl Job {
 
 impl Ticket {
     /// Whether writes go into decode's pages, and not into slots that P picks.
-    pub fn is_direct(&self) -> bool {
+    pub(super) fn is_direct(&self) -> bool {
         !self.targets.is_empty()
     }
 
     /// Whether an answer to Closed or Unsettled is still due.
-    pub fn is_held(&self) -> bool {
+    pub(super) fn is_held(&self) -> bool {
         self.ranks.iter().any(|rank| !rank.done)
     }
 }
 
 impl Rank {
-    pub fn new(arena: ArenaId, first: u32) -> Self {
+    pub(super) fn new(arena: ArenaId, first: u32) -> Self {
         Self {
             arena,
             next: first,

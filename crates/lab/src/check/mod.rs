@@ -27,7 +27,7 @@ const UNFINISHED: u8 = 3;
 
 /// Settings.
 #[derive(Debug, Args)]
-pub struct Check {
+pub(crate) struct Check {
     /// How far to go: smoke, quick or deep.
     #[arg(long, default_value = "quick")]
     bound: Bound,
@@ -74,7 +74,7 @@ pub struct Check {
 
 impl Check {
     /// Runs it.
-    pub fn run(self) -> ExitCode {
+    pub(crate) fn run(self) -> ExitCode {
         let done = match self.dispatch() {
             Ok(code) => code,
             Err(error) => {

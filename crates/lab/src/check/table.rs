@@ -7,11 +7,11 @@ use std::fmt;
 pub(super) struct Table(Vec<Vec<String>>);
 
 impl Table {
-    pub fn new(head: &[&str]) -> Self {
+    pub(super) fn new(head: &[&str]) -> Self {
         Self(vec![head.iter().map(ToString::to_string).collect()])
     }
 
-    pub fn row(&mut self, cells: impl IntoIterator<Item = String>) {
+    pub(super) fn row(&mut self, cells: impl IntoIterator<Item = String>) {
         self.0.push(cells.into_iter().collect());
     }
 }

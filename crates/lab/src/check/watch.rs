@@ -17,7 +17,7 @@ pub(super) struct Watch {
 }
 
 impl Watch {
-    pub fn new(name: String, quiet: bool) -> Self {
+    pub(super) fn new(name: String, quiet: bool) -> Self {
         let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
             let style = ProgressStyle::with_template("{spinner} {msg}").expect("a valid template");
             ProgressBar::new_spinner().with_style(style)
@@ -26,7 +26,7 @@ impl Watch {
         Self { name, bar, said }
     }
 
-    pub fn see(&mut self, now: &Progress) {
+    pub(super) fn see(&mut self, now: &Progress) {
         if let Some(bar) = &self.bar {
             bar.set_message(line(&self.name, now));
             bar.tick();

@@ -22,7 +22,7 @@ const NEAREST: usize = 3;
 
 impl Chosen {
     /// `world/mode`.
-    pub fn name(&self) -> String {
+    pub(super) fn name(&self) -> String {
         format!("{}/{}", self.name, self.mode)
     }
 

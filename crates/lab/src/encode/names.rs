@@ -36,10 +36,10 @@ pub(crate) enum Class {
 }
 
 impl Class {
-    pub const COUNT: usize = Self::Cell as usize + 1;
+    pub(super) const COUNT: usize = Self::Cell as usize + 1;
 
     /// Whether it names a page: which one is which is not forgotten.
-    pub fn is_page(self) -> bool {
+    pub(super) fn is_page(self) -> bool {
         matches!(self, Self::PrefillPage | Self::DecodePage)
     }
 }
@@ -131,7 +131,7 @@ impl Known {
 }
 
 impl Rules {
-    pub fn clear(&mut self) {
+    pub(super) fn clear(&mut self) {
         self.scopes.clear();
         (self.life, self.decode, self.last_epoch) = (0, 0, 0);
         self.carried = None;
@@ -140,17 +140,17 @@ impl Rules {
     }
 
     /// What follows belongs to this life.
-    pub fn belongs_to(&mut self, life: u8) {
+    pub(super) fn belongs_to(&mut self, life: u8) {
         (self.life, self.decode) = (life, life);
     }
 
     #[inline]
-    pub fn saw_epoch(&mut self, epoch: u128) {
+    pub(super) fn saw_epoch(&mut self, epoch: u128) {
         self.last_epoch = life(epoch);
     }
 
     /// The epoch of a struct was written: that of an identifier, or of a life.
-    pub fn had_epoch(&mut self, rule: Rule) {
+    pub(super) fn had_epoch(&mut self, rule: Rule) {
         let life = self.last_epoch;
         match rule {
             Rule::Id(class) => {
@@ -173,7 +173,7 @@ impl Rules {
 
     /// Which life the number that is being written belongs to.
     #[inline]
-    pub fn life_of(&mut self, class: Class) -> u8 {
+    pub(super) fn life_of(&mut self, class: Class) -> u8 {
         if let Some(life) = self.carried.take() {
             return life;
         }
@@ -193,26 +193,26 @@ impl Rules {
     }
 
     /// The next list is written row by row.
-    pub fn expect_rows(&mut self, rows: Rows) {
+    pub(super) fn expect_rows(&mut self, rows: Rows) {
         self.rows = Some(rows);
     }
 
-    pub fn take_rows(&mut self) -> Option<Rows> {
+    pub(super) fn take_rows(&mut self) -> Option<Rows> {
         self.rows.take()
     }
 
     /// The next number is an identifier of this class.
-    pub fn expect(&mut self, class: Class) {
+    pub(super) fn expect(&mut self, class: Class) {
         self.expected = Some(class);
     }
 
-    pub fn take_expected(&mut self) -> Option<Class> {
+    pub(super) fn take_expected(&mut self) -> Option<Class> {
         self.expected.take()
     }
 
     /// A struct of this name begins.
     #[inline]
-    pub fn enter(&mut self, name: &'static str) -> Rule {
+    pub(super) fn enter(&mut self, name: &'static str) -> Rule {
         let (scope, life) = (self.scopes.last().copied()).unwrap_or((Scope::World, self.life));
         let rule = self.known.rule(name, scope);
         if let Rule::In(scope, _) | Rule::Life(scope, _) = rule {
@@ -223,7 +223,7 @@ impl Rules {
 
     /// It ends.
     #[inline]
-    pub fn leave(&mut self, rule: Rule) {
+    pub(super) fn leave(&mut self, rule: Rule) {
         if let Rule::In(..) | Rule::Life(..) = rule {
             self.scopes.pop();
         }
@@ -302,7 +302,7 @@ const fn ledger(pages: Class) -> [(&'static str, Rows); 6] {
 
 impl Rule {
     /// How this field of a struct is written, if it holds pages.
-    pub fn rows(&self, field: &str) -> Option<Rows> {
+    pub(super) fn rows(&self, field: &str) -> Option<Rows> {
         match self {
             Self::Pages(fields) => {
                 let known = fields.iter().find(|(name, _)| *name == field);

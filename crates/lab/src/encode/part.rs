@@ -289,7 +289,7 @@ impl Names {
 
 impl Census {
     /// Counts the names of a world, and which are not those of the world before.
-    pub fn take(&mut self, parts: &[Part]) {
+    pub(super) fn take(&mut self, parts: &[Part]) {
         std::mem::swap(&mut self.now, &mut self.before);
         let Self { now, before, .. } = self;
         now.clear();
@@ -311,12 +311,12 @@ impl Census {
 
     /// Whether everything that this part names has the rank that it had in the world before, if it
     /// was part of that.
-    pub fn ranks_as_before(&self, Part(part): &Part) -> bool {
+    pub(super) fn ranks_as_before(&self, Part(part): &Part) -> bool {
         part.rows & self.changed == 0 && (self.same_epochs || part.epochs.is_empty())
     }
 
     /// The rank of every name of a part, in the order in which it lists them; never nothing.
-    pub fn write_ranks(&self, Part(part): &Part, bytes: &mut Vec<u8>) {
+    pub(super) fn write_ranks(&self, Part(part): &Part, bytes: &mut Vec<u8>) {
         put_varint(bytes, part.names.len() as u64);
         for epoch in &part.epochs {
             let rank = self.now.epochs.partition_point(|other| other < epoch);

@@ -67,12 +67,12 @@ pub(super) struct Orders {
 
 impl Orders {
     /// Every page keeps its name.
-    pub fn none() -> Self {
+    pub(super) fn none() -> Self {
         let (prefill, decode) = (None, None);
         Self { prefill, decode }
     }
 
-    pub fn new(raw: &Raw) -> Self {
+    pub(super) fn new(raw: &Raw) -> Self {
         Self {
             prefill: order(raw, Class::PrefillPage),
             decode: order(raw, Class::DecodePage),
@@ -88,7 +88,7 @@ impl Orders {
     }
 
     /// The name of a page; `None` if the key names something else.
-    pub fn rank(&self, key: u64) -> Option<usize> {
+    pub(super) fn rank(&self, key: u64) -> Option<usize> {
         let (class, number) = (key >> NUMBER_BITS, key & ((1 << NUMBER_BITS) - 1));
         let name = self.of(class).and_then(|names| names.get(number as usize));
         is_page(key).then(|| name.map_or(number as usize, |name| *name as usize))

@@ -27,7 +27,7 @@ pub(crate) struct Reply {
 
 impl Api {
     /// Sends JSON with this key, and reads the whole answer.
-    pub fn post(&self, path: &str, key: &str, body: &Value) -> anyhow::Result<Reply> {
+    pub(crate) fn post(&self, path: &str, key: &str, body: &Value) -> anyhow::Result<Reply> {
         let mut socket = TcpStream::connect(&self.addr).context("the gateway does not answer")?;
         socket.set_read_timeout(Some(SILENCE_MAX))?;
         let body = body.to_string();

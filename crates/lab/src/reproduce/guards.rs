@@ -46,7 +46,7 @@ pub(super) const ALL: [Safeguard; 11] = [
 
 impl Safeguard {
     /// A short name for tables and for JSON.
-    pub fn id(self) -> &'static str {
+    pub(super) fn id(self) -> &'static str {
         match self {
             Start => "start",
             Edge => "edge",
@@ -63,7 +63,7 @@ impl Safeguard {
     }
 
     /// What it is, in a few words.
-    pub fn title(self) -> &'static str {
+    pub(super) fn title(self) -> &'static str {
         match self {
             Start => "start-up: the pool carries the context",
             Edge => "edge: the limit is derived from both pools",
@@ -80,7 +80,7 @@ impl Safeguard {
     }
 
     /// The clause or law that it keeps.
-    pub fn clause(self) -> &'static str {
+    pub(super) fn clause(self) -> &'static str {
         match self {
             Start | Edge => "capacity is measured, not declared",
             Admission => "H-5, rejected is terminal",
@@ -92,7 +92,7 @@ impl Safeguard {
     }
 
     /// Why it stops the incident, or why not: what one has to know to believe the row.
-    pub fn why(self) -> &'static str {
+    pub(super) fn why(self) -> &'static str {
         match self {
             Start => {
                 "The incident began here: a pool smaller than the advertised context. The worker \
@@ -140,7 +140,7 @@ impl Safeguard {
     }
 
     /// What B's request must come to when this alone is on. The command fails if it does not.
-    pub fn expected(self) -> Expected {
+    pub(super) fn expected(self) -> Expected {
         match self {
             Start => Expected::NoStart,
             Edge | Admission => Expected::Error(400, &["context_length_exceeded"]),
@@ -177,21 +177,21 @@ pub(super) struct Guards(u16);
 
 impl Guards {
     /// None of them.
-    pub const NONE: Self = Self(0);
+    pub(super) const NONE: Self = Self(0);
 
     /// This one alone.
-    pub fn only(guard: Safeguard) -> Self {
+    pub(super) fn only(guard: Safeguard) -> Self {
         Self(guard.bit())
     }
 
     /// All but this one.
-    pub fn all_but(guard: Safeguard) -> Self {
+    pub(super) fn all_but(guard: Safeguard) -> Self {
         let all: u16 = ALL.iter().map(|guard| guard.bit()).sum();
         Self(all & !guard.bit())
     }
 
     /// Whether this one is on.
-    pub fn has(self, guard: Safeguard) -> bool {
+    pub(super) fn has(self, guard: Safeguard) -> bool {
         self.0 & guard.bit() != 0
     }
 }

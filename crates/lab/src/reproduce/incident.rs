@@ -51,7 +51,7 @@ pub(super) struct Story {
 
 impl Incident {
     /// Runs it.
-    pub fn run(self) -> ExitCode {
+    pub(super) fn run(self) -> ExitCode {
         match self.reproduce() {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) => {

@@ -48,7 +48,7 @@ pub(super) struct Footprint {
 impl Footprint {
     /// Of the positions that B's first step attends to, before its own token: for whom each was
     /// written.
-    pub fn attended(&self) -> Option<Attended> {
+    pub(super) fn attended(&self) -> Option<Attended> {
         let pages = self.committed.as_ref()?;
         let mut attended = Attended::default();
         for page in pages {

@@ -30,7 +30,7 @@ pub(super) enum Leak {
 }
 
 impl Answer {
-    pub fn leak(&self) -> Leak {
+    pub(super) fn leak(&self) -> Leak {
         let text = self.text.as_deref().unwrap_or_default();
         if text.contains(SENTENCE) {
             Leak::Sentence
@@ -124,7 +124,7 @@ impl Outcome {
     }
 
     /// Whether it came as it must: to every request of B's, and nothing else was disturbed.
-    pub fn is(&self, expected: Expected) -> bool {
+    pub(super) fn is(&self, expected: Expected) -> bool {
         let as_expected = |answer: &Answer| match expected {
             Expected::NoStart => false,
             Expected::Error(status, codes) => {
@@ -143,7 +143,7 @@ impl Outcome {
     }
 
     /// Answers with A's sentence, and with at least A's secret in them.
-    pub fn leaked(&self) -> (usize, usize) {
+    pub(super) fn leaked(&self) -> (usize, usize) {
         let at_least = |leak| self.over.iter().filter(|it| it.leak() >= leak).count();
         (at_least(Leak::Sentence), at_least(Leak::Secret))
     }

@@ -31,7 +31,7 @@ pub(super) enum Size {
 
 impl Size {
     /// The pools, in the incident's proportion: 681,280 of 1,048,576 tokens are 65 %.
-    pub fn shape(self) -> Shape {
+    pub(super) fn shape(self) -> Shape {
         match self {
             Self::Small => Shape {
                 page_size: 4,
@@ -48,7 +48,7 @@ impl Size {
         }
     }
 
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Self::Small => "small",
             Self::Show => "show",
@@ -72,7 +72,7 @@ pub(super) enum Tenant {
 }
 
 impl Tenant {
-    pub fn key(self) -> &'static str {
+    pub(super) fn key(self) -> &'static str {
         KEYS[self as usize].1
     }
 }
@@ -91,7 +91,7 @@ pub(super) struct Ask {
 
 impl Ask {
     /// As a command that anybody can type; a long text is named, not repeated.
-    pub fn curl(&self, addr: &str, whole: bool) -> String {
+    pub(super) fn curl(&self, addr: &str, whole: bool) -> String {
         let mut body = self.body.clone();
         if !whole {
             shorten(&mut body, self.tokens);
@@ -108,7 +108,7 @@ impl Ask {
 
 impl Ask {
     /// How its prompt begins, up to the first sentence's end.
-    pub fn begins(&self) -> &str {
+    pub(super) fn begins(&self) -> &str {
         let text = match self.body.get("prompt") {
             Some(prompt) => prompt,
             None => &self.body["messages"][0]["content"],
@@ -157,7 +157,7 @@ const OVER: [(&str, bool, u32); 8] = [
 
 impl Scenario {
     /// Lays out every prompt to the token.
-    pub fn new(size: Size, text: &ServedText) -> anyhow::Result<Self> {
+    pub(super) fn new(size: Size, text: &ServedText) -> anyhow::Result<Self> {
         let pool = size.shape().prefill_pool;
         let prompt = laid_out(text, "", &format!("- {SENTENCE}\n\n"), pool, false)?;
         let body = json!({

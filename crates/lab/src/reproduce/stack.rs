@@ -80,7 +80,7 @@ impl Stack {
     }
 
     /// The same with any decisions.
-    pub fn start_by(
+    pub(crate) fn start_by(
         model: &Path,
         shape: Shape,
         differs: Differs<impl Decisions>,
@@ -166,7 +166,7 @@ impl Stack {
     }
 
     /// Ends everything in order; the traces are whole afterwards, in the directory returned.
-    pub fn end(mut self) -> anyhow::Result<tempfile::TempDir> {
+    pub(crate) fn end(mut self) -> anyhow::Result<tempfile::TempDir> {
         drop(self.shutdown.take());
         if let Some(serving) = self.serving.take() {
             self.runtime.block_on(serving)??;

@@ -122,7 +122,7 @@ pub(super) enum Verdict {
 }
 
 impl Verdict {
-    pub fn of(outcome: &Outcome) -> Self {
+    pub(super) fn of(outcome: &Outcome) -> Self {
         let says = |answer: &Answer, word| answer.error.as_ref().is_some_and(|(it, _)| it == word);
         let mut over = outcome.over.iter();
         if over.clone().any(|answer| answer.status == 200) {
@@ -134,7 +134,7 @@ impl Verdict {
         }
     }
 
-    pub fn words(self) -> &'static str {
+    pub(super) fn words(self) -> &'static str {
         match self {
             Self::Stops => "stops it",
             Self::Hides => "hides it",

@@ -76,7 +76,7 @@ type Done<M> = (usize, Vec<Expanded<M>>);
 const CHUNK: usize = 8;
 
 impl<'scope, 'a: 'scope, M: Model> Crew<'scope, 'a, M> {
-    pub fn new(
+    pub(super) fn new(
         scope: &'scope Scope<'scope, '_>,
         model: &'a M,
         limits: &Limits,
@@ -105,7 +105,7 @@ impl<'scope, 'a: 'scope, M: Model> Crew<'scope, 'a, M> {
 
 impl<M: Model> Crew<'_, '_, M> {
     /// In the order of the block, whoever did it.
-    pub fn expand(
+    pub(super) fn expand(
         &mut self,
         block: Vec<Seed<M::State>>,
         dropped: Vec<Box<M::State>>,

@@ -399,7 +399,7 @@ pub(super) struct Families<J: Decisions> {
 }
 
 impl<J: Decisions> Families<J> {
-    pub fn gateway(&self, epoch: Epoch) -> Arc<Family<Gateway<J>>> {
+    pub(super) fn gateway(&self, epoch: Epoch) -> Arc<Family<Gateway<J>>> {
         let mut known = lock(&self.gateways);
         known
             .entry(epoch)
@@ -407,7 +407,7 @@ impl<J: Decisions> Families<J> {
             .clone()
     }
 
-    pub fn prefill(&self, epoch: Epoch) -> Arc<Family<Prefill<J>>> {
+    pub(super) fn prefill(&self, epoch: Epoch) -> Arc<Family<Prefill<J>>> {
         let mut known = lock(&self.prefills);
         known
             .entry(epoch)
@@ -415,7 +415,7 @@ impl<J: Decisions> Families<J> {
             .clone()
     }
 
-    pub fn decode(&self, epoch: Epoch) -> Arc<Family<Decode<J>>> {
+    pub(super) fn decode(&self, epoch: Epoch) -> Arc<Family<Decode<J>>> {
         let mut known = lock(&self.decodes);
         known
             .entry(epoch)

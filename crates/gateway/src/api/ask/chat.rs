@@ -19,7 +19,7 @@ const NO_TOOLS: &str = "tool calls are not implemented; write the call and what 
 
 /// A conversation as it was asked for, not yet seen by its template.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Talk {
+pub(crate) struct Talk {
     /// The conversation.
     pub chat: Chat,
     /// How long the model is to think; also among the chat's variables.
@@ -31,7 +31,7 @@ impl Talk {
     ///
     /// # Errors
     /// A variable that is not the client's to set, or an effort that nothing would come of.
-    pub fn judge(&self, text: &dyn Text) -> Result<(), Fault> {
+    pub(crate) fn judge(&self, text: &dyn Text) -> Result<(), Fault> {
         if let Some(name) = self.chat.variables.keys().find(|name| text.is_given(name)) {
             return Err(unsupported(
                 format!("chat_template_kwargs.{name}"),
@@ -56,7 +56,7 @@ const EFFORT: &str = "reasoning_effort";
 ///
 /// # Errors
 /// A fault naming the field that cannot be served.
-pub fn talk(fields: &mut Fields) -> Result<Talk, Fault> {
+pub(crate) fn talk(fields: &mut Fields) -> Result<Talk, Fault> {
     let list = fields
         .take("messages")
         .ok_or_else(|| invalid("messages", LIST))?;
@@ -229,7 +229,7 @@ fn text_part(name: String, value: Value) -> Result<String, Fault> {
 }
 
 /// `logprobs: true` switches log-probabilities on, `top_logprobs` says how many alternatives.
-pub fn logprobs(fields: &mut Fields) -> Result<Option<u8>, Fault> {
+pub(super) fn logprobs(fields: &mut Fields) -> Result<Option<u8>, Fault> {
     let on = fields.flag("logprobs")?.unwrap_or(false);
     match fields.whole("top_logprobs", 0, 20)? {
         Some(n) if n > 0 && !on => Err(invalid(

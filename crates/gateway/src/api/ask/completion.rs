@@ -11,7 +11,7 @@ const EXPECTED: &str =
     "a string, a list of token ids, or a list of 1 to 64 of these, all of one kind";
 
 /// One prompt or several.
-pub fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, Fault> {
+pub(super) fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, Fault> {
     let wrong = || invalid("prompt", EXPECTED);
     match fields.take("prompt").ok_or_else(wrong)? {
         Value::String(text) => Ok(vec![Prompt::Text(text)]),
@@ -36,7 +36,7 @@ pub fn prompts(fields: &mut Fields) -> Result<Vec<Prompt>, Fault> {
 ///
 /// # Errors
 /// An element is not one.
-pub fn token_ids(param: &'static str, list: &[Value]) -> Result<Vec<u32>, Fault> {
+pub(crate) fn token_ids(param: &'static str, list: &[Value]) -> Result<Vec<u32>, Fault> {
     list.iter()
         .map(|value| {
             whole(value)
@@ -47,6 +47,6 @@ pub fn token_ids(param: &'static str, list: &[Value]) -> Result<Vec<u32>, Fault>
 }
 
 /// `logprobs: k` means log-probabilities with `k` alternatives.
-pub fn logprobs(fields: &mut Fields) -> Result<Option<u8>, Fault> {
+pub(super) fn logprobs(fields: &mut Fields) -> Result<Option<u8>, Fault> {
     Ok(fields.whole("logprobs", 0, 20)?.map(|n| n as u8))
 }

@@ -8,7 +8,7 @@ use crate::engine::Fault;
 
 /// When an answer ends, and what of its end is shown.
 #[derive(Clone, Debug)]
-pub struct Rules {
+pub(crate) struct Rules {
     /// Texts that end it.
     pub stop: StopMatcher,
     /// Tokens that end it, besides the model's own; sorted, none twice.
@@ -28,7 +28,7 @@ impl Rules {
     ///
     /// # Errors
     /// A fault naming the field that cannot be served.
-    pub fn read(fields: &mut Fields) -> Result<Self, Fault> {
+    pub(crate) fn read(fields: &mut Fields) -> Result<Self, Fault> {
         let keep_stop = fields.flag("include_stop_str_in_output")?;
         let hidden = fields.flag("skip_special_tokens")?;
         let min_tokens = fields.whole("min_tokens", 0, u32::MAX.into())?;
@@ -72,7 +72,7 @@ fn stop_tokens(fields: &mut Fields) -> Result<Vec<u32>, Fault> {
 }
 
 /// Most tokens of an answer, by whichever of its names; none: as many as fit.
-pub fn max_tokens(fields: &mut Fields) -> Result<Option<u32>, Fault> {
+pub(super) fn max_tokens(fields: &mut Fields) -> Result<Option<u32>, Fault> {
     let mut least: Option<(&str, u32)> = None;
     for key in ["max_tokens", "max_completion_tokens", "n_predict"] {
         // -1 is how vLLM's and llama.cpp's clients spell "no maximum".

@@ -144,7 +144,7 @@ const KNOWN: &[(&str, ChangesNothing, &str)] = &[
 ///
 /// # Errors
 /// A field would change the answer.
-pub fn judge(fields: &mut Fields) -> Result<(), Fault> {
+pub(super) fn judge(fields: &mut Fields) -> Result<(), Fault> {
     for key in HARMLESS {
         fields.take(key);
     }
@@ -195,7 +195,7 @@ fn unlimited(value: &Value) -> bool {
     value.as_i64() == Some(-1)
 }
 /// Whether it is a list, an object or a text of nothing.
-pub fn empty(value: &Value) -> bool {
+pub(super) fn empty(value: &Value) -> bool {
     match value {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),

@@ -9,14 +9,14 @@ mod sampling;
 use super::fields::{Fields, invalid, unsupported};
 use crate::engine::{Fault, Sampling};
 
-pub use chat::{Talk, talk};
-pub use completion::token_ids;
-pub use ending::Rules;
+pub(super) use chat::{Talk, talk};
+pub(super) use completion::token_ids;
+pub(super) use ending::Rules;
 use known::empty;
 
 /// Which of OpenAI's two request forms is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Dialect {
+pub(super) enum Dialect {
     /// `/v1/chat/completions`
     Chat,
     /// `/v1/completions`
@@ -25,7 +25,7 @@ pub enum Dialect {
 
 /// What is to be continued.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Input {
+pub(super) enum Input {
     /// A conversation.
     Chat(Talk),
     /// Bare prompts, at least one, each of which gets `n` answers.
@@ -34,7 +34,7 @@ pub enum Input {
 
 /// A bare prompt.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Prompt {
+pub(super) enum Prompt {
     /// A text.
     Text(String),
     /// Token ids, as they are.
@@ -43,7 +43,7 @@ pub enum Prompt {
 
 /// A generation request, checked as far as possible without tokenizer and limits.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub(super) struct Ask {
     /// The form of the answer.
     pub dialect: Dialect,
     /// The model asked for; none: the default.
@@ -74,7 +74,7 @@ pub struct Ask {
 
 /// Which events of a stream have usage figures.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct StreamUsage {
+pub(super) struct StreamUsage {
     /// One more at its end.
     pub at_the_end: bool,
     /// All, as far as it has got.
@@ -86,7 +86,7 @@ impl Ask {
     ///
     /// # Errors
     /// A fault naming the first field that cannot be served as asked.
-    pub fn parse(dialect: Dialect, body: &[u8], max_choices: u16) -> Result<Self, Fault> {
+    pub(super) fn parse(dialect: Dialect, body: &[u8], max_choices: u16) -> Result<Self, Fault> {
         let mut fields = Fields::parse(body)?;
         let mut echo = false;
         let mut add_special = true;

@@ -9,7 +9,7 @@ use crate::engine::{Fault, Sampling};
 const MAX_BIASES: usize = 1024;
 
 /// Reads the sampling fields; the seed apart, since the gateway mints one where there is none.
-pub fn read(fields: &mut Fields) -> Result<(Sampling, Option<u64>), Fault> {
+pub(super) fn read(fields: &mut Fields) -> Result<(Sampling, Option<u64>), Fault> {
     let off = Sampling::default();
     let sampling = Sampling {
         temperature: fields
