@@ -9,6 +9,7 @@ mod manual;
 mod models;
 mod tools;
 mod tree;
+mod twins;
 mod waits;
 mod ways_out;
 

@@ -1,0 +1,128 @@
+//! Type names that more than one library makes public. A name that two crates share may hide that one
+//! declares again what the other has: each such name stands here with the reason why these are two
+//! things. Programs, laboratories and the testkit are left out: nobody builds on their types.
+
+use super::{assert_none, rust_files};
+use std::collections::{BTreeMap, BTreeSet};
+
+const NO_LIBRARIES: [&str; 4] = ["cofferdam", "faults", "lab", "testkit"];
+
+const OWN: &str = "every crate's own, and never in scope together";
+const TOOLS: &str =
+    "two tools: gate reads what servers say of themselves, probe asks them, watch reads logs";
+const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
+
+/// Name and reason, in the order of the alphabet.
+const ALLOWED: [(&str, &str); 40] = [
+    (
+        "Answer",
+        "a check's answer, a running request, what a probe got",
+    ),
+    ("Answers", "pages of a server; a message of the protocol"),
+    (
+        "Ask",
+        "what is asked of sampling; what probe asks of a server",
+    ),
+    ("Change", TOOLS),
+    ("Config", OWN),
+    ("Counters", APART),
+    ("Counts", "pages by state; requests of a run of probe"),
+    ("Deadlines", "of a data connection; of a worker"),
+    (
+        "Decisions",
+        "of a ledger; of the machines, which include it",
+    ),
+    ("Ending", "of a submission, of a prompt, of an attempt"),
+    (
+        "Endpoint",
+        "the way into an arena; an address in a fleet file; a server under probe",
+    ),
+    (
+        "Engine",
+        "what computes, behind HTTP; which software a node runs",
+    ),
+    ("Error", OWN),
+    (
+        "Event",
+        "what happens to a request, at HTTP, at the embedded engine, in the machines",
+    ),
+    (
+        "Evidence",
+        "of a check, of a finding, of a fence, of a writer's end",
+    ),
+    ("Fault", "what a client is told; a kind of integrity fault"),
+    ("Finding", TOOLS),
+    (
+        "Lengths",
+        "the rule about lengths; how long probe's prompts are",
+    ),
+    ("Life", "of a worker; of a server under probe"),
+    (
+        "Limit",
+        "of a pair, by its pools; the same in words, for HTTP",
+    ),
+    ("Limits", OWN),
+    ("Metrics", "read from a server; exported by watch"),
+    ("OutOfRange", OWN),
+    ("Receiver", "of an arena; of a connection"),
+    ("Refusal", OWN),
+    ("Reply", "to a client of ours; of a server under probe"),
+    ("Report", TOOLS),
+    (
+        "Role",
+        "in the protocol; in a certificate, which the tools read without the protocol; of others' nodes",
+    ),
+    ("Run", "words of a page; a run of probe"),
+    ("Secret", APART),
+    ("Seen", APART),
+    ("Sender", "into an arena; of a connection"),
+    ("Shortage", "of memory; of pages"),
+    ("Source", "of a figure, of a write, of the weights"),
+    (
+        "Steering",
+        "what HTTP wants of any engine; the embedded engine's",
+    ),
+    ("Target", "of a question; of a product"),
+    ("Verdict", TOOLS),
+    ("Watch", "what watch has learned; who looks on at a replay"),
+    ("Write", "a copy into a slot; how far a submission is"),
+    ("Zone", "to be removed"),
+];
+
+/// The name that a line makes public.
+fn public(line: &str) -> Option<&str> {
+    let after = line.strip_prefix("pub ")?;
+    let (kind, name) = after.split_once(' ')?;
+    let kinds = ["struct", "enum", "trait", "type", "union"];
+    let end = |c: char| !c.is_alphanumeric();
+    kinds.contains(&kind).then(|| name.split(end).next())?
+}
+
+#[test]
+fn a_name_in_two_libraries_has_its_reason() {
+    let mut homes: BTreeMap<String, BTreeSet<String>> = BTreeMap::new();
+    for file in rust_files() {
+        let Some((krate, path)) = file.in_crate() else {
+            continue;
+        };
+        if NO_LIBRARIES.contains(&krate) || !path.starts_with("src/") {
+            continue;
+        }
+        for name in file.text.lines().filter_map(public) {
+            let known = homes.entry(name.to_owned()).or_default();
+            known.insert(krate.to_owned());
+        }
+    }
+    let shared = homes.iter().filter(|(_, homes)| homes.len() > 1);
+    let shared: BTreeMap<_, _> = shared.map(|(name, homes)| (name.as_str(), homes)).collect();
+    let allowed: BTreeMap<_, _> = ALLOWED.into_iter().collect();
+    assert_eq!(allowed.len(), ALLOWED.len(), "a name stands here twice");
+    let without = shared
+        .iter()
+        .filter(|(name, _)| !allowed.contains_key(*name));
+    let without = without.map(|(name, homes)| format!("{name} in {homes:?}"));
+    assert_none(without.collect(), "one word, one home, or a reason here");
+    let old = allowed.keys().filter(|name| !shared.contains_key(*name));
+    let old = old.map(|name| (*name).to_owned()).collect();
+    assert_none(old, "these names have one home now; take them out here");
+}
