@@ -270,6 +270,7 @@ fn a_page_that_is_named_again_is_held_once_and_let_go_at_the_end() {
     assert_eq!(pool.counts().free, 3);
 }
 
+/// H-2: nothing is read behind what was filled.
 #[test]
 fn tokens_need_pages_and_filled_slots() {
     let (mut pool, _mint) = pool(2);

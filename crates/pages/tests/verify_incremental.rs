@@ -389,6 +389,7 @@ fn judged(
     })
 }
 
+/// H-1, H-2, H-3, H-13: every kind of fault, by the facts alone.
 #[test]
 fn a_check_of_what_changed_judges_as_a_check_of_everything() {
     let seen = Seen::default();
