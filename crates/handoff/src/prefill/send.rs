@@ -79,6 +79,8 @@ impl<J: Decisions> Prefill<J> {
         self.try_close(id);
     }
 
+    /// None: there is nothing to send now, or no more (given up, no ticket yet, D's life or this side's
+    /// endpoint is gone).
     fn submit_one(&mut self, id: JobKey, rank: u16) -> Option<()> {
         let job = self.jobs.get_mut(&id).filter(|job| !job.is_over())?;
         let (decode, count) = (job.decode, job.count());
@@ -123,6 +125,7 @@ impl<J: Decisions> Prefill<J> {
             };
             let filled = (count - ordinal * size).min(size) as u16;
             let sent = self.decisions.sent_slots(filled, size as u16);
+            // The product has compared their number at the ticket (`ticket_fits`).
             let tag = *ticket.tags.get(at)?;
             let checksum = job.checksums[ordinal as usize];
             stated.push(StatedPage {
