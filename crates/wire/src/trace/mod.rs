@@ -28,7 +28,7 @@ use pages::WriterLife;
 use serde::{Deserialize, Serialize};
 
 /// First bytes of a trace; the last one is the version.
-const MAGIC: &[u8; 16] = b"cofferdam-trace\x02";
+const MAGIC: &[u8; 16] = b"cofferdam-trace\x03";
 
 /// What a trace begins with: everything that a fresh machine is made from.
 #[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
