@@ -136,20 +136,35 @@ impl Doc {
     }
 }
 
-/// A list or object as text, empty if it is; keys of objects in their order.
+/// A list or object as text, empty if it is; the same text for what is worded in two ways.
 fn brief(value: &Value) -> String {
     let empty = match value {
         Value::Array(list) => list.is_empty(),
         Value::Object(map) => map.is_empty(),
         _ => false,
     };
-    match (empty, value) {
-        (true, _) => String::new(),
-        (false, Value::Object(map)) => {
-            let sorted: std::collections::BTreeMap<_, _> = map.iter().collect();
-            serde_json::to_string(&sorted).unwrap_or_default()
+    match empty {
+        true => String::new(),
+        false => canonical(value).to_string(),
+    }
+}
+
+/// Keys of objects in their order, 4.0 as 4, and without what each process makes up for itself:
+/// SGLang gives every adapter that it loads an id.
+fn canonical(value: &Value) -> Value {
+    match value {
+        Value::Array(list) => list.iter().map(canonical).collect(),
+        Value::Object(map) => {
+            let mut kept: Vec<_> = map.iter().filter(|(key, _)| *key != "lora_id").collect();
+            kept.sort_by_key(|(key, _)| *key);
+            let kept = kept.into_iter();
+            kept.map(|(key, it)| (key.clone(), canonical(it))).collect()
         }
-        (false, other) => other.to_string(),
+        Value::Number(number) => match number.as_f64() {
+            Some(it) if it.fract() == 0.0 && it.abs() < 9e15 => Value::from(it as i64),
+            _ => value.clone(),
+        },
+        other => other.clone(),
     }
 }
 

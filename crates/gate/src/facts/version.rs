@@ -73,10 +73,12 @@ impl Version {
         };
         if let Some(build) = text.strip_prefix('b') {
             let number = build.split('-').next().and_then(|it| it.parse().ok());
-            let number = number.filter(|it: &u64| *it > 0);
-            return number
-                .map(|it| text_of(Order::Build(it)))
-                .ok_or(NoVersion::NoOrder);
+            return match number {
+                None | Some(0) => Err(NoVersion::NoOrder),
+                // The number counts commits: a shallow clone has one.
+                Some(1) => Err(NoVersion::Placeholder),
+                Some(number) => Ok(text_of(Order::Build(number))),
+            };
         }
         let package = Package::from_str(text).map_err(|_| NoVersion::NoOrder)?;
         if is_placeholder(&package) {
@@ -108,10 +110,7 @@ impl Version {
         let (Order::Package(it), Order::Package(release)) = (&self.order, &release.order) else {
             return false;
         };
-        it.any_prerelease()
-            && it.post().is_none()
-            && it.only_release() == release.only_release()
-            && it < release
+        it.any_prerelease() && it.only_release() == release.only_release() && it < release
     }
 }
 
@@ -207,7 +206,12 @@ mod tests {
     fn what_is_on_the_way_to_a_release_may_have_what_it_brought() {
         let release = Version::of_release((0, 5, 22));
         let is = |text: &str| Version::parse(text).unwrap().is_on_the_way_to(&release);
-        for early in ["0.5.22.dev14+gabc", "0.5.22rc1", "0.5.22a1.dev2"] {
+        for early in [
+            "0.5.22.dev14+gabc",
+            "0.5.22rc1",
+            "0.5.22a1.dev2",
+            "0.5.22rc1.post1",
+        ] {
             assert!(is(early), "{early}");
         }
         for other in [
@@ -232,6 +236,7 @@ mod tests {
             "0+untagged.12.gabcdef0",
             "0.1.dev16498+g0a1b2c3",
             "0.1.dev1",
+            "b1-0a1b2c3",
             "99.0.0",
             "999.0.0.dev0+gabc",
             "9999",

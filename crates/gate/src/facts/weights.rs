@@ -6,6 +6,32 @@ use crate::facts::figure::{Fact, Figure};
 /// Nothing is changed.
 pub(crate) const DEFAULT: &str = "default";
 
+/// Ways to read the same weights: from files of several forms, streamed, from a running instance.
+pub(crate) const SAME_WEIGHTS: [&str; 13] = [
+    "auto",
+    "hf",
+    "safetensors",
+    "fastsafetensors",
+    "instanttensor",
+    "pt",
+    "npcache",
+    "layered",
+    "sharded_state",
+    "runai_streamer",
+    "runai_streamer_sharded",
+    "remote_instance",
+    "mistral",
+];
+
+/// How weights are quantized: a name may also say by which kernel they are computed.
+pub(crate) fn quantization(says: Fact<Figure<String>>) -> Fact<Figure<String>> {
+    let mut figure = says?;
+    if let Some(of) = figure.value.strip_suffix("_marlin") {
+        figure.value = of.to_owned();
+    }
+    Ok(figure)
+}
+
 /// One setting of several.
 pub(crate) struct Setting {
     /// As people call it: `revision`.

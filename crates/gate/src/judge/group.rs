@@ -3,7 +3,7 @@
 //! A group is judged as a whole, not pair by pair: two hundred nodes are ten thousand pairs, and
 //! what a person needs to know is which values there are and who has which.
 
-use super::{Group, Member, Subjects, figure, sane};
+use super::{Group, Member, Subjects, Table, figure, sane};
 use crate::check::{
     CHECKSUM_LAYOUTS_EQUAL, Check, GUARD_ON_BOTH_SIDES, PROMPT_LIMITS_EQUAL, SAME_KV_DTYPE,
     SAME_LAYOUT, SAME_MODEL, SAME_PAGE_SIZE, SAME_TOKENIZER,
@@ -12,7 +12,12 @@ use crate::facts::{Engine, Fact, Figure, Source, Version};
 use crate::finding::{Answer, Evidence, Finding, Subject, grouped};
 use std::collections::BTreeMap;
 
-pub(super) fn judge(group: &Group, subjects: &Subjects, findings: &mut Vec<Finding>) {
+pub(super) fn judge(
+    group: &Group,
+    subjects: &Subjects,
+    table: &Table,
+    findings: &mut Vec<Finding>,
+) {
     if group.prefill.is_empty() || group.decode.is_empty() {
         return; // `pair-complete` says so
     }
@@ -26,6 +31,7 @@ pub(super) fn judge(group: &Group, subjects: &Subjects, findings: &mut Vec<Findi
         name: &group.name,
         prefill: pick(&group.prefill),
         decode: pick(&group.decode),
+        table,
     };
     findings.push(limits(&sides));
     findings.push(equal(&sides, &SAME_PAGE_SIZE, "page size", |member| {
@@ -39,7 +45,7 @@ pub(super) fn judge(group: &Group, subjects: &Subjects, findings: &mut Vec<Findi
         &sides,
         &SAME_MODEL,
         &[
-            ("model", |member| shown(&member.node.model)),
+            ("model", |member| path(&member.node.model)),
             ("weights", |member| shown(&member.node.weights)),
         ],
     ));
@@ -47,7 +53,7 @@ pub(super) fn judge(group: &Group, subjects: &Subjects, findings: &mut Vec<Findi
         &sides,
         &SAME_TOKENIZER,
         &[
-            ("tokenizer", |member| shown(&member.node.tokenizer)),
+            ("tokenizer", |member| path(&member.node.tokenizer)),
             ("chat template", |member| shown(&member.node.template)),
         ],
     ));
@@ -70,6 +76,7 @@ struct Sides<'a> {
     name: &'a str,
     prefill: Vec<&'a Member>,
     decode: Vec<&'a Member>,
+    table: &'a Table,
 }
 
 impl<'a> Sides<'a> {
@@ -90,6 +97,16 @@ fn shown<T: ToString>(fact: &Fact<Figure<T>>) -> Shown {
         Ok(figure) => Ok((figure.value.to_string(), figure.source.clone())),
         Err(why) => Err(why.to_string()),
     }
+}
+
+/// A name or a folder: a slash at its end changes nothing.
+fn path(fact: &Fact<Figure<String>>) -> Shown {
+    let (text, source) = shown(fact)?;
+    let short = text.trim_end_matches('/');
+    Ok((
+        if short.is_empty() { "/" } else { short }.to_owned(),
+        source,
+    ))
 }
 
 /// What a value begins with that is not resolved: it is equal to itself, and to others it may be
@@ -116,7 +133,7 @@ fn dtype(member: &Member) -> Shown {
     if dtype != "auto" && !weights.contains("quantization") {
         return Ok((dtype.to_owned(), source));
     }
-    let (model, _) = shown(&node.model).map_err(and)?;
+    let (model, _) = path(&node.model).map_err(and)?;
     let (version, _) = shown(&node.version).map_err(and)?;
     let of = match weights == "default" {
         true => model,
@@ -132,7 +149,7 @@ fn named(dtype: &str) -> &str {
         "bf16" => "bfloat16",
         "half" | "fp16" => "float16",
         "float" | "fp32" => "float32",
-        "float8_e4m3fn" => "fp8_e4m3",
+        "fp8" | "float8_e4m3fn" => "fp8_e4m3",
         "float8_e5m2" => "fp8_e5m2",
         other => other,
     }
@@ -335,9 +352,14 @@ fn software(member: &Member) -> Option<(Engine, Option<&Version>)> {
     Some((engine, version.map(|it| &it.value)))
 }
 
-/// Whether the guard is in effect on both sides: then what one side rejects ends on both.
+/// Whether the guard is in effect on both sides, in versions in which it was run: then what one
+/// side rejects ends on both.
 fn guarded(sides: &Sides<'_>) -> bool {
-    sides.all().all(|member| member.node.guard.is_ok())
+    let run = |member: &Member| match software(member) {
+        Some((engine, Some(version))) => sides.table.guard_was_run(engine, version),
+        _ => false,
+    };
+    sides.all().all(|it| it.node.guard.is_ok() && run(it))
 }
 
 const GUARDED: &str =

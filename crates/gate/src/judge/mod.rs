@@ -141,7 +141,7 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
         findings.extend(pair_complete(place, subjects));
     }
     for each in &subjects.groups {
-        group::judge(each, subjects, &mut findings);
+        group::judge(each, subjects, rules.table, &mut findings);
     }
     advice::versions_of_roles(subjects, &mut findings);
     for reading in &subjects.pools {
@@ -159,8 +159,9 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
     findings
 }
 
-/// Why nothing at all is known of a node is told where it is asked whether it answers. Everywhere
-/// else its name is enough: one dead node is one reason, not seventeen.
+/// Why nothing at all is known of a node, or nothing of an endpoint, is told where it is asked
+/// whether it answers. Everywhere else its name is enough: one dead node is one reason, not
+/// seventeen.
 fn say_once(member: &Member, findings: &mut [Finding]) {
     let node = &member.node;
     let why = match &node.engine {
@@ -168,22 +169,57 @@ fn say_once(member: &Member, findings: &mut [Finding]) {
         Ok(engine) if !engine.value.is_supported() => node.ranks.as_ref().err(),
         Ok(_) => None,
     };
-    let Some(why) = why.map(ToString::to_string) else {
-        return;
+    let reasons = match why {
+        Some(why) => vec![(why.to_string(), node.name.clone())],
+        None => unread(node),
     };
     let own = member.subject();
-    for finding in findings {
-        let instead = match finding.subject == own {
-            true if finding.check == &crate::check::NODE_ANSWERS => continue,
-            true => "it was not read".to_owned(),
-            false => format!("{} was not read", node.name),
-        };
-        finding.says = finding.says.replace(&why, &instead);
-        let values = finding.evidence.iter_mut().map(|it| &mut it.value);
-        for says in values.filter_map(|it| it.as_mut().err()) {
-            *says = says.replace(&why, &instead);
+    for (why, what) in reasons {
+        for finding in findings.iter_mut() {
+            let instead = match finding.subject == own {
+                true if finding.check == &crate::check::NODE_ANSWERS => {
+                    if !finding.says.contains(&why) {
+                        finding.says = format!("{}; {why}", finding.says);
+                    }
+                    continue;
+                }
+                true if what == node.name => "it was not read".to_owned(),
+                _ => format!("{what} was not read"),
+            };
+            finding.says = finding.says.replace(&why, &instead);
+            let values = finding.evidence.iter_mut().map(|it| &mut it.value);
+            for says in values.filter_map(|it| it.as_mut().err()) {
+                *says = says.replace(&why, &instead);
+            }
         }
     }
+}
+
+/// Endpoints of a node that answers, whose own answers could not be read, and why.
+fn unread(node: &Node) -> Vec<(String, String)> {
+    let facts = [
+        node.version.as_ref().err(),
+        node.role.as_ref().err(),
+        node.model.as_ref().err(),
+        node.truncates.as_ref().err(),
+        node.advertised.as_ref().err(),
+        node.max_prompt.as_ref().err(),
+        node.asides.as_ref().err(),
+        node.guard.as_ref().err(),
+    ];
+    let mut found: Vec<_> = facts
+        .into_iter()
+        .flatten()
+        .filter_map(|why| match why {
+            Unknown::NotRead { url, trouble } if !trouble.is_absent() => {
+                Some((why.to_string(), url.clone()))
+            }
+            _ => None,
+        })
+        .collect();
+    found.sort();
+    found.dedup();
+    found
 }
 
 /// A node without a counterpart is not judged as a pair, which must not look like a pass.
@@ -236,11 +272,15 @@ fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
         .collect();
     read.sort();
     read.dedup();
-    let mut wrong = Vec::new();
+    let (mut wrong, mut unseen) = (Vec::new(), Vec::new());
     let mut dates = vec![("the table".to_owned(), table.date)];
     for (engine, version) in read {
         let Some(newest) = table.newest.get(&engine) else {
-            continue; // nothing is said about its releases
+            // Ours comes with the table, and of what is not supported no version is judged.
+            if engine.is_supported() && engine != Engine::Cofferdam {
+                unseen.push(format!("the table knows no release of {engine}"));
+            }
+            continue;
         };
         dates.push((format!("the newest {engine}"), newest.on));
         let seen = table.seen_through.get(&engine);
@@ -271,6 +311,9 @@ fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
     wrong.dedup();
     let (answer, says) = if !wrong.is_empty() {
         (Answer::Violated, wrong.join("; "))
+    } else if !unseen.is_empty() {
+        unseen.dedup();
+        (Answer::Unknown, unseen.join("; "))
     } else {
         // The clock or the table is wrong; a day is time zones.
         let future = dates.iter().any(|(_, date)| age(*date) < -1);

@@ -57,6 +57,7 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
     let before = findings.len();
     let mut refused = Vec::new();
     for entry in entries {
+        let mut todo = entry.todo.clone();
         let affected = match affects(entry, version, table) {
             Affects::Yes | Affects::Perhaps(_) if entry.guarded && member.node.guard.is_ok() => {
                 match table.guard_was_run(engine, version) {
@@ -64,9 +65,18 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
                         refused.push(entry);
                         continue;
                     }
-                    false => Affects::Perhaps(format!(
-                        "cofferdam-guard refuses it where it was run, and it was not run in {version}"
-                    )),
+                    false => {
+                        let runs = table.guard_runs.get(&engine).into_iter().flatten();
+                        let runs: Vec<_> = runs.map(ToString::to_string).collect();
+                        todo = format!(
+                            "use a version in which cofferdam-guard was run ({engine} {}), and try there what \
+                             it refuses",
+                            runs.join(", ")
+                        );
+                        Affects::Perhaps(format!(
+                            "cofferdam-guard refuses it where it was run, and it was not run in {version}"
+                        ))
+                    }
                 }
             }
             other => other,
@@ -82,7 +92,7 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
                 format!("{engine} {version}: {why}: {}", entry.gist),
             ),
         };
-        let mut finding = new(answer, says).change(entry.todo.clone());
+        let mut finding = new(answer, says).change(todo);
         finding.advisory = Some(entry.id.clone());
         finding.link = Some(entry.link.clone());
         findings.push(finding);

@@ -35,6 +35,11 @@ pub fn plain_vllm() -> Recording {
     fixture("vllm-0.32.0").only_answers(&["/server_info"])
 }
 
+/// llama.cpp with two slots of 1,024.
+pub fn llama() -> Recording {
+    fixture("llama.cpp")
+}
+
 /// A vLLM that answers alone: no connector, no series of one.
 pub fn lone_vllm() -> Recording {
     let mut it = vllm();
@@ -63,6 +68,14 @@ pub fn info(it: &mut Recording, pointer: &str, value: Value) {
     it.edit("/server_info", |root| {
         let place = root.pointer_mut(pointer);
         *place.unwrap_or_else(|| panic!("{pointer}")) = value;
+    });
+}
+
+/// The same, where there need be nothing yet.
+pub fn put(it: &mut Recording, pointer: &str, value: Value) {
+    let (parent, name) = pointer.rsplit_once('/').unwrap();
+    it.edit("/server_info", |root| {
+        root.pointer_mut(parent).unwrap()[name] = value;
     });
 }
 

@@ -7,6 +7,14 @@ use crate::facts::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::sglang::{BELOW, RANKS_MAX, TIERS, expected, missing, role};
 use crate::facts::weights::{Setting, together};
+use crate::combine::{contradiction, derived, measured, not_reported, smallest};
+use crate::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
+use crate::json::absurd;
+use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
+use crate::sglang::{
+    BELOW, RANKS_MAX, TIERS, attention_ranks, context_ranks, expected, missing, role,
+};
+use crate::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 /// The last line of a start, printed by tensor rank 0 of each replica.
@@ -188,15 +196,15 @@ impl Scan {
             plain: &[],
             may_lack: false,
         }]);
-        node.parallelism.tensor = count("tp_size");
+        node.parallelism.tensor = attention_ranks(&count, switch("enable_dp_attention"));
         node.parallelism.pipeline = count("pp_size");
         node.parallelism.data = count("dp_size");
-        node.parallelism.context = count("attn_cp_size");
+        node.parallelism.context = context_ranks(&count);
         let whole = node.role.as_ref().is_ok_and(|it| it.value == Role::Whole);
         let speculative = ("speculative_algorithm", "drafts of speculative decoding");
         for (key, what) in TIERS.into_iter().chain([speculative]) {
             let says = line.setting(key).map(|it| it.value);
-            if says.is_some_and(|it| !matches!(it.as_str(), "none" | "false")) {
+            if says.is_some_and(|it| !matches!(it.as_str(), "none" | "null" | "false")) {
                 self.beside(line, what, key, None);
             }
         }
@@ -286,11 +294,32 @@ fn weights(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String
         may_lack,
     };
     together(vec![
-        own("revision", "revision", false),
-        own("quantization", "quantization", false),
+        Setting {
+            plain: &["main"],
+            ..own("revision", "revision", false)
+        },
+        Setting {
+            says: quantization(setting("quantization")),
+            ..own("quantization", "quantization", false)
+        },
         own("overrides", "json_model_override_args", false),
         own("KV scales", "quantization_param_path", true),
-        own("adapters", "lora_paths", true),
+        Setting {
+            plain: &SAME_WEIGHTS,
+            ..own("load format", "load_format", true)
+        },
+        Setting {
+            says: setting("lora_paths").and_then(|it| match it.value.as_str() {
+                "none" => Ok(it),
+                // Printed with an id that each process makes up.
+                _ => Err(absurd(
+                    &it.value,
+                    it.source,
+                    "adapters cannot be compared by logs",
+                )),
+            }),
+            ..own("adapters", "lora_paths", true)
+        },
     ])
 }
 

@@ -9,12 +9,26 @@ use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::sglang::RANKS_MAX;
 use crate::facts::version::Version;
 use crate::facts::weights::{DEFAULT, Setting, together};
+use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
+use crate::figure::{Declared, Fact, Figure, Source, Unknown};
+use crate::json::absurd;
+use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
+use crate::sglang::RANKS_MAX;
+use crate::version::Version;
+use crate::weights::{DEFAULT, SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 const ARGS: &str = "non-default args: ";
 const INIT: &str = "LLM engine (v";
 const SIZE: &str = "KV cache size: ";
 const EACH: &str = "Maximum concurrency for ";
+/// Arguments that change what is computed, as people call them and as they are printed.
+const GIVEN: [(&str, &str); 4] = [
+    ("overrides", "hf_overrides"),
+    ("adapters", "lora_modules"),
+    ("windows off", "disable_sliding_window"),
+    ("KV scales", "calculate_kv_scales"),
+];
 const OVERRIDE: &str = "num_gpu_blocks_override=";
 const REFUSED: &str = "To serve at least one request with the model";
 
@@ -30,7 +44,8 @@ pub(super) struct Scan {
     data: Option<Fact<Figure<u64>>>,
     node: Option<Box<Node>>,
     /// Of the model's configuration: arguments that are not given are not printed.
-    overrides: Option<Figure<String>>,
+    /// What [`GIVEN`] names.
+    given: [Option<Figure<String>>; 4],
     /// What is kept beside the pool.
     asides: Vec<Aside>,
 }
@@ -96,18 +111,17 @@ impl Scan {
         }
         fresh.server = Some(server);
         fresh.block_size = line.literal_count("block_size");
-        fresh.overrides = Some(given(line, "hf_overrides"));
+        fresh.given = GIVEN.map(|(_, key)| Some(given(line, key)));
         let node = fresh.facts();
         node.template = Ok(given(line, "chat_template"));
         let declared = line.literal_count("max_model_len").and_then(Result::ok);
         node.declared_context = declared.map(|it| Declared::new(it.value, it.source));
         node.backend = text(line, "kv_connector");
-        if let Some(store) = crate::facts::vllm::store(&node.backend) {
-            fresh.asides.push(store);
-        }
+        let store = crate::facts::vllm::store(&node.backend);
+        fresh.asides.extend(store.clone());
         let node = fresh.facts();
         node.role = match line.literal_text("kv_role") {
-            Some(role) => kv_role(role),
+            Some(role) => crate::vllm::kv_role(role, store),
             None if line.text.contains("kv_transfer_config") => absent("kv_role"),
             None => Ok(Figure::new(
                 Role::Whole,
@@ -131,16 +145,29 @@ impl Scan {
             plain: &[],
             may_lack: false,
         };
-        let overrides = self.overrides.clone();
-        let weights = together(vec![
-            setting("revision", "revision"),
-            setting("quantization", "quantization"),
+        let given = GIVEN.iter().zip(self.given.clone());
+        let given = given.map(|((name, key), says)| Setting {
+            says: says.map_or_else(|| absent(ARGS), Ok),
+            plain: &[DEFAULT],
+            ..setting(name, key)
+        });
+        let mut settings = vec![
             Setting {
-                says: overrides.map_or_else(|| absent(ARGS), Ok),
-                plain: &[DEFAULT],
-                ..setting("overrides", "hf_overrides")
+                plain: &["main"],
+                ..setting("revision", "revision")
             },
-        ]);
+            Setting {
+                says: quantization(setting("quantization", "quantization").says),
+                ..setting("quantization", "quantization")
+            },
+            Setting {
+                plain: &SAME_WEIGHTS,
+                may_lack: true,
+                ..setting("load format", "load_format")
+            },
+        ];
+        settings.extend(given);
+        let weights = together(settings);
         let drafts = line
             .setting("speculative_config")
             .filter(|it| it.value != "none");
@@ -240,16 +267,6 @@ fn usable(tokens: &Figure<u64>, block: &Fact<Figure<u64>>) -> Fact<Figure<u64>> 
             "a pool has more than one block",
         )),
     }
-}
-
-fn kv_role(text: Figure<String>) -> Fact<Figure<Role>> {
-    let role = match text.value.as_str() {
-        "kv_producer" => Role::Prefill,
-        "kv_consumer" => Role::Decode,
-        "kv_both" => Role::Either,
-        other => return Err(absurd(other, text.source, "not a kv_role")),
-    };
-    Ok(Figure::new(role, text.source))
 }
 
 fn text(line: &Line, key: &str) -> Fact<Figure<String>> {

@@ -8,7 +8,7 @@ use crate::facts::prometheus::Metrics;
 
 /// Settings of which each names a further place for KV, and what it is. The first must be told:
 /// every version has it.
-pub(crate) const TIERS: [(&str, &str); 8] = [
+pub(crate) const TIERS: [(&str, &str); 12] = [
     (
         "enable_hierarchical_cache",
         "a hierarchical cache (HiCache)",
@@ -23,6 +23,16 @@ pub(crate) const TIERS: [(&str, &str); 8] = [
         "KV that decode offloads",
     ),
     ("kv_store_backend", "a store of KV"),
+    (
+        "enable_unified_cache_external_linker",
+        "a cache that is linked to others",
+    ),
+    ("enable_mm_global_cache", "a store of images' embeddings"),
+    ("enable_prefix_mm_cache", "a cache of images' embeddings"),
+    (
+        "decoupled_spec_role",
+        "drafts of speculative decoding in another process",
+    ),
 ];
 
 const SPECULATIVE: &str = "speculative_algorithm";
@@ -50,6 +60,7 @@ pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
         )?;
     }
     windows(info, &mut asides)?;
+    told(said)?;
     if let Ok(metrics) = said.metrics {
         let seen = asides.len();
         gauges(
@@ -61,6 +72,12 @@ pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
         if !asides[..seen].iter().any(|it| it.tokens.is_some()) {
             gauges(metrics, "sglang:swa_", "a sliding-window pool", &mut asides);
         }
+        gauges(
+            metrics,
+            "sglang:hicache_host_",
+            "a hierarchical cache (HiCache)",
+            &mut asides,
+        );
     }
     Ok(asides)
 }
@@ -76,7 +93,7 @@ fn switched(info: &Page, field: &str, what: &str, must: bool, asides: &mut Vec<A
     };
     match says {
         Ok((says, source)) => {
-            if !matches!(says.as_str(), "none" | "false" | "0") {
+            if !matches!(says.as_str(), "none" | "null" | "false" | "0") {
                 let what = match says.as_str() {
                     "true" => what.to_owned(),
                     says => format!("{what}: {says}"),
@@ -93,6 +110,27 @@ fn switched(info: &Page, field: &str, what: &str, must: bool, asides: &mut Vec<A
         Err(Unknown::NotReported { .. }) if !must => Ok(()),
         Err(why) => Err(why),
     }
+}
+
+/// Of windows and recurrent layers either settings or metrics must speak: older versions say
+/// nothing of them, and by default nobody counts them.
+fn told(said: &Said) -> Fact<()> {
+    let doc = said.info.doc()?;
+    for (field, prefix) in [
+        ("uses_mamba_radix_cache", "sglang:mamba_"),
+        (
+            "internal_states[0].memory_usage.token_capacity_swa",
+            "sglang:swa_",
+        ),
+    ] {
+        let counted = said.metrics.as_ref().is_ok_and(|it| it.has_prefix(prefix));
+        let says_nothing = matches!(doc.setting(field), Err(Unknown::NotReported { .. }));
+        if says_nothing && !counted {
+            let looked = format!("{}, or {prefix}*", doc.source(field));
+            return crate::combine::not_reported(&looked);
+        }
+    }
+    Ok(())
 }
 
 /// From 0.5.19 on each rank tells the tokens of its sliding-window pool, null where it has none.
@@ -118,7 +156,8 @@ fn gauges(metrics: &Metrics, prefix: &str, what: &str, asides: &mut Vec<Aside>) 
         let counts = it.name.ends_with("_tokens") || it.name.ends_with("usage");
         it.name.starts_with(prefix) && counts && it.value.parse().is_ok_and(|n: f64| n > 0.0)
     };
-    if let Some(sample) = metrics.all().find(some) {
+    let known = asides.iter().any(|it| it.what.starts_with(what));
+    if let Some(sample) = metrics.all().find(some).filter(|_| !known) {
         asides.push(Aside {
             what: what.to_owned(),
             tokens: None,

@@ -14,6 +14,15 @@ use crate::facts::models::advertised;
 use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
 use crate::facts::prometheus::Metrics;
 use crate::facts::weights::{Setting, together};
+use crate::answers::{Answers, Page};
+use crate::combine::{agreed, contradiction, derived, measured, not_reported};
+use crate::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
+use crate::guard;
+use crate::json::absurd;
+use crate::models::{adapters, advertised};
+use crate::node::{Engine, Node, Parallelism, Role, Warning};
+use crate::prometheus::Metrics;
+use crate::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use serde_json::Value;
 
 pub(crate) use beside::TIERS;
@@ -92,13 +101,49 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
     node.weights = weights(said);
     node.model_dtype = info.text("dtype");
     node.template = template(info);
-    let ranks = |field| info.number(field, 1, RANKS_MAX);
+    let ranks = |field: &str| info.number(field, 1, RANKS_MAX);
     node.parallelism = Parallelism {
-        tensor: ranks("tp_size"),
+        tensor: attention_ranks(&ranks, info.switch("enable_dp_attention")),
         pipeline: ranks("pp_size"),
         data: ranks("dp_size"),
-        context: ranks("attn_cp_size"),
+        context: context_ranks(&ranks),
     };
+}
+
+/// Ranks that share the heads of one request's KV: fewer than `tp_size` where attention is split
+/// over requests.
+pub(crate) fn attention_ranks(
+    ranks: &dyn Fn(&str) -> Fact<Figure<u64>>,
+    split: Fact<Figure<bool>>,
+) -> Fact<Figure<u64>> {
+    let tensor = ranks("tp_size")?;
+    if !split.is_ok_and(|it| it.value) {
+        return Ok(tensor);
+    }
+    let groups = ranks("attn_dp_size").or_else(|_| ranks("dp_size"))?;
+    let from = vec![tensor.source.clone(), groups.source.clone()];
+    match tensor.value % groups.value {
+        0 => Ok(derived(
+            tensor.value / groups.value,
+            "tp_size by groups of attention",
+            from,
+        )),
+        _ => Err(contradiction(&tensor, &groups, "groups are of equal size")),
+    }
+}
+
+/// Ranks that share the tokens of one request's KV, in prefill and in decode.
+pub(crate) fn context_ranks(ranks: &dyn Fn(&str) -> Fact<Figure<u64>>) -> Fact<Figure<u64>> {
+    let attention = ranks("attn_cp_size")?;
+    match ranks("dcp_size") {
+        Ok(decode) => Ok(derived(
+            attention.value * decode.value,
+            "attn_cp_size * dcp_size",
+            vec![attention.source, decode.source],
+        )),
+        Err(Unknown::NotReported { .. }) => Ok(attention),
+        Err(why) => Err(why),
+    }
 }
 
 /// Everything beside `model_path` that makes KV of one server noise to another.
@@ -111,21 +156,25 @@ fn weights(said: &Said) -> Fact<Figure<String>> {
         may_lack,
     };
     together(vec![
-        own("revision", "revision", false),
-        own("quantization", "quantization", false),
+        Setting {
+            plain: &["main"],
+            ..own("revision", "revision", false)
+        },
+        Setting {
+            says: quantization(info.setting("quantization")),
+            ..own("quantization", "quantization", false)
+        },
         own("overrides", "json_model_override_args", false),
         own("KV scales", "quantization_param_path", true),
         own("torchao", "torchao_config", true),
         own("modelopt", "modelopt_quant", true),
         own("adapters", "lora_paths", true),
         Setting {
-            plain: &[
-                "auto",
-                "safetensors",
-                "pt",
-                "sharded_state",
-                "fastsafetensors",
-            ],
+            says: adapters(&said.models),
+            ..own("adapters served", "lora_paths", true)
+        },
+        Setting {
+            plain: &SAME_WEIGHTS,
             ..own("load format", "load_format", true)
         },
         // After a change of weights at run time.

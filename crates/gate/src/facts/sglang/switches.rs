@@ -7,6 +7,12 @@ use crate::facts::figure::{Fact, Figure};
 use crate::facts::json::absurd;
 use crate::facts::node::Node;
 use crate::facts::version::Version;
+use crate::answers::Page;
+use crate::combine::{agreed, derived, not_reported};
+use crate::figure::{Fact, Figure, Unknown};
+use crate::json::absurd;
+use crate::node::Node;
+use crate::version::Version;
 
 const DEFERRED: &str = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE";
 const RELEASE_S: &str = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE_TIMEOUT";
@@ -22,7 +28,7 @@ pub(super) fn read(said: &Said, node: &mut Node) {
         (0, 5, 21),
         "there is no KV checksum before 0.5.21",
     );
-    node.kv_dtype = info.text("kv_cache_dtype");
+    node.kv_dtype = kv_dtype(info);
     node.layout = layout(info);
     let early = |default: &str| format!("{default} before 0.5.19");
     node.deferred_release = since(
@@ -66,7 +72,32 @@ fn layout(info: &Page) -> Fact<Figure<String>> {
     } else {
         "layer-major"
     };
-    Ok(Figure::new(name.into(), switch.source))
+    let mut layout = Figure::new(name.to_owned(), switch.source);
+    for (field, how) in [
+        ("enable_kv_cache_sharding", "sharded"),
+        ("enable_dsa_cache_layer_split", "split by layers"),
+    ] {
+        match info.switch(field) {
+            Ok(it) if it.value => layout.value += &format!(", {how}"),
+            Ok(_) | Err(Unknown::NotReported { .. }) => {}
+            Err(why) => return Err(why),
+        }
+    }
+    Ok(layout)
+}
+
+/// What was asked for, or, where that is `auto`, what the ranks made of it, if they tell.
+fn kv_dtype(info: &Page) -> Fact<Figure<String>> {
+    let asked = info.text("kv_cache_dtype")?;
+    let ranks = 0..info.len("internal_states").min(super::RANKS_MAX as usize);
+    let made = |n| info.text(&format!("internal_states[{n}].kv_cache_dtype"));
+    let mut made: Vec<_> = ranks.map(made).filter(Result::is_ok).collect();
+    let auto = |it: &Fact<Figure<String>>| it.as_ref().is_ok_and(|it| it.value == "auto");
+    if asked.value != "auto" || made.iter().all(auto) {
+        made.retain(|it| !auto(it));
+        made.insert(0, Ok(asked));
+    }
+    agreed(made, &mut Vec::new())
 }
 
 /// A setting of the environment, which servers tell only with SGLANG_EXPOSE_OWN_ENV_VARS; then one

@@ -102,6 +102,12 @@ fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
     }
 }
 
+/// Whether tokens that the scheduler calls external may come from a place of this process.
+pub(super) fn keeps(asides: &Fact<Vec<Aside>>) -> bool {
+    let drafts = |it: &Aside| it.what.starts_with("drafts");
+    asides.iter().flatten().any(|it| !drafts(it))
+}
+
 /// A connector that may keep what it moves.
 pub(crate) fn store(connector: &Fact<Figure<String>>) -> Option<Aside> {
     let it = connector.as_ref().ok()?;

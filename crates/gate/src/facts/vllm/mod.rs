@@ -9,6 +9,15 @@ use crate::facts::models::advertised;
 use crate::facts::node::{Engine, Node, Parallelism, Rank, Role, Warning};
 use crate::facts::prometheus::{Metrics, Sample};
 use crate::facts::weights::{Setting, together};
+use crate::answers::{Answers, Page};
+use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
+use crate::figure::{Declared, Fact, Figure, Measured, Unknown};
+use crate::guard;
+use crate::json::absurd;
+use crate::models::{adapters, advertised};
+use crate::node::{Aside, Engine, Node, Parallelism, Rank, Role, Warning};
+use crate::prometheus::{Metrics, Sample};
+use crate::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 mod beside;
@@ -30,9 +39,9 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     identity(answers, &info, &mut node);
     lengths(answers, &info, &mut node, &mut warnings);
     pools(&info, &metrics, &mut node, &mut warnings);
-    node.transfers = transfers(&metrics);
-    node.role = role(&info, &node.transfers);
     node.asides = beside::read(&info, &metrics);
+    node.transfers = transfers(&metrics, beside::keeps(&node.asides));
+    node.role = role(&info, &node.transfers);
     if let Ok(version) = &node.version {
         let never = |why: &str| Ok(derived(false, why, vec![version.source.clone()]));
         node.truncates = never("vLLM cuts a prompt only if its request asks for it");
@@ -51,7 +60,7 @@ fn identity(answers: &Answers, info: &Page, node: &mut Node) {
         .text("data[0].root")
         .or_else(|_| config("model_config.model"));
     node.tokenizer = config("model_config.tokenizer");
-    node.weights = weights(info);
+    node.weights = weights(info, &models);
     node.model_dtype = config("model_config.dtype");
     node.template = not_reported("the chat template, which vLLM tells in its start-up log only");
     node.backend = config("kv_transfer_config.kv_connector");
@@ -72,26 +81,54 @@ fn identity(answers: &Answers, info: &Page, node: &mut Node) {
 }
 
 /// What else than its name decides what the weights are.
-fn weights(info: &Page) -> Fact<Figure<String>> {
+fn weights(info: &Page, models: &Page) -> Fact<Figure<String>> {
     let own = |name, field: &str, may_lack| Setting {
         name,
         says: info.setting(&format!("vllm_config.{field}")),
         plain: &[],
         may_lack,
     };
+    let on = |name, field: &str| Setting {
+        says: info
+            .switch(&format!("vllm_config.{field}"))
+            .map(|it| Figure::new(it.value.to_string(), it.source)),
+        plain: &["false"],
+        ..own(name, field, true)
+    };
     together(vec![
-        own("revision", "model_config.revision", false),
-        own("quantization", "model_config.quantization", false),
+        Setting {
+            plain: &["main"],
+            ..own("revision", "model_config.revision", false)
+        },
+        Setting {
+            says: quantization(info.setting("vllm_config.model_config.quantization")),
+            ..own("quantization", "model_config.quantization", false)
+        },
         own("overrides", "model_config.hf_overrides", false),
         own("RoPE scaling", "model_config.rope_scaling", true),
         own("quantization", "model_config.quantization_config", true),
+        Setting {
+            plain: &["main"],
+            ..own("code", "model_config.code_revision", true)
+        },
+        own("configuration", "model_config.hf_config_path", true),
         own("adapters", "lora_config", true),
+        Setting {
+            says: adapters(models),
+            ..own("adapters served", "lora_config", true)
+        },
+        Setting {
+            plain: &SAME_WEIGHTS,
+            ..own("load format", "load_config.load_format", true)
+        },
+        on("windows off", "model_config.disable_sliding_window"),
+        on("KV scales", "cache_config.calculate_kv_scales"),
     ])
 }
 
 /// Series that only a process has which hands KV over or takes it: a transfer engine's own, the
-/// guard's, and tokens that have come from elsewhere.
-fn transfers(metrics: &Fact<Metrics>) -> Fact<Figure<String>> {
+/// guard's, and tokens that have come from elsewhere, unless they may come from a tier of its own.
+fn transfers(metrics: &Fact<Metrics>, keeps: bool) -> Fact<Figure<String>> {
     const MARKS: [(&str, &str); 3] = [
         ("vllm:nixl_", "NIXL"),
         ("vllm:mooncake_", "Mooncake"),
@@ -109,7 +146,7 @@ fn transfers(metrics: &Fact<Metrics>) -> Fact<Figure<String>> {
         it.label("source") == Some("external_kv_transfer")
             && it.value.parse().is_ok_and(|n: f64| n > 0.0)
     };
-    match metrics.of(name).find(came) {
+    match metrics.of(name).find(came).filter(|_| !keeps) {
         Some(it) => {
             let source = metrics.source(it.describe(&["source"]));
             Ok(Figure::new("KV from another process".to_owned(), source))
@@ -134,12 +171,25 @@ fn role(info: &Page, transfers: &Fact<Figure<String>>) -> Fact<Figure<Role>> {
             Err(_) => Ok(whole),
         };
     }
-    let text = doc.text(field)?;
-    let role = match text.value.as_str() {
-        "kv_producer" => Role::Prefill,
-        "kv_consumer" => Role::Decode,
-        "kv_both" => Role::Either,
-        other => return Err(absurd(other, text.source, "not a kv_role")),
+    let connector = info.text("vllm_config.kv_transfer_config.kv_connector");
+    kv_role(doc.text(field)?, store(&connector))
+}
+
+/// What a connector of this role does, given that it may keep what it moves.
+pub(crate) fn kv_role(text: Figure<String>, store: Option<Aside>) -> Fact<Figure<Role>> {
+    let role = match (text.value.as_str(), store) {
+        ("kv_producer", _) => Role::Prefill,
+        ("kv_consumer", _) => Role::Decode,
+        ("kv_both", None) => Role::Either,
+        ("kv_both", Some(it)) if it.what.contains("Offload") => Role::Whole,
+        // For itself, or for others.
+        ("kv_both", Some(it)) => {
+            return not_reported(&format!(
+                "{}, which is kv_both for {}",
+                text.source, it.what
+            ));
+        }
+        (other, _) => return Err(absurd(other, text.source, "not a kv_role")),
     };
     Ok(Figure::new(role, text.source))
 }
@@ -231,6 +281,14 @@ fn told(metrics: &Metrics, info: &Page, node: &mut Node, warnings: &mut Vec<Warn
         labels.chain([info.text(&field)]).collect::<Vec<_>>()
     };
     node.kv_dtype = agreed(text("cache_dtype", "cache_dtype"), warnings);
+    let skipped = metrics.of(CONFIG).next();
+    let skipped = skipped.and_then(|it| it.label("kv_cache_dtype_skip_layers"));
+    if let (Ok(dtype), Some(layers)) = (&mut node.kv_dtype, skipped)
+        && dtype.value != "auto"
+        && !matches!(layers, "" | "[]" | "None")
+    {
+        dtype.value += &format!(", but not in layers {layers}");
+    }
     node.layout = agreed(text("kv_cache_layout", "kv_cache_layout"), warnings);
     // With a number of blocks from a flag, the memory is another one than was set aside.
     let first = metrics.of(CONFIG).next();
