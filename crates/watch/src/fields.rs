@@ -4,7 +4,7 @@
 //! mapping the fields are those of Cofferdam's own gateway.
 
 use crate::request::Request;
-use crate::value::{count, last, number, status, text, time};
+use crate::value::{count, duration, last, number, status, text, time};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -216,12 +216,21 @@ impl Fields {
             let text = path.as_ref().and_then(|path| text(value, path));
             text.map_or(String::new(), |it| it.chars().take(NAME_MAX).collect())
         };
-        let Some(prompt_tokens) = count(value, &self.prompt_tokens)? else {
+        let prompt_tokens = count(value, &self.prompt_tokens)?;
+        let generated =
+            || Ok::<_, String>(tokens(&self.completion_tokens)?.is_some_and(|it| it > 0));
+        if prompt_tokens.is_none() && self.only.is_empty() && !generated()? {
             return Ok(None);
-        };
+        }
         let status = match &self.status {
             Some(path) => status(value, path, &self.status_words)?,
             None => 200,
+        };
+        // An answer whose prompt nobody counted (streamed without usage) is one that cannot be
+        // compared, and no other line than one that can.
+        let prompt_tokens = match prompt_tokens {
+            None if status != 200 => return Ok(None),
+            counted => counted.unwrap_or(0),
         };
         let moment = time(value, &self.time, self.time_unit.seconds(1.0))?;
         let request = Request {
@@ -250,8 +259,8 @@ impl Fields {
         for span in &self.seconds {
             let (path, seconds) = match span {
                 Span::Field(path) => {
-                    let number = number(value, path)?;
-                    (path, number.map(|it| self.seconds_unit.seconds(it)))
+                    let unit = self.seconds_unit.seconds(1.0);
+                    (path, duration(value, path, unit)?)
                 }
                 Span::Between { from, to } => {
                     let unit = self.time_unit.seconds(1.0);

@@ -104,11 +104,16 @@ impl Learned {
             basis: Basis::Own(tail.n),
         });
         let slope = self.slope(bucket, tokens);
-        match (own, slope) {
+        let mut floor = match (own, slope) {
             // A bucket that learned nothing but skipped prefills is far below the line.
-            (Some(own), Some(slope)) if own.seconds < slope.seconds * 0.25 => Some(slope),
-            (own, slope) => own.or(slope),
-        }
+            (Some(own), Some(slope)) if own.seconds < slope.seconds * 0.25 => slope,
+            (own, slope) => own.or(slope)?,
+        };
+        // Attention is quadratic, and nothing grows faster: what is above that has waited.
+        let (shortest, short) = self.tails.first_key_value()?;
+        let longer = (tokens as f64 / shortest.low()).max(1.0);
+        floor.seconds = floor.seconds.min(short.p05 * longer * longer);
+        Some(floor)
     }
 
     /// The tokens from which an answer as fast as those to the shortest prompts would be seen at
@@ -205,6 +210,14 @@ mod tests {
         assert!(matches!(floor.basis, Basis::Slope { .. }));
         assert!(floor.seconds < truth, "{floor:?}");
         assert!(floor.seconds > 0.85 * truth, "{floor:?}");
+    }
+
+    #[test]
+    fn a_wait_that_all_of_one_length_had_is_no_floor() {
+        let mut tails = engine(&[16, 64, 256]).tails().clone();
+        tails.insert(Bucket::of(24), tail(500, 3.0, 4.0, 5.0));
+        let floor = Learned::new(tails, true).floor(24).unwrap();
+        assert!(floor.seconds < 0.1, "{floor:?}");
     }
 
     #[test]

@@ -141,7 +141,7 @@ impl Findings {
         self.by_tenant.values().sum()
     }
 
-    /// How many of those convicted may be cache hits that the log does not report.
+    /// How many of those convicted need not have skipped anything.
     pub fn doubtful(&self) -> u64 {
         self.sights.values().map(Sight::doubtful).sum()
     }

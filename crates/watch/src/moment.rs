@@ -13,13 +13,43 @@ pub const LATEST: f64 = 1e11;
 /// # Errors
 /// It is neither, in words for the operator.
 pub fn seconds(text: &str) -> Result<f64, String> {
-    let text = text.trim().trim_start_matches('[').trim_end_matches(']');
+    let text = bare(text.trim());
     let moment = text
         .parse()
         .or_else(|error| common_log(text).ok_or(error))
+        .or_else(|error| {
+            jiff::fmt::rfc2822::DateTimeParser::new()
+                .parse_timestamp(text)
+                .map_err(|_| error)
+        })
+        .or_else(|error| spaced(text).ok_or(error))
         .or_else(|error| without_offset(text).ok_or(error));
     let moment: Timestamp = moment.map_err(|error| format!("{text:?} is no time ({error})"))?;
     Ok(moment.as_second() as f64 + f64::from(moment.subsec_nanosecond()) * 1e-9)
+}
+
+/// Without brackets around it, and without the name of a zone after its offset (`[Asia/Kolkata]`).
+fn bare(text: &str) -> &str {
+    match text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        Some(inner) => inner,
+        None => text.split_once('[').map_or(text, |(time, _)| time),
+    }
+}
+
+/// An offset after a space, the name UTC after or instead of it: `2026-11-29 12:00:00 +0000 UTC`.
+fn spaced(text: &str) -> Option<Timestamp> {
+    let utc = text
+        .strip_suffix(" UTC")
+        .or_else(|| text.strip_suffix(" GMT"));
+    let time = utc.unwrap_or(text);
+    let last = time
+        .rsplit_once(' ')
+        .filter(|(_, it)| it.starts_with(['+', '-']));
+    match (last, utc) {
+        (Some((time, offset)), _) => format!("{time}{offset}").parse().ok(),
+        (None, Some(time)) => without_offset(time),
+        (None, None) => None,
+    }
 }
 
 fn common_log(text: &str) -> Option<Timestamp> {

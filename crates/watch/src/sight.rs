@@ -13,7 +13,14 @@ const SERIES_MIN: f64 = 0.05;
 /// cache looks like.
 const HITS: f64 = 0.1;
 /// So many of the fast ones that did compute something show a prefix cache.
-const PARTIAL_MIN: u64 = 10;
+const PARTIAL_MIN: u64 = 2;
+/// Fewer fast ones show no growth.
+const GROWING_MIN: usize = 8;
+/// Ranks of lengths and times agree so well where times come from computing: a skipped prefill
+/// waits in queues, which length decides much less.
+const GROWING: f64 = 0.9;
+/// Fast ones that are kept of a series: every one, or every 2nd, 4th...
+const KEPT: usize = 256;
 /// Answers sooner than this come over no network: 1 ms.
 const SOONEST: f64 = 1e-3;
 /// More tokens a second are computed by nothing that is known.
@@ -30,10 +37,14 @@ pub struct Sight {
     pub compared: u64,
     /// Longest prompt that was answered.
     pub longest: u64,
-    /// Convicted by their time alone, where hits are not reported.
+    /// Convicted by their time alone.
     fast: u64,
-    /// Of these, those that took longer than the shortest prompts.
+    /// Of these, those whose hits are not reported...
+    unreported: u64,
+    /// ...and of these, those that took longer than the shortest prompts.
     partial: u64,
+    /// Tokens and seconds of some of the fast ones, evenly.
+    kept: Vec<(u64, f64)>,
     /// With a time: sooner than a network, and later than anybody waits.
     timed: u64,
     soon: u64,
@@ -54,18 +65,57 @@ impl Sight {
         }
         self.compared += u64::from(matches!(judged.standing, Standing::Compared(_)));
         let by_time = matches!(judged.signals[..], [Signal::TooFast { .. }]);
-        if let Some(doubt) = judged.doubt.filter(|_| by_time && !test) {
-            self.fast += 1;
-            self.partial += u64::from(doubt.partial);
+        if by_time && !test {
+            self.fast(request);
+            if let Some(doubt) = judged.doubt {
+                self.unreported += 1;
+                self.partial += u64::from(doubt.partial);
+            }
         }
     }
 
-    /// Those convicted by time that may be cache hits: there are so many of them that a cache is
-    /// the likelier reason, or a good part of them did compute something.
+    fn fast(&mut self, request: &Request) {
+        let stride = self
+            .fast
+            .checked_div(KEPT as u64 / 2)
+            .map_or(1, |it| (it + 1).next_power_of_two());
+        if self.fast.is_multiple_of(stride) {
+            let seconds = request.seconds.unwrap_or_default();
+            self.kept.push((request.uncached(), seconds));
+        }
+        if self.kept.len() == KEPT {
+            let mut n = 0;
+            self.kept.retain(|_| {
+                n += 1;
+                n % 2 == 1
+            });
+        }
+        self.fast += 1;
+    }
+
+    /// Those convicted by time that need not have skipped anything, and why not.
+    fn doubts(&self) -> (u64, &'static str) {
+        let of = |part: u64| part as f64 > HITS * self.compared as f64;
+        let partial = self.partial >= PARTIAL_MIN && self.partial * 3 >= self.unreported;
+        match () {
+            () if self.unit().is_some() => (self.fast, "their unit is in doubt"),
+            () if grow(&self.kept) => (
+                self.fast,
+                "they took longer the longer they were, which a skipped prefill does not: another \
+                 machine, model or load that the mapping does not tell apart (worker, model)?",
+            ),
+            // There are so many that a cache is the likelier reason, or a good part did compute.
+            () if of(self.unreported) || partial => (
+                self.unreported,
+                "may be cache hits: the log does not report cached tokens (cached_tokens)",
+            ),
+            () => (0, ""),
+        }
+    }
+
+    /// How many of those convicted by time need not have skipped anything.
     pub fn doubtful(&self) -> u64 {
-        let many = self.fast as f64 > HITS * self.compared as f64;
-        let partial = self.partial >= PARTIAL_MIN && self.partial * 3 >= self.fast;
-        if many || partial { self.fast } else { 0 }
+        self.doubts().0
     }
 
     /// What is wrong with the unit of its times, if something is.
@@ -80,6 +130,29 @@ impl Sight {
             () => None,
         }
     }
+}
+
+/// Whether times follow lengths: Spearman's correlation of both.
+fn grow(fast: &[(u64, f64)]) -> bool {
+    if fast.len() < GROWING_MIN {
+        return false;
+    }
+    // What is equal has one rank, the middle of its places.
+    let ranks = |value: &dyn Fn(&(u64, f64)) -> f64| {
+        let mut sorted: Vec<_> = fast.iter().map(value).collect();
+        sorted.sort_by(f64::total_cmp);
+        let middle = (fast.len() - 1) as f64;
+        let rank = |it: f64| {
+            let below = sorted.partition_point(|other| *other < it);
+            let through = sorted.partition_point(|other| *other <= it);
+            (below + through - 1) as f64 - middle
+        };
+        fast.iter().map(|it| rank(value(it))).collect::<Vec<_>>()
+    };
+    let (lengths, times) = (ranks(&|it| it.0 as f64), ranks(&|it| it.1));
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let spread = product(&lengths, &lengths) * product(&times, &times);
+    product(&lengths, &times) > GROWING * spread.sqrt()
 }
 
 /// Why nothing can be said about this log where nothing was found: empty if its silence is worth
@@ -146,11 +219,13 @@ pub fn blind(watch: &mut Watch, findings: &Findings) -> Vec<String> {
             findings.all_cached
         ));
     }
-    let doubtful = findings.doubtful();
-    if doubtful > 0 {
+    let mut doubts = std::collections::BTreeMap::<&str, u64>::new();
+    for (n, reason) in findings.sights.values().map(Sight::doubts) {
+        *doubts.entry(reason).or_default() += n;
+    }
+    for (reason, n) in doubts.into_iter().filter(|it| it.1 > 0) {
         why.push(format!(
-            "{doubtful} answers are faster than their floor, and may be cache hits: the log does not \
-             report cached tokens (cached_tokens)"
+            "{n} answers are faster than their floor, and {reason}"
         ));
     }
     why
@@ -161,4 +236,21 @@ pub fn percent(share: f64) -> String {
     let tenths = (share * 1000.0).floor() / 10.0; // what is not all is never 100
     let text = format!("{tenths:.1}");
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_grow_with_lengths_or_do_not() {
+        let of = |time: fn(u64) -> f64| -> Vec<_> { (1..50).map(|n| (n * 97, time(n))).collect() };
+        assert!(grow(&of(|n| 0.02 + 0.001 * n as f64)));
+        assert!(!grow(&of(|_| 0.02)), "all alike");
+        assert!(!grow(&of(|n| 0.02 + 0.01 * (n * 37 % 11) as f64)));
+        assert!(!grow(&of(|n| 1.0 / n as f64)));
+        let one_length: Vec<_> = (1..50).map(|n| (6_000, f64::from(n))).collect();
+        assert!(!grow(&one_length));
+        assert!(!grow(&of(|n| n as f64)[..7]), "too few");
+    }
 }

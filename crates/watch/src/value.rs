@@ -7,13 +7,13 @@ use std::collections::BTreeMap;
 /// More tokens than any context has.
 const TOKENS_MAX: u64 = 1 << 40;
 
-/// The value at a path: a name as it stands, or names joined by dots.
+/// The value at a path: names joined by dots, of which some may have dots themselves.
 fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
-    let found = value.get(path).or_else(|| {
-        let mut names = path.split('.');
-        names.try_fold(value, |value, name| value.get(name))
-    });
-    found.filter(|it| !it.is_null())
+    let found = value.get(path).filter(|it| !it.is_null());
+    found.or_else(|| {
+        let mut dots = path.match_indices('.');
+        dots.find_map(|(dot, _)| at(value.get(&path[..dot])?, &path[dot + 1..]))
+    })
 }
 
 pub(crate) fn text(value: &Value, path: &str) -> Option<String> {
@@ -50,6 +50,29 @@ pub(crate) fn number(value: &Value, path: &str) -> Result<Option<f64>, String> {
     };
     let finite = parsed.filter(|it: &f64| it.is_finite());
     finite.map(Some).ok_or_else(|| format!("{path}: no number"))
+}
+
+/// Seconds: a number of units, or one that names its own (`350ms`, `0.35s`).
+pub(crate) fn duration(value: &Value, path: &str, unit: f64) -> Result<Option<f64>, String> {
+    const UNITS: [(&str, f64); 6] = [
+        ("ms", 1e-3),
+        ("us", 1e-6),
+        ("\u{b5}s", 1e-6),
+        ("\u{3bc}s", 1e-6),
+        ("ns", 1e-9),
+        ("s", 1.0),
+    ];
+    if let Some(Value::String(text)) = at(value, path) {
+        let text = last(text);
+        let named = UNITS.iter().find_map(|(name, unit)| {
+            let number: f64 = text.strip_suffix(name)?.trim_end().parse().ok()?;
+            number.is_finite().then_some(number * unit)
+        });
+        if named.is_some() {
+            return Ok(named);
+        }
+    }
+    Ok(number(value, path)?.map(|it| it * unit))
 }
 
 pub(crate) fn count(value: &Value, path: &str) -> Result<Option<u64>, String> {
@@ -95,7 +118,12 @@ pub(crate) fn status(
     if let Some(status) = words.get(found) {
         return Ok(*status);
     }
-    let digits = found.split(' ').next().unwrap_or(found);
+    let mut parts = found.split(' ');
+    let first = parts.next().unwrap_or(found);
+    let digits = match first.starts_with("HTTP/") {
+        true => parts.next().unwrap_or(first),
+        false => first,
+    };
     let number = digits.parse::<f64>().ok();
     let is_status = |it: &f64| it.fract() == 0.0 && (*it == 0.0 || (100.0..=999.0).contains(it));
     if let Some(number) = number {
@@ -104,8 +132,9 @@ pub(crate) fn status(
     }
     match found.to_ascii_lowercase().as_str() {
         "" => Ok(0),
-        "success" | "succeeded" | "ok" | "completed" => Ok(200),
-        "failure" | "failed" | "error" | "cancelled" | "canceled" | "timeout" => Ok(500),
+        "success" | "succeeded" | "ok" | "completed" | "true" | "status_code_ok" => Ok(200),
+        "failure" | "failed" | "error" | "cancelled" | "canceled" | "timeout" | "false"
+        | "status_code_error" => Ok(500),
         _ => Err(format!(
             "{path}: {found:?} is no status: say in `status_words` what it means"
         )),

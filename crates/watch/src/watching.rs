@@ -214,7 +214,8 @@ impl Watch {
                  good",
                 settings.accept_rate_max
             ),
-            (_, Some(length)) if length < settings.accept_length_min => format!(
+            // A step gives a token at least: 0 is said where nothing is drafted.
+            (_, Some(length)) if length > 0.0 && length < settings.accept_length_min => format!(
                 "{length:.2} tokens were accepted a step; below {} after {after} tokens is too bad",
                 settings.accept_length_min
             ),

@@ -1,6 +1,7 @@
 //! Logs that look strange and are healthy, logs that look fine and are not: what is expected against
 //! what was said, as one table.
 
+mod more;
 #[path = "../learning/synthetic.rs"]
 mod synthetic;
 
@@ -101,12 +102,12 @@ fn healthy_and_sick_logs_are_told_apart() {
             faster(it, 3.0);
         }
     };
-    let cases: Vec<(&str, Log, Said)> = vec![
-        ("healthy", log(1, 20_000, |_| (), none), Nothing),
+    let cases: Vec<(&str, Log, &[Said])> = vec![
+        ("healthy", log(1, 20_000, |_| (), none), &[Nothing]),
         (
             "a replica three times as fast joins",
             log(2, 20_000, |_| (), third_of_a_machine),
-            Nothing,
+            &[Nothing],
         ),
         (
             "one in twenty is on a faster replica, from the start",
@@ -120,7 +121,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            Nothing,
+            &[Nothing],
         ),
         (
             "a third are of a model ten times as fast, unmapped",
@@ -134,12 +135,12 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            Nothing,
+            &[Nothing],
         ),
         (
             "eight in ten are hits, and reported",
             log(5, 20_000, |it| it.hits = 0.8, none),
-            Nothing,
+            &[Nothing],
         ),
         (
             "seven in ten are hits of any length from the middle on, not reported",
@@ -155,7 +156,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "seven in ten are whole hits from the middle on, not reported",
@@ -169,7 +170,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "the same prompts again, all cached but a token",
@@ -186,7 +187,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            Nothing,
+            &[Nothing],
         ),
         (
             "short prompts, and a few long ones",
@@ -201,7 +202,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "the floor speaks above the longest prompt allowed",
@@ -212,12 +213,12 @@ fn healthy_and_sick_logs_are_told_apart() {
                 none,
             )
             .limit(60),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "no prompt is long enough",
             log(11, 20_000, |it| it.longest = 60.0, none),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "seconds read as milliseconds",
@@ -229,7 +230,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     it.request.seconds = it.request.seconds.map(|it| it / 1000.0);
                 },
             ),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "milliseconds read as seconds",
@@ -241,22 +242,22 @@ fn healthy_and_sick_logs_are_told_apart() {
                     it.request.seconds = it.request.seconds.map(|it| it * 1000.0);
                 },
             ),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
         (
             "the incident",
             log(14, 20_000, |it| it.pool = 6_000.0, none),
-            Found,
+            &[Found],
         ),
         (
             "one prefill in a hundred is skipped",
             log(15, 20_000, |it| it.skipped = 0.01, none),
-            Found,
+            &[Found],
         ),
         (
             "the same, behind a queue",
             log(16, 40_000, |it| (it.skipped, it.queue) = (0.01, 0.5), none),
-            Found,
+            &[Found],
         ),
         (
             "the same, on two machines of which one is faster",
@@ -270,7 +271,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            Found,
+            &[Found],
         ),
         (
             "one in a hundred is skipped, and hits are not reported",
@@ -280,7 +281,7 @@ fn healthy_and_sick_logs_are_told_apart() {
                 |it| (it.skipped, it.hits_reported) = (0.01, false),
                 none,
             ),
-            Found,
+            &[Found],
         ),
         (
             "the incident says that all but a token was cached",
@@ -294,18 +295,23 @@ fn healthy_and_sick_logs_are_told_apart() {
                     }
                 },
             ),
-            CouldNotTell,
+            &[CouldNotTell],
         ),
     ];
+    compare(cases);
+}
+
+/// Reads every log, and compares all at once: one of several answers, and nobody convicted wrongly.
+fn compare(cases: Vec<(&str, Log, &[Said])>) {
     let mut table = String::from("log | expected | got | convicted wrongly | why\n");
     let mut wrong = 0;
     for (name, log, expected) in cases {
         let it = log.read();
-        let good = it.said == expected && (it.said == CouldNotTell || it.wrongly == 0);
+        let said = it.said;
+        let good = expected.contains(&said) && (said == CouldNotTell || it.wrongly == 0);
         wrong += u32::from(!good);
         let mark = if good { "" } else { "  <<<" };
         let why = it.why.join("; ");
-        let said = it.said;
         let _ = writeln!(
             table,
             "{name} | {expected:?} | {said:?} | {} | {why}{}{mark}",
