@@ -97,6 +97,11 @@ pub struct Answer {
     pub own: usize,
 }
 
+/// Statuses that say to come again: 529 is what some say for 503.
+pub(crate) fn is_busy(status: u16) -> bool {
+    matches!(status, 429 | 503 | 529)
+}
+
 impl Answer {
     /// The HTTP status, if there was one.
     pub fn status(&self) -> Option<u16> {
@@ -117,7 +122,7 @@ impl Answer {
 
     /// Whether the server is busy, or somebody before it: a sound one answers so, and to come again.
     pub fn is_busy(&self) -> bool {
-        matches!(self.status(), Some(429 | 503 | 529))
+        self.status().is_some_and(is_busy)
     }
 
     /// Whether it says that its prompt was cut.

@@ -1,14 +1,14 @@
 //! What a run counts.
 
-use crate::ask::{Answer, TELLING};
+use crate::ask::{Answer, TELLING, is_busy};
 use crate::canary::Tenant;
 use crate::client::NoReply;
 use crate::finding::Kind;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Errors of a server. 503 is none: it says that it cannot now, and to come again.
-fn is_server_error(status: u16) -> bool {
-    status >= 500 && status != 503
+/// Errors of a server. To be busy is none.
+pub(crate) fn is_server_error(status: u16) -> bool {
+    status >= 500 && !is_busy(status)
 }
 
 /// Counts of a run.

@@ -19,6 +19,7 @@ pub fn readings(text: &str) -> Vec<String> {
         text.contains('\\').then(|| unescaped(text)),
         Some(stripped(text)),
         Some(base64(text)),
+        Some(base32(text)),
         Some(hex(text)),
         Some(decimal(text)),
         Some(digits_for_letters(text)),
@@ -120,6 +121,34 @@ fn sextets(signs: &[u8]) -> Vec<u8> {
         }
     }
     bytes
+}
+
+/// What stands there in base32, where a token is nothing else.
+fn base32(text: &str) -> String {
+    let mut out = String::new();
+    for token in text.split(|it: char| !it.is_ascii_alphanumeric()) {
+        let value = |it: u8| match it.to_ascii_uppercase() {
+            it @ b'A'..=b'Z' => Some(u64::from(it - b'A')),
+            it @ b'2'..=b'7' => Some(u64::from(it - b'2') + 26),
+            _ => None,
+        };
+        let values: Option<Vec<u64>> = token.bytes().map(value).collect();
+        let Some(values) = values.filter(|it| it.len() >= 8) else {
+            continue;
+        };
+        // Five bytes are eight signs; what is cut off counts as nothing.
+        let bytes = values.chunks(8).flat_map(|it| {
+            let bits = it.iter().fold(0, |all, it| all << 5 | it) << (5 * (8 - it.len()));
+            let all: [u8; 8] = bits.to_be_bytes();
+            all[3..3 + it.len() * 5 / 8].to_vec()
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        if is_text(&bytes) {
+            out.extend(bytes.into_iter().map(char::from));
+            out.push(' ');
+        }
+    }
+    out
 }
 
 /// Whether it is readable, but for some bytes at its ends.

@@ -52,6 +52,15 @@ impl Pieces {
                 if is_ranking(&path, fields) {
                     self.ranking(&path, fields);
                 }
+                if is_alternatives(&path, fields) {
+                    let mut all: Vec<_> = fields.values().collect();
+                    let likely = |it: &Value| it["logprob"].as_f64().unwrap_or(f64::NEG_INFINITY);
+                    all.sort_by(|a, b| likely(b).total_cmp(&likely(a)));
+                    for (rank, token) in all.into_iter().enumerate() {
+                        self.at(format!("{path}/#{rank}"), token, depth + 1);
+                    }
+                    return;
+                }
                 for (name, field) in fields {
                     if name.contains(' ') {
                         self.add(format!("{path}/#"), name);
@@ -119,6 +128,12 @@ fn step(path: &str, n: usize, item: &Value) -> String {
 fn is_ranking(path: &str, fields: &Map<String, Value>) -> bool {
     let named = path.contains("logprobs");
     named && !fields.contains_key("token") && fields.values().all(Value::is_number)
+}
+
+/// Whether these are tokens of one place by their ids, as in vLLM's `prompt_logprobs`.
+fn is_alternatives(path: &str, fields: &Map<String, Value>) -> bool {
+    let is_id = |it: &String| it.bytes().all(|it| it.is_ascii_digit());
+    path.contains("logprobs") && !fields.is_empty() && fields.keys().all(is_id)
 }
 
 #[cfg(test)]

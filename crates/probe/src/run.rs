@@ -526,7 +526,7 @@ impl Inside {
         let n = self.refused.entry(server(&sent.url)).or_default();
         *n = if refused { *n + 1 } else { 0 };
         let status = reply.as_ref().map_or(0, |it| it.status);
-        let fails = refused || status >= 500 && status != 503;
+        let fails = refused || crate::counts::is_server_error(status);
         if fails && !std::mem::replace(&mut self.fails, fails) {
             let before = self.kept.iter().rev().take(2).rev();
             self.last_words = before

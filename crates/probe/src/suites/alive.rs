@@ -77,8 +77,8 @@ pub(super) async fn check(
     let address = &endpoint.address;
     let refused = lives.iter().filter(|it| **it == Life::Gone).count();
     let says = match (lives.last(), refused) {
-        (Some(Life::Fails(503)), 0) => {
-            let why = format!("{address} answers 503 to whatever it is asked: busy, or dead?");
+        (Some(Life::Fails(status @ (503 | 529))), 0) => {
+            let why = format!("{address} answers {status} to whatever it is asked: busy, or dead?");
             return Err(Stopped::Needs(why));
         }
         (Some(Life::Fails(status)), _) if answered => format!(

@@ -74,7 +74,7 @@ async fn round(run: &Run, pair: &Pair, n: usize, answers: bool) -> Result<bool, 
     let rightful = decode(run, pair, owner, &references, like, length).await?;
     match rightful.status() {
         Some(200) => {}
-        Some(429 | 503) => return Ok(false), // busy, which is no wrong class
+        Some(429 | 503 | 529) => return Ok(false), // busy, which is no wrong class
         status => {
             let status = status.unwrap_or(0);
             let says = format!("decode answers {status} to a reference's first use");

@@ -69,7 +69,10 @@ async fn lives(
         let mut ask = Ask::new(tenant, 2);
         ask.max_tokens = 1;
         let (prefill, decode) = both(run, pair, port, ask, room).await?;
-        let fails = |it: &Answer| it.status().is_none_or(|it| it >= 500 && it != 503);
+        let fails = |it: &Answer| {
+            it.status()
+                .is_none_or(|it| it >= 500 && !matches!(it, 503 | 529))
+        };
         dead = match (fails(&prefill), fails(&decode)) {
             (false, false) => return Ok(room),
             (true, _) => Some(&pair.prefill.address),
@@ -127,7 +130,7 @@ fn compare(run: &Run, prefill: &Answer, decode: &Answer, sent: Option<u64>, limi
         // Both cut it, and say so.
         (Some(200), Some(200)) if prefill.says_cut().is_some() && decode.says_cut().is_some() => {}
         // Busy is no verdict on a prompt.
-        (Some(429 | 503), Some(200)) => {}
+        (Some(429 | 503 | 529), Some(200)) => {}
         (Some(200), Some(200)) => {
             let counted = (prefill.prompt_tokens(), decode.prompt_tokens());
             if let (Some(one), Some(two)) = counted
