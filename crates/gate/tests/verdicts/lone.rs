@@ -433,7 +433,7 @@ fn an_endpoint_that_is_refused_says_why_once() {
         );
     }
     let nodes = fleet::answers::read("http://s", &answers);
-    let report = judged(&vec![(Stated::Server, nodes)], false);
+    let report = judged(&[(Stated::Server, nodes)], false);
     let table = audit::output::table(&report, audit::output::Style::default());
     for path in ["/server_info", "/v1/models"] {
         let why = format!("http://s{path}: refused with 401");
