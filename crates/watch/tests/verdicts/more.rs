@@ -20,14 +20,14 @@ fn machines_and_loads_that_change_are_no_skipped_prefill() {
     };
     let each = |every: usize, times: f64| {
         move |n: usize, it: &mut Made| {
-            if n > 4_000 && n % every == 0 {
+            if n > 4_000 && n.is_multiple_of(every) {
                 computed(it, times, 0.001 * share(n));
             }
         }
     };
     let hits = |every: usize| {
         move |n: usize, it: &mut Made| {
-            if n > 4_000 && n % every == 0 {
+            if n > 4_000 && n.is_multiple_of(every) {
                 let left = (it.request.prompt_tokens as f64 * share(n)).max(1.0);
                 it.request.seconds = Some((0.02 + 0.001 * left) * 1.05);
             }
