@@ -2,6 +2,7 @@
 
 use crate::date::rfc3339;
 use crate::finding::{Answer, Finding};
+use crate::output::markup::escaped;
 use crate::report::Report;
 use std::fmt::Write;
 
@@ -66,22 +67,4 @@ fn case(text: &mut String, report: &Report, it: &Finding) {
             ">\n      <system-out>advisory, {answer}: {details}</system-out>\n    </testcase>"
         ),
     };
-}
-
-/// As XML 1.0 allows it: its five entities, and no character that it forbids.
-fn escaped(text: &str) -> String {
-    let mut safe = String::with_capacity(text.len());
-    for c in text.chars() {
-        match c {
-            '&' => safe.push_str("&amp;"),
-            '<' => safe.push_str("&lt;"),
-            '>' => safe.push_str("&gt;"),
-            '"' => safe.push_str("&quot;"),
-            '\'' => safe.push_str("&apos;"),
-            '\n' => safe.push_str("&#10;"),
-            c if c.is_control() || matches!(c, '\u{fffe}' | '\u{ffff}') => safe.push('\u{fffd}'),
-            c => safe.push(c),
-        }
-    }
-    safe
 }

@@ -2,6 +2,7 @@
 
 mod json;
 mod junit;
+pub mod markup;
 mod prometheus;
 mod sarif;
 mod table;

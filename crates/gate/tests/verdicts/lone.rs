@@ -420,7 +420,7 @@ fn releases_that_nobody_looked_up_are_not_fresh() {
 #[test]
 fn an_endpoint_that_is_refused_says_why_once() {
     let recorded = sglang("single");
-    let mut answers = fleet::answers::Answers::new("http://s", false);
+    let mut answers = gate::facts::answers::Answers::new("http://s", false);
     for (path, body) in &recorded.answers {
         let refused = Err(Trouble::Refused { status: 401 });
         answers.insert(
@@ -432,9 +432,9 @@ fn an_endpoint_that_is_refused_says_why_once() {
             },
         );
     }
-    let nodes = fleet::answers::read("http://s", &answers);
+    let nodes = gate::facts::answers::read("http://s", &answers);
     let report = judged(&[(Stated::Server, nodes)], false);
-    let table = audit::output::table(&report, audit::output::Style::default());
+    let table = gate::output::table(&report, gate::output::Style::default());
     for path in ["/server_info", "/v1/models"] {
         let why = format!("http://s{path}: refused with 401");
         let told = table.split_whitespace().collect::<Vec<_>>().join(" ");

@@ -8,6 +8,7 @@ use super::run::{Answer, Outcome};
 use super::scenario::SENTENCE;
 use super::table::{ALWAYS_ON, ALWAYS_ON_WHY, Verdict, gets, leaks, says, share};
 use super::timeline::Moment;
+use gate::output::markup::escaped;
 use std::fmt::Write;
 
 const STYLE: &str = include_str!("report.css");
@@ -53,7 +54,7 @@ fn opening(out: &mut String, story: &Story) {
          the safeguards are switched off. Prefill’s pool holds {} tokens, the advertised context is \
          {} (the incident’s own proportion, 681,280 of 1,048,576).</p>\
          <ul class=\"figures\">",
-        escape(&story.model),
+        escaped(&story.model),
         thousands(shape.prefill_pool),
         thousands(shape.context),
     );
@@ -100,12 +101,12 @@ fn request(out: &mut String, story: &Story) {
          <p class=\"note\"><mark>Marked</mark> is text of tenant A. Its prompts were full of \
          “{}”; nothing that B sent has any of these words.</p></section>",
         ask.tokens,
-        escape(&ask.curl("127.0.0.1:PORT", false)),
+        escaped(&ask.curl("127.0.0.1:PORT", false)),
         answer.status,
         marked(answer),
         number(answer.prompt_tokens),
         number(answer.completion_tokens),
-        escape(SENTENCE),
+        escaped(SENTENCE),
     );
 }
 
@@ -148,7 +149,7 @@ fn steps(out: &mut String, moments: &[Moment]) {
             out,
             "<li{wrong}><span class=\"who {0}\">{0}</span><div>{1}",
             moment.who,
-            escape(&moment.what)
+            escaped(&moment.what)
         );
         if let Some((guard, _)) = moment.guard {
             let alone = match guard.expected() {
@@ -158,7 +159,7 @@ fn steps(out: &mut String, moments: &[Moment]) {
             let _ = write!(
                 out,
                 "<small>switched off here: <b>{}</b>; {alone}</small>",
-                escape(guard.title()),
+                escaped(guard.title()),
             );
         }
         out.push_str("</div></li>");
@@ -194,10 +195,10 @@ fn row(out: &mut String, (title, clause): (&str, &str), outcome: &Outcome, why: 
     };
     let clause = match clause {
         "" => String::new(),
-        clause => format!("<small>{}</small>", escape(clause)),
+        clause => format!("<small>{}</small>", escaped(clause)),
     };
     let said = match verdict {
-        Verdict::Stops | Verdict::Hides => escape(&says(outcome)),
+        Verdict::Stops | Verdict::Hides => escaped(&says(outcome)),
         Verdict::Leaks => outcome.over.first().map(in_one_line).unwrap_or_default(),
     };
     let _ = write!(
@@ -206,10 +207,10 @@ fn row(out: &mut String, (title, clause): (&str, &str), outcome: &Outcome, why: 
          <small>{said}</small></td><td data-label=\"A’s text\">{}</td>\
          <td data-label=\"Stops it?\"><span class=\"pill {class}\">{word}</span>\
          <small>{}</small></td></tr>",
-        escape(title),
-        escape(&gets(outcome)),
+        escaped(title),
+        escaped(&gets(outcome)),
         share(outcome),
-        escape(why),
+        escaped(why),
     );
 }
 
@@ -219,14 +220,14 @@ fn answers(out: &mut String, story: &Story) {
         "<section><h2>All of B’s over-long prompts, every safeguard off</h2><p class=\"note\">{}\
          </p><table class=\"plain\"><thead><tr><th>Prompt begins</th><th>Tokens</th><th>Status</th>\
          <th>Answer</th></tr></thead><tbody>",
-        escape(&leaks(&story.none))
+        escaped(&leaks(&story.none))
     );
     for (ask, answer) in story.scenario.over.iter().zip(&story.none.over) {
         let _ = write!(
             out,
             "<tr><td data-label=\"Prompt begins\">{}…</td><td data-label=\"Tokens\">{}</td>\
              <td data-label=\"Status\">{}</td><td data-label=\"Answer\">{}</td></tr>",
-            escape(ask.begins()),
+            escaped(ask.begins()),
             ask.tokens,
             answer.status,
             in_one_line(answer)
@@ -301,7 +302,8 @@ fn marked(answer: &Answer) -> String {
 const MARKED_BYTES_MIN: usize = 12;
 
 fn lines(text: &str) -> String {
-    escape(text).replace('\n', "<br>")
+    let lines: Vec<_> = text.split('\n').map(escaped).collect();
+    lines.join("<br>")
 }
 
 fn thousands(n: u32) -> String {
@@ -309,13 +311,6 @@ fn thousands(n: u32) -> String {
         0..1000 => n.to_string(),
         _ => format!("{},{:03}", n / 1000, n % 1000),
     }
-}
-
-fn escape(text: &str) -> String {
-    text.replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;")
-        .replace('"', "&quot;")
 }
 
 #[cfg(test)]

@@ -2,6 +2,7 @@
 
 use super::table::answers;
 use super::{Report, Verdict};
+use gate::output::markup::escaped;
 use std::fmt::Write;
 
 const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;margin:2em auto;\
@@ -28,23 +29,23 @@ pub fn html(report: &Report) -> String {
          {}</h1>",
         verdict.name(),
         counts.requests,
-        escape(&report.url)
+        escaped(&report.url)
     );
     for why in report.why_not_told() {
-        let _ = write!(out, "<p>{}</p>", escape(&why));
+        let _ = write!(out, "<p>{}</p>", escaped(&why));
     }
-    let _ = write!(out, "<p>Answers: {}</p>", escape(&answers(report)));
+    let _ = write!(out, "<p>Answers: {}</p>", escaped(&answers(report)));
     suites(&mut out, report);
     findings(&mut out, report);
     let _ = writeln!(
         out,
         "<h2>What this is worth</h2><p>{}.</p><p>{}.</p><p>{}.</p>",
-        escape(&report.power()),
-        escape(&report.suspicions()),
-        escape(&report.threshold())
+        escaped(&report.power()),
+        escaped(&report.suspicions()),
+        escaped(&report.threshold())
     );
     for (suite, says) in &report.notes {
-        let _ = writeln!(out, "<p>{suite}: {}</p>", escape(says));
+        let _ = writeln!(out, "<p>{suite}: {}</p>", escaped(says));
     }
     let _ = writeln!(
         out,
@@ -68,7 +69,7 @@ fn suites(out: &mut String, report: &Report) {
             out,
             "<tr><th>{}<td>{}<td>{}",
             suite.name(),
-            escape(&how),
+            escaped(&how),
             found.join(", ")
         );
     }
@@ -82,18 +83,13 @@ fn findings(out: &mut String, report: &Report) {
             "<h2>{} ({})</h2><p>{}</p>",
             finding.kind,
             finding.suite,
-            escape(&finding.says)
+            escaped(&finding.says)
         );
         if let Some(quote) = &finding.quote {
-            let _ = write!(out, "<p><mark>{}</mark></p>", escape(quote));
+            let _ = write!(out, "<p><mark>{}</mark></p>", escaped(quote));
         }
         for sent in &finding.shows {
-            let _ = write!(out, "<pre>{}</pre>", escape(&sent.curl()));
+            let _ = write!(out, "<pre>{}</pre>", escaped(&sent.curl()));
         }
     }
-}
-
-fn escape(text: &str) -> String {
-    let text = text.replace('&', "&amp;").replace('<', "&lt;");
-    text.replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -1,6 +1,7 @@
 //! JUnit XML: one case for each suite.
 
 use super::Report;
+use gate::output::markup::escaped;
 use std::fmt::Write;
 
 /// The report as JUnit XML.
@@ -22,13 +23,13 @@ pub fn junit(report: &Report) -> String {
             failed += 1;
             let says = report.findings.iter().filter(|it| it.suite == name);
             let says: Vec<_> = says.map(|it| it.says.as_str()).collect();
-            let (found, says) = (escape(&found.join(", ")), escape(&says.join("\n")));
+            let (found, says) = (escaped(&found.join(", ")), escaped(&says.join("\n")));
             let _ = write!(cases, "<failure message=\"{found}\">{says}</failure>");
         } else if let Some(stopped) = stopped {
             let _ = write!(
                 cases,
                 "<skipped message=\"{}\"/>",
-                escape(&stopped.to_string())
+                escaped(&stopped.to_string())
             );
         }
         cases.push_str("</testcase>\n");
@@ -38,22 +39,4 @@ pub fn junit(report: &Report) -> String {
          tests=\"{}\" failures=\"{failed}\">\n{cases}</testsuite>\n",
         report.suites.len()
     )
-}
-
-fn escape(text: &str) -> String {
-    let text: String = text
-        .chars()
-        .map(|it| {
-            if it.is_control() && it != '\n' {
-                ' '
-            } else {
-                it
-            }
-        })
-        .collect();
-    let text = text
-        .replace('&', "&amp;")
-        .replace('<', "&lt;")
-        .replace('>', "&gt;");
-    text.replace('"', "&quot;")
 }

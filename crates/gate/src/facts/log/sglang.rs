@@ -2,12 +2,12 @@
 
 use super::line::Line;
 use super::source;
+use crate::combine::{contradiction, derived, measured, not_reported, smallest};
 use crate::facts::combine::{contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::sglang::{BELOW, RANKS_MAX, TIERS, expected, missing, role};
 use crate::facts::weights::{Setting, together};
-use crate::combine::{contradiction, derived, measured, not_reported, smallest};
 use crate::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
 use crate::json::absurd;
 use crate::node::{Aside, Engine, Node, Rank, Role, Warning};

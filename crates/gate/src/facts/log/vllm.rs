@@ -2,6 +2,7 @@
 
 use super::line::Line;
 use super::source;
+use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Source, Unknown};
 use crate::facts::json::absurd;
@@ -9,7 +10,6 @@ use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::sglang::RANKS_MAX;
 use crate::facts::version::Version;
 use crate::facts::weights::{DEFAULT, Setting, together};
-use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::figure::{Declared, Fact, Figure, Source, Unknown};
 use crate::json::absurd;
 use crate::node::{Aside, Engine, Node, Rank, Role, Warning};

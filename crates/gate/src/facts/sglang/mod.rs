@@ -5,6 +5,8 @@ mod beside;
 mod ranks;
 mod switches;
 
+use crate::answers::{Answers, Page};
+use crate::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::facts::answers::{Answers, Page};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
@@ -14,8 +16,6 @@ use crate::facts::models::advertised;
 use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
 use crate::facts::prometheus::Metrics;
 use crate::facts::weights::{Setting, together};
-use crate::answers::{Answers, Page};
-use crate::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
 use crate::guard;
 use crate::json::absurd;

@@ -1,14 +1,14 @@
 //! What is switched on: truncation, transfer backend, checksum, deferred release, bounds.
 
 use super::Said;
+use crate::answers::Page;
+use crate::combine::{agreed, derived, not_reported};
 use crate::facts::answers::Page;
 use crate::facts::combine::{derived, not_reported};
 use crate::facts::figure::{Fact, Figure};
 use crate::facts::json::absurd;
 use crate::facts::node::Node;
 use crate::facts::version::Version;
-use crate::answers::Page;
-use crate::combine::{agreed, derived, not_reported};
 use crate::figure::{Fact, Figure, Unknown};
 use crate::json::absurd;
 use crate::node::Node;

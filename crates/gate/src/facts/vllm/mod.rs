@@ -1,5 +1,7 @@
 //! vLLM: 0.32 from recordings, older versions by the labels that their metrics had.
 
+use crate::answers::{Answers, Page};
+use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::answers::{Answers, Page};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Unknown};
@@ -9,8 +11,6 @@ use crate::facts::models::advertised;
 use crate::facts::node::{Engine, Node, Parallelism, Rank, Role, Warning};
 use crate::facts::prometheus::{Metrics, Sample};
 use crate::facts::weights::{Setting, together};
-use crate::answers::{Answers, Page};
-use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::figure::{Declared, Fact, Figure, Measured, Unknown};
 use crate::guard;
 use crate::json::absurd;
