@@ -2,19 +2,14 @@
 
 use super::line::Line;
 use super::source;
-use crate::combine::{contradiction, derived, measured, not_reported, smallest};
 use crate::facts::combine::{contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
+use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
-use crate::facts::sglang::{BELOW, RANKS_MAX, TIERS, expected, missing, role};
-use crate::facts::weights::{Setting, together};
-use crate::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
-use crate::json::absurd;
-use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
-use crate::sglang::{
+use crate::facts::sglang::{
     BELOW, RANKS_MAX, TIERS, attention_ranks, context_ranks, expected, missing, role,
 };
-use crate::weights::{SAME_WEIGHTS, Setting, quantization, together};
+use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 /// The last line of a start, printed by tensor rank 0 of each replica.

@@ -2,20 +2,13 @@
 
 use super::line::Line;
 use super::source;
-use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Source, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::sglang::RANKS_MAX;
 use crate::facts::version::Version;
-use crate::facts::weights::{DEFAULT, Setting, together};
-use crate::figure::{Declared, Fact, Figure, Source, Unknown};
-use crate::json::absurd;
-use crate::node::{Aside, Engine, Node, Rank, Role, Warning};
-use crate::sglang::RANKS_MAX;
-use crate::version::Version;
-use crate::weights::{DEFAULT, SAME_WEIGHTS, Setting, quantization, together};
+use crate::facts::weights::{DEFAULT, SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 const ARGS: &str = "non-default args: ";
@@ -121,7 +114,7 @@ impl Scan {
         fresh.asides.extend(store.clone());
         let node = fresh.facts();
         node.role = match line.literal_text("kv_role") {
-            Some(role) => crate::vllm::kv_role(role, store),
+            Some(role) => crate::facts::vllm::kv_role(role, store),
             None if line.text.contains("kv_transfer_config") => absent("kv_role"),
             None => Ok(Figure::new(
                 Role::Whole,

@@ -127,7 +127,7 @@ fn told(said: &Said) -> Fact<()> {
         let says_nothing = matches!(doc.setting(field), Err(Unknown::NotReported { .. }));
         if says_nothing && !counted {
             let looked = format!("{}, or {prefix}*", doc.source(field));
-            return crate::combine::not_reported(&looked);
+            return crate::facts::combine::not_reported(&looked);
         }
     }
     Ok(())

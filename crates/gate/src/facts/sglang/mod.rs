@@ -5,24 +5,15 @@ mod beside;
 mod ranks;
 mod switches;
 
-use crate::answers::{Answers, Page};
-use crate::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::facts::answers::{Answers, Page};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
 use crate::facts::guard;
 use crate::facts::json::absurd;
-use crate::facts::models::advertised;
+use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
 use crate::facts::prometheus::Metrics;
-use crate::facts::weights::{Setting, together};
-use crate::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
-use crate::guard;
-use crate::json::absurd;
-use crate::models::{adapters, advertised};
-use crate::node::{Engine, Node, Parallelism, Role, Warning};
-use crate::prometheus::Metrics;
-use crate::weights::{SAME_WEIGHTS, Setting, quantization, together};
+use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use serde_json::Value;
 
 pub(crate) use beside::TIERS;

@@ -1,18 +1,12 @@
 //! What is switched on: truncation, transfer backend, checksum, deferred release, bounds.
 
 use super::Said;
-use crate::answers::Page;
-use crate::combine::{agreed, derived, not_reported};
 use crate::facts::answers::Page;
-use crate::facts::combine::{derived, not_reported};
-use crate::facts::figure::{Fact, Figure};
+use crate::facts::combine::{agreed, derived, not_reported};
+use crate::facts::figure::{Fact, Figure, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::Node;
 use crate::facts::version::Version;
-use crate::figure::{Fact, Figure, Unknown};
-use crate::json::absurd;
-use crate::node::Node;
-use crate::version::Version;
 
 const DEFERRED: &str = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE";
 const RELEASE_S: &str = "SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE_TIMEOUT";

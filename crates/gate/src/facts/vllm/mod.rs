@@ -1,23 +1,14 @@
 //! vLLM: 0.32 from recordings, older versions by the labels that their metrics had.
 
-use crate::answers::{Answers, Page};
-use crate::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::answers::{Answers, Page};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Unknown};
 use crate::facts::guard;
 use crate::facts::json::absurd;
-use crate::facts::models::advertised;
-use crate::facts::node::{Engine, Node, Parallelism, Rank, Role, Warning};
+use crate::facts::models::{adapters, advertised};
+use crate::facts::node::{Aside, Engine, Node, Parallelism, Rank, Role, Warning};
 use crate::facts::prometheus::{Metrics, Sample};
-use crate::facts::weights::{Setting, together};
-use crate::figure::{Declared, Fact, Figure, Measured, Unknown};
-use crate::guard;
-use crate::json::absurd;
-use crate::models::{adapters, advertised};
-use crate::node::{Aside, Engine, Node, Parallelism, Rank, Role, Warning};
-use crate::prometheus::{Metrics, Sample};
-use crate::weights::{SAME_WEIGHTS, Setting, quantization, together};
+use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 mod beside;
