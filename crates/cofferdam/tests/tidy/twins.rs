@@ -13,7 +13,7 @@ const TOOLS: &str =
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 40] = [
+const ALLOWED: [(&str, &str); 39] = [
     (
         "Answer",
         "a check's answer, a running request, what a probe got",
@@ -86,7 +86,6 @@ const ALLOWED: [(&str, &str); 40] = [
     ("Verdict", TOOLS),
     ("Watch", "what watch has learned; who looks on at a replay"),
     ("Write", "a copy into a slot; how far a submission is"),
-    ("Zone", "to be removed"),
 ];
 
 /// The name that a line makes public.
