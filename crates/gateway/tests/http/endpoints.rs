@@ -185,7 +185,7 @@ async fn metrics_show_requests_and_the_engines_own_figures() {
         "cofferdam_context_limit_tokens{of=\"prompt\"} 48",
         "cofferdam_context_limit_tokens{of=\"prompt_plus_output\"} 64",
         "cofferdam_pool_tokens{role=\"prefill\",worker=\"prefill-0\"} 160",
-        "pages{role=\"decode\",worker=\"decode-0\",state=\"cached\"} 3",
+        "cofferdam_pages{role=\"decode\",worker=\"decode-0\",state=\"cached\"} 3",
         "cofferdam_worker_info{role=\"decode\",worker=\"decode-0\",epoch=\"d-epoch\"} 1",
         "cofferdam_handoffs_total{role=\"prefill\",worker=\"prefill-0\"} 5",
         "cofferdam_retries_total{role=\"gateway\"} 2",

@@ -254,7 +254,7 @@ fn fetch_to_be_interrupted() {
 fn begin(registry: &Registry) -> Child {
     let modules = registry.path("modules");
     let mut command = Command::new(std::env::current_exe().unwrap());
-    command.args(["--exact", "tests::fetch_to_be_interrupted"]);
+    command.args(["--exact", "fetch::tests::fetch_to_be_interrupted"]);
     command.env("COFFERDAM_TEST_FETCH_INTO", registry.path("cache"));
     command.env("COFFERDAM_TEST_MODULES", &modules);
     command
