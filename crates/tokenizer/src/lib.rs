@@ -10,7 +10,7 @@
 //! let template = tokenizer::ChatTemplate::from_gguf(&metadata)?;
 //! let prompt = template.render_chat(
 //!     &tokenizer,
-//!     &tokenizer::Chat::new([text::Message::new("user", "Hi!")]),
+//!     &tokenizer::Chat::new([tokenizer::Message::new("user", "Hi!")]),
 //!     8192, // bytes of a prompt, at most
 //! )?;
 //! assert_eq!(prompt[0], 1); // <|im_start|>
