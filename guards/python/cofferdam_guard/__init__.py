@@ -1,7 +1,7 @@
 """Page identity inside vLLM and SGLang.
 
 A request attends only to KV blocks that were computed for it. The engines' own extension points
-carry the checks; the decisions are those of the Rust crate ``cofferdam-guard`` (``_core``), over the
+carry the checks; the decisions are those of the Rust crate ``guard-core`` (``_core``), over the
 page ledger that Cofferdam itself runs on.
 
 - ``core``: ledger, references, statements, single use (Rust, re-exported).

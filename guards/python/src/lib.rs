@@ -1,4 +1,4 @@
-//! Python binding of `cofferdam-guard`: plain data in, plain data out. Every decision is the
+//! Python binding of `guard-core`: plain data in, plain data out. Every decision is the
 //! crate's; a refusal is a `GuardFault(kind, message)`.
 
 mod claims;
