@@ -13,6 +13,7 @@ mod broken;
 pub mod codec;
 mod decisions;
 pub mod decode;
+pub mod door;
 pub mod gateway;
 mod id;
 mod limit;

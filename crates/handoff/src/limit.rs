@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What lengths are accepted: the one rule by which HTTP, the gateway's machine and every worker
 /// judge them.
-#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub struct Lengths {
     /// Longest prompt.
     pub max_prompt: u32,
@@ -22,6 +22,14 @@ impl Lengths {
         let fits = prompt <= u64::from(self.max_prompt);
         let left = u64::from(self.max_model_len).checked_sub(prompt)?;
         (fits && left > 0).then_some(left as u32)
+    }
+
+    /// What two that must both hold a request take.
+    pub fn of_both(self, other: Self) -> Self {
+        Self {
+            max_prompt: self.max_prompt.min(other.max_prompt),
+            max_model_len: self.max_model_len.min(other.max_model_len),
+        }
     }
 }
 

@@ -10,6 +10,7 @@
 pub mod bound;
 mod check;
 pub mod defects;
+pub mod door;
 pub mod encode;
 pub mod model;
 pub mod pinned;

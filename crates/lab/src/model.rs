@@ -48,6 +48,11 @@ pub trait Model: Sync {
     /// Whether nothing is going on: every request ended, every page back (H-10, H-11).
     fn at_rest(&self, state: &mut Self::State) -> bool;
 
+    /// The clause that a world breaks from which rest cannot be reached.
+    fn progress(&self) -> &'static str {
+        "H-11"
+    }
+
     /// Canonical bytes: equal for equal worlds, up to the names of tags, ids and epochs.
     /// The world serializes itself and calls [`Canonical::value`] once.
     fn encode(&self, state: &Self::State, out: &mut Canonical);
@@ -80,7 +85,7 @@ pub struct Notes {
 /// A clause that does not hold.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Violation {
-    /// `H-…`, as in the specification.
+    /// `H-…`, or `DR-…` of the door, as in their specifications.
     pub clause: &'static str,
     /// What is wrong, with expected and got.
     pub what: String,
@@ -140,15 +145,16 @@ impl Notes {
     }
 }
 
-/// The clauses that there are, in the specification's order.
-pub const CLAUSES: [&str; 18] = [
+/// The clauses that there are, in the specifications' order: those of the handoff, those of the door.
+pub const CLAUSES: [&str; 30] = [
     "H-1", "H-2", "H-3", "H-5", "H-6", "H-7", "H-8", "H-9", "H-10", "H-11", "H-13", "H-14", "H-15",
-    "H-16", "H-17", "H-18", "H-19", "H-20",
+    "H-16", "H-17", "H-18", "H-19", "H-20", "DR-1", "DR-2", "DR-3", "DR-4", "DR-5", "DR-6", "DR-7",
+    "DR-8", "DR-9", "DR-10", "DR-11", "DR-12",
 ];
 
 /// A set of clauses.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Clauses(u32);
+pub struct Clauses(u64);
 
 impl Clauses {
     /// Adds one; an unknown name is a bug in a property.
@@ -171,11 +177,16 @@ impl Clauses {
     }
 }
 
-/// `H-7` is 7. Clauses are judged dozens of times on every step, so nothing is searched for.
+/// `H-7` is 7, `DR-7` is 39. Clauses are judged dozens of times on every step, so nothing is searched
+/// for.
 #[inline]
 fn number(clause: &str) -> u8 {
-    let digits = clause.bytes().skip(2);
-    digits.fold(0, |number, digit| number * 10 + (digit - b'0'))
+    let (first, skipped) = match clause.as_bytes()[0] {
+        b'H' => (0, 2),
+        _ => (32, 3),
+    };
+    let digits = clause.bytes().skip(skipped);
+    first + digits.fold(0, |number, digit| number * 10 + (digit - b'0'))
 }
 
 #[cfg(test)]

@@ -160,6 +160,18 @@ pub fn row(code: Code) -> Row {
             None,
             "No readable first token was stated, or several were.",
         ),
+        Code::IntegrityWrongCount => (
+            502,
+            FAULT,
+            None,
+            "An engine computed another prompt than it was sent, or did not say which.",
+        ),
+        Code::IntegrityAnothersAnswer => (
+            502,
+            FAULT,
+            None,
+            "An engine answered with what is another request's.",
+        ),
         Code::IntegrityWrongArena => (
             502,
             FAULT,

@@ -87,6 +87,10 @@ codes! {
     IntegrityShortCount = "integrity_short_count",
     /// No readable first token was stated, or several were.
     IntegrityFirstToken = "integrity_first_token",
+    /// An engine has computed another prompt than it was sent, or did not say which.
+    IntegrityWrongCount = "integrity_wrong_count",
+    /// An engine has answered with what is another request's.
+    IntegrityAnothersAnswer = "integrity_anothers_answer",
     /// Pages landed in an arena that is not their writer's.
     IntegrityWrongArena = "integrity_wrong_arena",
     /// A worker found one of its own rules broken and ended.

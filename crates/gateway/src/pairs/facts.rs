@@ -15,17 +15,17 @@ use crate::engine::{
 
 /// The present snapshot.
 #[derive(Default)]
-pub(super) struct Board(RwLock<Arc<EngineFacts>>);
+pub(crate) struct Board(RwLock<Arc<EngineFacts>>);
 
 impl Board {
-    pub(super) fn read(&self) -> Arc<EngineFacts> {
+    pub(crate) fn read(&self) -> Arc<EngineFacts> {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
             .clone()
     }
 
-    pub(super) fn publish(&self, facts: EngineFacts) {
+    pub(crate) fn publish(&self, facts: EngineFacts) {
         *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(facts);
     }
 }

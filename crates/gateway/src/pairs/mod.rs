@@ -37,8 +37,10 @@ use wire::control::{Addr, Identity, Limits};
 
 use crate::engine::{Answer, Code, Engine, EngineFacts, Event, Fault, Job, ModelFacts, Steering};
 use actor::{Actor, Input};
-use facts::Board;
 use requests::Submission;
+
+pub(crate) use facts::Board;
+pub(crate) use tenants::Domains;
 
 pub use requests::sampling_bytes;
 
@@ -328,7 +330,7 @@ impl Drop for Handle {
 }
 
 /// Bits from the system, drawn at the edge: the core itself draws nothing.
-fn random<const N: usize>() -> io::Result<[u8; N]> {
+pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     let mut bytes = [0; N];
     getrandom::fill(&mut bytes)?;
     Ok(bytes)

@@ -16,7 +16,7 @@ const PARTS_MAX: usize = 1024;
 /// secret: it repeats in no other life. Its lower half is the tenant, and no two tenants have the
 /// same; its upper half is the part of the tenant, counted from a number of the tenant's own, so no
 /// two parts have the same. What a client sends goes into neither: it is only looked up here.
-pub(super) struct Domains {
+pub(crate) struct Domains {
     secret: [u8; 32],
     by_tenant: BTreeMap<TenantId, Tenant>,
     given: BTreeSet<u32>,
@@ -34,7 +34,7 @@ struct Tenant {
 }
 
 impl Domains {
-    pub(super) fn new(secret: [u8; 32]) -> Self {
+    pub(crate) fn new(secret: [u8; 32]) -> Self {
         Self {
             secret,
             by_tenant: BTreeMap::new(),
@@ -46,7 +46,7 @@ impl Domains {
     /// The domain of this tenant, or of the part of it that this salt names: always the same in this
     /// life, while it is remembered. Tenants come from the key file, so there are no more of them
     /// than keys.
-    pub(super) fn of(&mut self, tenant: &TenantId, salt: Option<&str>) -> Domain {
+    pub(crate) fn of(&mut self, tenant: &TenantId, salt: Option<&str>) -> Domain {
         if !self.by_tenant.contains_key(tenant) {
             let new = self.mint();
             self.by_tenant.insert(tenant.clone(), new);

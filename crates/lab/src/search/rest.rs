@@ -75,7 +75,7 @@ pub(super) fn counterexample<M: Model>(model: &M, acts: Vec<M::Act>) -> Countere
          {end}"
     );
     let violation = Violation {
-        clause: "H-11",
+        clause: model.progress(),
         what,
     };
     Counterexample {

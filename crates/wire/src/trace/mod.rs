@@ -23,8 +23,8 @@ pub use read::{RECORD_BYTES_MAX, TraceError};
 pub use replay::{Replayed, Watch, replay, replay_watched};
 pub use write::Writer;
 
-use handoff::{ArenaId, Hello, decode, gateway, prefill};
-use pages::WriterLife;
+use handoff::{ArenaId, Hello, decode, door, gateway, prefill};
+use pages::{Epoch, WriterLife};
 use serde::{Deserialize, Serialize};
 
 /// First bytes of a trace; the last one is the version.
@@ -57,6 +57,13 @@ pub enum Header {
         config: gateway::Config,
         /// What it said of itself.
         hello: Hello,
+    },
+    /// The machine in front of engines that are not ours.
+    Door {
+        /// Its bounds.
+        config: door::Config,
+        /// Its life.
+        epoch: Epoch,
     },
 }
 

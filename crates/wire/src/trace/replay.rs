@@ -4,6 +4,7 @@ use crate::trace::read::Records;
 use crate::trace::{DecodeInput, Header, TraceError};
 use handoff::Decisions;
 use handoff::decode::{self, Decode};
+use handoff::door::{self, Door};
 use handoff::gateway::{self, Gateway};
 use handoff::prefill::{self, Prefill};
 use pages::{Pool, Sound};
@@ -121,6 +122,11 @@ pub fn replay_watched<J: Decisions>(
                 effects
             };
             (run(&mut records, feed)?, true)
+        }
+        Header::Door { config, epoch } => {
+            let mut machine = Door::new(config, epoch);
+            let feed = |event: door::Event| machine.handle(event);
+            (run(&mut records, feed)?, machine.at_rest())
         }
     };
     let (inputs, torn) = (records.index - 1, records.torn);

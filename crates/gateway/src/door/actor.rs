@@ -1,0 +1,475 @@
+//! The task that owns the machine: inputs become events, effects are carried out in order.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::Instant;
+
+use handoff::door::{Door, Effect, End, EngineId, Event, Leg, Outcome, Said, Timer};
+use handoff::{AttemptId, RequestId};
+use pages::Epoch;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
+use tokio::task::{AbortHandle, JoinSet};
+use wire::trace::{Header, TraceError, Writer};
+
+use super::counters::Counters;
+use super::dialect::{Names, Order, Reference};
+use super::leg::{Client, Running};
+use super::requests::{Open, Part, Submission};
+use super::{Config, Found, Upstream, facts, verdict};
+use crate::engine::ModelFacts;
+use crate::pairs::{Board, Domains};
+
+/// What reaches the task.
+pub(super) enum Input {
+    /// What was measured of the engine at this place, or why it cannot be asked.
+    Measured(usize, Box<Result<Found, String>>),
+    /// A request.
+    Submit(Box<Submission>),
+    /// A part of a decode leg's answer.
+    Part(AttemptId, Said, Part),
+    /// A leg has ended.
+    Ended(AttemptId, Leg, Box<Ended>),
+    /// An engine has carried out an abort.
+    Aborted(AttemptId, Leg),
+    /// Its text has run into a stop string.
+    Stop(RequestId),
+    /// The reader has left.
+    Gone(RequestId),
+    /// Nothing new from now on.
+    Drain,
+    /// The end.
+    End,
+}
+
+/// How a leg ended, and what came with it.
+pub(super) struct Ended {
+    pub(super) end: End,
+    pub(super) part: Part,
+    /// The engine's words for a failure.
+    pub(super) said: Option<String>,
+    pub(super) reference: Option<Reference>,
+}
+
+/// An engine, as it is now.
+pub(super) struct Place {
+    pub(super) upstream: Arc<Upstream>,
+    /// Its number while this process is there.
+    pub(super) id: Option<EngineId>,
+    pub(super) found: Result<Arc<Found>, String>,
+}
+
+pub(super) struct Actor {
+    machine: Door,
+    epoch: Epoch,
+    inbox: UnboundedReceiver<Input>,
+    back: UnboundedSender<Input>,
+    client: Client,
+    places: Vec<Place>,
+    next_engine: u32,
+    requests: BTreeMap<RequestId, Open>,
+    /// The request of every attempt that has begun and whose request is open.
+    of: BTreeMap<AttemptId, RequestId>,
+    /// The tasks that read their answers.
+    legs: BTreeMap<(AttemptId, Leg), AbortHandle>,
+    /// What prefills have answered with and no decode was asked with yet.
+    references: BTreeMap<AttemptId, Reference>,
+    timers: wire::Timers<Timer>,
+    domains: Domains,
+    counters: Counters,
+    trace: Option<Writer>,
+    models: Vec<ModelFacts>,
+    board: Arc<Board>,
+    legs_max: u32,
+    draining: bool,
+    broken: bool,
+    tasks: JoinSet<()>,
+}
+
+impl Actor {
+    pub(super) fn new(
+        config: &Config,
+        epoch: Epoch,
+        secret: [u8; 32],
+        models: Vec<ModelFacts>,
+        (back, inbox): (UnboundedSender<Input>, UnboundedReceiver<Input>),
+        board: Arc<Board>,
+    ) -> Result<Self, TraceError> {
+        let header = Header::Door {
+            config: config.machine.clone(),
+            epoch,
+        };
+        let trace = config.trace.as_ref();
+        let trace = trace
+            .map(|path| Writer::create(path, &header))
+            .transpose()?;
+        let place = |upstream: &Upstream| Place {
+            upstream: Arc::new(upstream.clone()),
+            id: None,
+            found: Err("it was not asked yet".into()),
+        };
+        let mut actor = Self {
+            machine: Door::new(config.machine.clone(), epoch),
+            epoch,
+            inbox,
+            back,
+            client: Client::new(config),
+            places: config.engines.iter().map(place).collect(),
+            next_engine: 0,
+            requests: BTreeMap::new(),
+            of: BTreeMap::new(),
+            legs: BTreeMap::new(),
+            references: BTreeMap::new(),
+            timers: wire::Timers::default(),
+            domains: Domains::new(secret),
+            counters: Counters::default(),
+            trace,
+            models,
+            board,
+            legs_max: config.legs_max,
+            draining: false,
+            broken: false,
+            tasks: JoinSet::new(),
+        };
+        actor.publish();
+        Ok(actor)
+    }
+
+    pub(super) async fn run(mut self) {
+        loop {
+            let due = self.timers.next();
+            // The inbox comes first, so that a late timer does not overtake an answer.
+            let input = match due {
+                None => self.inbox.recv().await,
+                Some(due) => match tokio::time::timeout_at(due.into(), self.inbox.recv()).await {
+                    Ok(input) => input,
+                    Err(_) => {
+                        self.fire();
+                        continue;
+                    }
+                },
+            };
+            match input {
+                None | Some(Input::End) => return self.end(),
+                Some(input) => self.take(input),
+            }
+            self.fire();
+            while self.tasks.try_join_next().is_some() {}
+            if self.broken {
+                return self.end();
+            }
+        }
+    }
+
+    fn fire(&mut self) {
+        let now = Instant::now();
+        while let Some(timer) = self.timers.pop_due(now) {
+            self.feed(Event::Fired(timer));
+        }
+    }
+
+    fn take(&mut self, input: Input) {
+        match input {
+            Input::Measured(place, found) => self.measured(place, *found),
+            Input::Submit(submission) => self.submit(*submission),
+            Input::Part(attempt, said, part) => {
+                if let Some(open) = self.open_of(attempt) {
+                    open.hold(attempt, part);
+                }
+                self.feed(Event::Part(attempt, said));
+            }
+            Input::Ended(attempt, leg, ended) => self.ended(attempt, leg, *ended),
+            Input::Aborted(attempt, leg) => self.feed(Event::Aborted(attempt, leg)),
+            Input::Stop(request) => {
+                if let Some(open) = self.requests.get_mut(&request) {
+                    open.stop();
+                    self.feed(Event::ClientGone(request));
+                }
+            }
+            Input::Gone(request) => {
+                if self.requests.contains_key(&request) {
+                    self.feed(Event::ClientGone(request));
+                }
+            }
+            Input::Drain => {
+                self.draining = true;
+                self.feed(Event::Drain);
+                self.publish();
+            }
+            Input::End => {}
+        }
+    }
+
+    fn submit(&mut self, submission: Submission) {
+        let request = submission.request;
+        assert_eq!(
+            request,
+            self.machine.next_request(),
+            "ids are given out in one order"
+        );
+        let job = &submission.job;
+        let domain = self.domains.of(&job.tenant, job.cache_salt.as_deref());
+        let (ask, deadline_ms, open) = submission.split(format!("{:016x}", domain.value()));
+        self.counters.requests_judged += 1;
+        self.requests.insert(request, open);
+        self.feed(Event::Request { ask, deadline_ms });
+    }
+
+    /// Another process, or another kind of engine, is another engine.
+    fn measured(&mut self, at: usize, found: Result<Found, String>) {
+        let Some(place) = self.places.get_mut(at) else {
+            return;
+        };
+        let same = match (&place.found, &found) {
+            (Ok(old), Ok(new)) => old.life == new.life && old.dialect == new.dialect,
+            _ => false,
+        };
+        let gone = place.id.take_if(|_| !same);
+        let name = place.upstream.name.clone();
+        if place.found.as_ref().ok().map(|it| it.lengths)
+            != found.as_ref().ok().map(|it| it.lengths)
+        {
+            let lengths = found.as_ref().ok().and_then(|it| it.lengths);
+            let why = found.as_ref().err();
+            tracing::info!(engine = %name, ?lengths, ?why, "engine measured");
+        }
+        place.found = found.map(Arc::new);
+        let engine = place
+            .found
+            .as_ref()
+            .ok()
+            .map(|found| handoff::door::Engine {
+                serves: found.dialect.serves(),
+                lengths: found.lengths,
+                most: self.legs_max,
+                aborts_prefill: found.aborts_prefill,
+            });
+        if let Some(gone) = gone {
+            self.feed(Event::Gone(gone));
+        }
+        if let Some(engine) = engine {
+            let place = &mut self.places[at];
+            let id = *place.id.get_or_insert_with(|| {
+                self.next_engine += 1;
+                EngineId(self.next_engine)
+            });
+            self.feed(Event::Engine(id, engine));
+        }
+        self.publish();
+    }
+
+    fn ended(&mut self, attempt: AttemptId, leg: Leg, ended: Ended) {
+        self.legs.remove(&(attempt, leg));
+        if let Some(open) = self.open_of(attempt) {
+            if leg == Leg::Decode {
+                open.hold(attempt, ended.part);
+            }
+            if let Some(said) = ended.said {
+                open.failed(attempt, leg, said);
+            }
+            if let Some(reference) = ended.reference {
+                self.references.insert(attempt, reference);
+            }
+        }
+        self.counters.ended(leg, ended.end);
+        self.feed(Event::Ended(attempt, leg, ended.end));
+    }
+
+    fn open_of(&mut self, attempt: AttemptId) -> Option<&mut Open> {
+        let request = self.of.get(&attempt)?;
+        self.requests.get_mut(request)
+    }
+
+    /// An event, and those that carrying it out brings about.
+    fn feed(&mut self, event: Event) {
+        let mut events = VecDeque::from([event]);
+        while let Some(event) = events.pop_front() {
+            if let Some(trace) = &mut self.trace {
+                trace.input(&event);
+            }
+            let effects = self.machine.handle(event);
+            let traced = self.trace.as_mut().map(|trace| trace.effects(&effects));
+            self.check_trace(traced);
+            for effect in effects {
+                events.extend(self.carry_out(effect));
+            }
+        }
+    }
+
+    /// A trace with a hole is none: it ends here, and what runs goes on.
+    fn check_trace(&mut self, written: Option<Result<(), TraceError>>) {
+        if let Some(Err(error)) = written {
+            tracing::error!(%error, "the trace ends here");
+            self.trace = None;
+        }
+    }
+
+    fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+        match effect {
+            Effect::Dispatch {
+                request,
+                attempt,
+                leg,
+                engine,
+                max_new,
+                reference,
+            } => {
+                let reference = reference.and_then(|of| self.references.remove(&of));
+                return self.dispatch(request, (attempt, leg), engine, max_new, reference);
+            }
+            Effect::Abort(attempt, leg, engine) => self.abort(attempt, leg, engine),
+            Effect::Drop(attempt, leg) => {
+                self.counters.aborts_unanswered += 1;
+                if let Some(task) = self.legs.remove(&(attempt, leg)) {
+                    task.abort();
+                }
+            }
+            Effect::Release { request, .. } => {
+                let open = self.requests.get_mut(&request);
+                if open.is_some_and(|open| open.release().is_err()) {
+                    self.counters.readers_behind += 1;
+                    return Some(Event::ClientGone(request));
+                }
+            }
+            Effect::Finish { request, outcome } => self.finish(request, outcome),
+            Effect::Arm { timer, after_ms } => self.timers.arm(timer, Instant::now(), after_ms),
+            Effect::Disarm(timer) => self.timers.disarm(timer),
+            Effect::FailStop(broken) => {
+                tracing::error!(%broken, "the door's machine found one of its own rules broken");
+                self.broken = true;
+            }
+        }
+        None
+    }
+
+    fn place_of(&self, engine: EngineId) -> Option<usize> {
+        self.places.iter().position(|it| it.id == Some(engine))
+    }
+
+    fn dispatch(
+        &mut self,
+        request: RequestId,
+        (attempt, leg): (AttemptId, Leg),
+        engine: EngineId,
+        max_new: u32,
+        reference: Option<Reference>,
+    ) -> Option<Event> {
+        self.counters.legs_dispatched += 1;
+        let meet = self.meeting_of(attempt, engine);
+        let found = |at: usize| self.places[at].found.as_ref().ok().cloned();
+        let at = self.place_of(engine);
+        let (Some(at), Some(found), Some(open)) =
+            (at, at.and_then(found), self.requests.get_mut(&request))
+        else {
+            return Some(Event::Ended(attempt, leg, End::Lost)); // it went a moment ago
+        };
+        open.begins(attempt);
+        self.of.insert(attempt, request);
+        let order = Order {
+            job: open.job.clone(),
+            salt: open.salt.clone(),
+            names: Names::of(self.epoch, attempt, leg),
+            leg,
+            max_new,
+            reference,
+            meet,
+        };
+        let running = Running {
+            attempt,
+            leg,
+            upstream: self.places[at].upstream.clone(),
+            back: self.back.clone(),
+        };
+        let task = self.client.run(running, found.dialect.clone(), order);
+        let task = self.tasks.spawn(task);
+        self.legs.insert((attempt, leg), task);
+        None
+    }
+
+    /// Where decode of this attempt meets its prefill.
+    fn meeting_of(&self, attempt: AttemptId, engine: EngineId) -> Option<(String, u16)> {
+        let prefill = self.machine.prefill_of(attempt).unwrap_or(engine);
+        let place = &self.places[self.place_of(prefill)?];
+        let found = place.found.as_ref().ok()?;
+        found.dialect.meeting(&place.upstream.authority)
+    }
+
+    /// By the engine's own call, or, where the engine takes the end of a connection for one, by that.
+    fn abort(&mut self, attempt: AttemptId, leg: Leg, engine: EngineId) {
+        self.counters.legs_aborted += 1;
+        let Some(at) = self.place_of(engine) else {
+            return; // it is gone: nobody answers, and the machine gives the leg up
+        };
+        let Ok(found) = &self.places[at].found else {
+            return;
+        };
+        let names = Names::of(self.epoch, attempt, leg);
+        match found.dialect.abort(&names) {
+            Some(call) => {
+                // A leg whose answer is read to its end says itself that it has ended.
+                let reads = self.legs.contains_key(&(attempt, leg));
+                let back = self.back.clone();
+                let upstream = self.places[at].upstream.clone();
+                let done = self.client.call(upstream, call);
+                self.tasks.spawn(async move {
+                    if done.await && !reads {
+                        // An engine that has ended needs no word.
+                        let _ = back.send(Input::Aborted(attempt, leg));
+                    }
+                });
+            }
+            None => {
+                if let Some(task) = self.legs.remove(&(attempt, leg)) {
+                    task.abort();
+                }
+                let _ = self.back.send(Input::Aborted(attempt, leg));
+            }
+        }
+    }
+
+    fn finish(&mut self, request: RequestId, outcome: Outcome) {
+        self.counters.outcome(&outcome);
+        let Some(open) = self.requests.remove(&request) else {
+            return;
+        };
+        for attempt in &open.attempts {
+            self.of.remove(attempt);
+            self.references.remove(attempt);
+        }
+        let said = match &outcome {
+            Outcome::Failed(failing) => open.words_of(failing.attempt, failing.leg),
+            _ => None,
+        };
+        let said = said.map(str::to_owned);
+        let outcome = match outcome {
+            Outcome::ClientLeft if open.is_stopped() => Ok(()),
+            outcome => verdict::of_outcome(&outcome, said.as_deref()),
+        };
+        open.finish(outcome);
+        self.publish();
+    }
+
+    fn publish(&mut self) {
+        self.counters.unwanted_attempts = self.machine.unwanted() as u64;
+        self.board.publish(facts::snapshot(
+            &self.models,
+            &self.machine,
+            self.draining,
+            &self.places,
+            &self.counters,
+        ));
+    }
+
+    fn end(mut self) {
+        self.inbox.close();
+        while let Ok(input) = self.inbox.try_recv() {
+            if let Input::Submit(submission) = input {
+                submission.end();
+            }
+        }
+        for (_, open) in std::mem::take(&mut self.requests) {
+            open.end();
+        }
+        let flushed = self.trace.as_mut().map(Writer::flush);
+        self.check_trace(flushed);
+    }
+}

@@ -1,0 +1,299 @@
+//! How each engine is asked, and how its answers are read. Nothing here knows sockets.
+
+mod llama;
+mod sglang;
+mod vllm;
+
+use std::sync::Arc;
+
+use handoff::door::{Class, Handing, Leg, Said, Serves, Whose};
+use handoff::{AttemptId, Finish};
+use pages::Epoch;
+use serde_json::Value;
+
+use super::leg::SILENT;
+use super::requests::Part;
+use crate::engine::Job;
+
+/// Which engine, and what it does there.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Dialect {
+    /// SGLang, by `/generate`.
+    Sglang {
+        /// What it does.
+        role: Role,
+        /// Of a prefill: the port at which decodes find it.
+        bootstrap: Option<u16>,
+    },
+    /// vLLM, by `/v1/completions` with token ids.
+    Vllm {
+        /// What it does.
+        role: Role,
+        /// The name under which it serves its model.
+        model: String,
+    },
+    /// llama.cpp's server, by `/completion`.
+    Llama,
+}
+
+/// What an engine does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Role {
+    /// It computes prompts.
+    Prefill,
+    /// It answers with what was computed elsewhere.
+    Decode,
+    /// Both.
+    Alone,
+}
+
+/// What a leg is asked with.
+pub(super) struct Order {
+    pub(super) job: Arc<Job>,
+    pub(super) salt: String,
+    pub(super) names: Names,
+    pub(super) leg: Leg,
+    pub(super) max_new: u32,
+    pub(super) reference: Option<Reference>,
+    /// Host and port at which prefill and decode meet.
+    pub(super) meet: Option<(String, u16)>,
+}
+
+/// The reference to prefill's pages, as prefill wrote it.
+pub(super) type Reference = Value;
+
+/// A request to an engine.
+#[derive(Debug, PartialEq)]
+pub(super) struct Call {
+    pub(super) path: &'static str,
+    pub(super) body: Vec<u8>,
+    /// The engine's own name for the request, where it goes into a header.
+    pub(super) request_id: Option<String>,
+}
+
+/// Identifiers of a leg: made of this life's epoch and the attempt's number, so never used twice and
+/// nobody else's (DR-7).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Names {
+    /// Of one width, so that none is the beginning of another: SGLang aborts by prefix.
+    pub(super) id: String,
+    /// Where prefill and decode of an attempt meet; below 2^63.
+    pub(super) room: u64,
+}
+
+impl Names {
+    pub(super) fn of(epoch: Epoch, attempt: AttemptId, leg: Leg) -> Self {
+        let role = match leg {
+            Leg::Prefill => 'p',
+            Leg::Decode => 'd',
+        };
+        let life = epoch.bits();
+        // The lower half counts attempts of this life; SGLang's data-parallel ranks are chosen by it.
+        let high = (life >> 97) as u64 ^ (life as u64 >> 33);
+        let room = (high & 0x7fff_ffff) << 32 | (attempt.n & 0xffff_ffff);
+        Self {
+            id: format!("cd{life:032x}{:016x}{role}", attempt.n),
+            room,
+        }
+    }
+}
+
+/// What was understood of a piece of an answer.
+#[derive(Debug, Default)]
+pub(super) struct Heard {
+    pub(super) part: Part,
+    /// A failure inside it, in the engine's words.
+    pub(super) failed: Option<(Class, String)>,
+}
+
+/// Reads the answer of one leg, piece by piece. What cannot be understood is none.
+pub(super) struct Reading {
+    form: Form,
+    id: String,
+    said: Said,
+    tokens: u32,
+    most: u32,
+    finish: Option<Finish>,
+    reference: Option<Reference>,
+}
+
+enum Form {
+    Sglang,
+    Vllm,
+    Llama,
+}
+
+impl Dialect {
+    /// What it does, in the machine's words.
+    pub fn serves(&self) -> Serves {
+        let (role, handing) = match self {
+            Self::Sglang { role, .. } => (*role, Handing::Together),
+            Self::Vllm { role, .. } => (*role, Handing::Pull),
+            Self::Llama => return Serves::Alone,
+        };
+        match role {
+            Role::Prefill => Serves::Prefill(0, handing),
+            Role::Decode => Serves::Decode(0, handing),
+            Role::Alone => Serves::Alone,
+        }
+    }
+
+    /// Where decodes find this prefill, which is reached at `authority`.
+    pub(super) fn meeting(&self, authority: &str) -> Option<(String, u16)> {
+        let Self::Sglang {
+            bootstrap: Some(port),
+            ..
+        } = self
+        else {
+            return None;
+        };
+        let host = authority
+            .rsplit_once(':')
+            .map_or(authority, |(host, _)| host);
+        Some((host.to_owned(), *port))
+    }
+
+    /// The request of a leg, and how its answer is read.
+    pub(super) fn ask(&self, order: &Order) -> (Call, Reading) {
+        let (call, form) = match self {
+            Self::Sglang { role, .. } => (sglang::ask(order, *role), Form::Sglang),
+            Self::Vllm { role, model } => (vllm::ask(order, *role, model), Form::Vllm),
+            Self::Llama => (llama::ask(order), Form::Llama),
+        };
+        let reading = Reading {
+            form,
+            id: order.names.id.clone(),
+            said: SILENT,
+            tokens: 0,
+            most: order.max_new,
+            finish: None,
+            reference: None,
+        };
+        (call, reading)
+    }
+
+    /// The engine's own call to end a leg; none where it ends with its connection.
+    pub(super) fn abort(&self, names: &Names) -> Option<Call> {
+        match self {
+            Self::Sglang { .. } => Some(sglang::abort(names)),
+            Self::Vllm { .. } | Self::Llama => None,
+        }
+    }
+}
+
+impl Reading {
+    /// Reads a piece: an event of a stream, or the whole.
+    pub(super) fn read(&mut self, json: &[u8]) -> Option<Heard> {
+        let value: Value = serde_json::from_slice(json).ok()?;
+        if let Some(error) = value.get("error").filter(|error| !error.is_null()) {
+            return Some(Heard {
+                failed: Some(in_band(error)),
+                ..Heard::default()
+            });
+        }
+        let heard = match self.form {
+            Form::Sglang => sglang::read(self, &value),
+            Form::Vllm => vllm::read(self, &value),
+            Form::Llama => llama::read(self, &value),
+        }?;
+        self.tokens += u32::try_from(heard.part.tokens.len()).ok()?;
+        self.finish = heard.part.finish.or(self.finish);
+        (self.tokens <= self.most).then_some(heard)
+    }
+
+    /// What the answer has said of itself so far.
+    pub(super) fn said(&self) -> Said {
+        self.said
+    }
+
+    /// Whether the engine has said why its answer ends.
+    pub(super) fn is_finished(&self) -> bool {
+        self.finish.is_some()
+    }
+
+    pub(super) fn finish(&self) -> Option<Finish> {
+        self.finish
+    }
+
+    pub(super) fn reference(&mut self) -> Option<Reference> {
+        self.reference.take()
+    }
+
+    /// Whether a stream of this engine ends with `[DONE]`.
+    pub(super) fn says_done(&self) -> bool {
+        !matches!(self.form, Form::Llama)
+    }
+
+    /// Compares the name in an answer with the one that was given.
+    fn named(&mut self, name: Option<&Value>, ours: impl Fn(&str, &str) -> bool) {
+        let Some(name) = name.and_then(Value::as_str) else {
+            return;
+        };
+        // Once another's, it stays that.
+        self.said.whose = match ours(name, &self.id) && self.said.whose != Whose::Anothers {
+            true => Whose::Ours,
+            false => Whose::Anothers,
+        };
+    }
+
+    fn counted(&mut self, prompt: Option<&Value>) {
+        if let Some(prompt) = prompt.and_then(Value::as_u64) {
+            self.said.prompt = Some(u32::try_from(prompt).unwrap_or(u32::MAX));
+        }
+    }
+}
+
+/// Whose fault a status is; none: it is no answer to what was asked.
+pub(super) fn class_of(status: u16) -> Option<Class> {
+    match status {
+        429 | 503 => Some(Class::Busy),
+        408 | 499 => Some(Class::Engine),
+        400..=498 => Some(Class::Client),
+        500..=599 => Some(Class::Engine),
+        _ => None,
+    }
+}
+
+/// A failure inside an answer of status 200.
+fn in_band(error: &Value) -> (Class, String) {
+    let code = error.get("code").and_then(Value::as_u64);
+    let class = code.and_then(|code| class_of(u16::try_from(code).ok()?));
+    let said = words(error).unwrap_or_else(|| "an error without a message".into());
+    (class.unwrap_or(Class::Engine), said)
+}
+
+/// The message of an engine's error.
+pub(super) fn words_of(body: &[u8]) -> Option<String> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    words(value.get("error").unwrap_or(&value))
+}
+
+fn words(error: &Value) -> Option<String> {
+    let named = ["message", "detail"]
+        .into_iter()
+        .find_map(|at| error.get(at));
+    let text = named.unwrap_or(error).as_str()?;
+    Some(text.chars().filter(|c| !c.is_control()).collect())
+}
+
+/// Token ids of a list.
+fn ids(list: &Value) -> Option<Vec<u32>> {
+    let id = |value: &Value| u32::try_from(value.as_u64()?).ok();
+    list.as_array()?.iter().map(id).collect()
+}
+
+/// Why an answer ends, in the words that OpenAI has for it.
+fn reason(word: &str) -> Option<Finish> {
+    match word {
+        "stop" => Some(Finish::Stop),
+        "length" => Some(Finish::Length),
+        _ => None,
+    }
+}
+
+fn bytes(body: &Value) -> Vec<u8> {
+    body.to_string().into_bytes()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,105 @@
+//! SGLang: `/generate` with token ids, both legs of a pair at once under one room.
+
+use handoff::door::{Class, Leg};
+use serde_json::{Value, json};
+
+use super::{Call, Heard, Names, Order, Reading, Role, bytes, class_of, ids, reason};
+use crate::door::requests::Part;
+
+pub(super) fn ask(order: &Order, role: Role) -> Call {
+    let (job, sampling) = (&order.job, &order.job.sampling);
+    let mut params = json!({
+        "max_new_tokens": order.max_new,
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "ignore_eos": job.ignore_eos,
+        "min_new_tokens": job.min_new,
+        "stop_token_ids": job.stop_tokens,
+        "skip_special_tokens": false,
+    });
+    if sampling.top_k > 0 {
+        params["top_k"] = json!(sampling.top_k);
+    }
+    if !sampling.logit_bias.is_empty() {
+        let biased = sampling.logit_bias.iter();
+        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
+        params["logit_bias"] = Value::Object(biased.collect());
+    }
+    let mut body = json!({
+        "input_ids": job.prompt,
+        "sampling_params": params,
+        "rid": order.names.id,
+        "stream": order.leg == Leg::Decode,
+        "extra_key": order.salt,
+    });
+    if role != Role::Alone
+        && let Some((host, port)) = &order.meet
+    {
+        body["bootstrap_host"] = json!(host);
+        body["bootstrap_port"] = json!(port);
+        body["bootstrap_room"] = json!(order.names.room);
+    }
+    Call {
+        path: "/generate",
+        body: bytes(&body),
+        request_id: None,
+    }
+}
+
+pub(super) fn abort(names: &Names) -> Call {
+    Call {
+        path: "/abort_request",
+        body: bytes(&json!({ "rid": names.id })),
+        request_id: None,
+    }
+}
+
+/// `output_ids` is the whole answer so far or what is new in it, depending on how the server was
+/// started; `completion_tokens` says which.
+pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
+    let meta = value.get("meta_info")?;
+    reading.named(meta.get("id"), |name, ours| name == ours);
+    reading.counted(meta.get("prompt_tokens"));
+    let total = u32::try_from(meta.get("completion_tokens")?.as_u64()?).ok()?;
+    let ids = value.get("output_ids").map_or(Some(Vec::new()), ids)?;
+    let (had, got) = (reading.tokens, u32::try_from(ids.len()).ok()?);
+    let new = match (got == total, had.checked_add(got) == Some(total)) {
+        (true, _) => ids.get(had as usize..)?.to_vec(),
+        (false, true) => ids,
+        // A prefill may leave its one token out.
+        (false, false) if ids.is_empty() => ids,
+        (false, false) => return None,
+    };
+    let mut heard = Heard {
+        part: Part {
+            tokens: new,
+            cached_tokens: cached(meta),
+            ..Part::default()
+        },
+        failed: None,
+    };
+    let Some(finish) = meta.get("finish_reason").filter(|it| !it.is_null()) else {
+        return Some(heard);
+    };
+    match finish.get("type").and_then(Value::as_str)? {
+        "abort" => heard.failed = Some(aborted(finish)),
+        word => heard.part.finish = Some(reason(word)?),
+    }
+    Some(heard)
+}
+
+fn aborted(finish: &Value) -> (Class, String) {
+    let status = finish.get("status_code").and_then(Value::as_u64);
+    let class = status.and_then(|status| class_of(u16::try_from(status).ok()?));
+    let said = finish.get("message").and_then(Value::as_str);
+    let said = said.unwrap_or("aborted").to_owned();
+    (class.unwrap_or(Class::Engine), said)
+}
+
+fn cached(meta: &Value) -> Option<u32> {
+    u32::try_from(meta.get("cached_tokens")?.as_u64()?).ok()
+}

@@ -1,0 +1,278 @@
+//! Answers as real servers gave them (SGLang 0.5.19, vLLM 0.32, llama.cpp), and what nobody may take
+//! for an answer.
+
+use super::*;
+use crate::engine::TenantId;
+use std::time::Instant;
+use wire::Sampling;
+
+const EPOCH: Epoch = Epoch::new(0xabc << 100 | 7);
+
+fn attempt(n: u64) -> AttemptId {
+    AttemptId { epoch: EPOCH, n }
+}
+
+fn order(leg: Leg, max_new: u32) -> Order {
+    let job = Job {
+        label: "x".into(),
+        tenant: TenantId::anonymous(),
+        cache_salt: None,
+        model: "m".into(),
+        prompt: vec![5, 6, 7],
+        max_new,
+        choices: 1,
+        sampling: Sampling::default(),
+        ignore_eos: false,
+        stop_tokens: Vec::new(),
+        min_new: 0,
+        deadline: Instant::now(),
+    };
+    Order {
+        job: Arc::new(job),
+        salt: "s".into(),
+        names: Names::of(EPOCH, attempt(3), leg),
+        leg,
+        max_new,
+        reference: None,
+        meet: Some(("10.0.0.1".into(), 8998)),
+    }
+}
+
+const SGLANG: Dialect = Dialect::Sglang {
+    role: Role::Decode,
+    bootstrap: None,
+};
+
+fn vllm(role: Role) -> Dialect {
+    Dialect::Vllm {
+        role,
+        model: "smollm2".into(),
+    }
+}
+
+fn body(call: &Call) -> Value {
+    serde_json::from_slice(&call.body).unwrap()
+}
+
+#[test]
+fn names_are_of_one_width_and_never_the_beginning_of_another() {
+    let legs = [Leg::Prefill, Leg::Decode];
+    let numbers = [1, 2, 10, 16, 1 << 40];
+    let all: Vec<Names> = numbers
+        .iter()
+        .flat_map(|n| legs.map(|leg| Names::of(EPOCH, attempt(*n), leg)))
+        .collect();
+    for (at, one) in all.iter().enumerate() {
+        assert!(one.room < 1 << 63);
+        for other in all.iter().skip(at + 1) {
+            assert!(!other.id.starts_with(&one.id) && !one.id.starts_with(&other.id));
+        }
+    }
+    let rooms = |leg| Names::of(EPOCH, attempt(9), leg).room;
+    assert_eq!(rooms(Leg::Prefill), rooms(Leg::Decode), "both meet there");
+    let other = Names::of(Epoch::new(EPOCH.bits() ^ 1 << 120), attempt(9), Leg::Decode);
+    assert_ne!(other.room, rooms(Leg::Decode), "another gateway's");
+}
+
+#[test]
+fn both_legs_of_sglang_are_asked_for_the_same_under_one_room() {
+    let (prefill, _) = SGLANG.ask(&order(Leg::Prefill, 8));
+    let (decode, _) = SGLANG.ask(&order(Leg::Decode, 8));
+    let (p, d) = (body(&prefill), body(&decode));
+    assert_eq!(p["input_ids"], json_ids(&[5, 6, 7]));
+    for same in [
+        "input_ids",
+        "sampling_params",
+        "bootstrap_room",
+        "bootstrap_host",
+    ] {
+        assert_eq!(p[same], d[same], "{same}");
+    }
+    assert_ne!(p["rid"], d["rid"]);
+    assert_eq!(
+        (&p["stream"], &d["stream"]),
+        (&Value::Bool(false), &Value::Bool(true))
+    );
+}
+
+fn json_ids(ids: &[u32]) -> Value {
+    serde_json::json!(ids)
+}
+
+/// Recorded: the incident, as prefill says it.
+#[test]
+fn a_placeholder_is_read_as_one_token() {
+    let (_, mut reading) = SGLANG.ask(&order(Leg::Prefill, 8));
+    let recorded =
+        br#"{"text":"","output_ids":[0],"meta_info":{"id":"45405c47f8e041ee91a3f54dc1c5b484",
+        "finish_reason":{"type":"length","length":0},"prompt_tokens":1,"completion_tokens":1,
+        "cached_tokens":0}}"#;
+    let heard = reading.read(recorded).unwrap();
+    assert!(heard.failed.is_none());
+    assert_eq!(reading.said().prompt, Some(1));
+    assert_eq!(
+        reading.said().whose,
+        Whose::Anothers,
+        "that id was not ours"
+    );
+    assert!(reading.is_finished());
+}
+
+#[test]
+fn sglang_streams_are_read_whichever_way_they_count() {
+    let event = |ids: &[u32], total: u32, finish: &str| {
+        let id = Names::of(EPOCH, attempt(3), Leg::Decode).id;
+        format!(
+            r#"{{"output_ids":{ids:?},"meta_info":{{"id":"{id}","prompt_tokens":3,
+            "completion_tokens":{total},"finish_reason":{finish}}}}}"#
+        )
+    };
+    let length = r#"{"type":"length","length":3}"#;
+    let cumulative = [
+        event(&[1], 1, "null"),
+        event(&[1, 2], 2, "null"),
+        event(&[1, 2, 3], 3, length),
+    ];
+    let incremental = [
+        event(&[1], 1, "null"),
+        event(&[2], 2, "null"),
+        event(&[3], 3, length),
+    ];
+    for stream in [cumulative, incremental] {
+        let (_, mut reading) = SGLANG.ask(&order(Leg::Decode, 3));
+        let mut tokens = Vec::new();
+        for event in stream {
+            tokens.extend(reading.read(event.as_bytes()).unwrap().part.tokens);
+        }
+        assert_eq!(tokens, [1, 2, 3]);
+        assert_eq!(reading.finish(), Some(Finish::Length));
+        let whose = Whose::Ours;
+        assert_eq!(
+            reading.said(),
+            Said {
+                whose,
+                prompt: Some(3)
+            }
+        );
+    }
+    let (_, mut reading) = SGLANG.ask(&order(Leg::Decode, 3));
+    let skips = event(&[7], 3, "null");
+    assert!(
+        reading.read(skips.as_bytes()).is_none(),
+        "two tokens are missing"
+    );
+    let (_, mut reading) = SGLANG.ask(&order(Leg::Decode, 3));
+    let more = event(&[1, 2, 3, 4], 4, "null");
+    assert!(
+        reading.read(more.as_bytes()).is_none(),
+        "more than was asked for"
+    );
+}
+
+#[test]
+fn failures_inside_a_200_have_their_class() {
+    let read = |json: &str| {
+        let (_, mut reading) = SGLANG.ask(&order(Leg::Decode, 3));
+        reading.read(json.as_bytes()).unwrap().failed
+    };
+    let client = read(r#"{"error":{"message":"too long","code":400}}"#);
+    assert_eq!(client, Some((Class::Client, "too long".into())));
+    let aborted = read(
+        r#"{"output_ids":[],"meta_info":{"id":"x","prompt_tokens":0,"completion_tokens":0,
+        "finish_reason":{"type":"abort","message":"lost","status_code":503}}}"#,
+    );
+    assert_eq!(aborted, Some((Class::Busy, "lost".into())));
+    let unsaid = read(r#"{"error":"boom"}"#);
+    assert_eq!(unsaid, Some((Class::Engine, "boom".into())));
+}
+
+/// Recorded: vLLM 0.32's reference, and its answer to it.
+#[test]
+fn vllms_reference_goes_to_decode_as_it_came() {
+    let (call, mut reading) = vllm(Role::Prefill).ask(&order(Leg::Prefill, 8));
+    assert_eq!(body(&call)["kv_transfer_params"]["do_remote_decode"], true);
+    assert_eq!(body(&call)["max_tokens"], 1);
+    let id = call.request_id.clone().unwrap();
+    let recorded = format!(
+        r#"{{"id":"cmpl-{id}","choices":[{{"index":0,"text":" 10","finish_reason":"length",
+        "token_ids":[9]}}],"usage":{{"prompt_tokens":3,"total_tokens":4,"completion_tokens":1,
+        "prompt_tokens_details":null}},"kv_transfer_params":{{"do_remote_prefill":true,
+        "do_remote_decode":false,"remote_block_ids":[[65,66]],"remote_engine_id":"423c",
+        "remote_request_id":"cmpl-{id}-0-a541f52d","remote_host":"127.0.0.1","remote_port":5601,
+        "tp_size":1}}}}"#
+    );
+    reading.read(recorded.as_bytes()).unwrap();
+    assert_eq!(reading.said().prompt, Some(3));
+    assert_eq!(reading.said().whose, Whose::Ours);
+    let reference = reading.reference().unwrap();
+    assert_eq!(reference["remote_block_ids"], serde_json::json!([[65, 66]]));
+    let asked = Order {
+        reference: Some(reference.clone()),
+        ..order(Leg::Decode, 8)
+    };
+    let (call, _) = vllm(Role::Decode).ask(&asked);
+    assert_eq!(body(&call)["kv_transfer_params"], reference);
+    assert_eq!(body(&call)["max_tokens"], 8);
+    for none in ["[]", "[[],[]]", "null"] {
+        let (_, mut reading) = vllm(Role::Prefill).ask(&order(Leg::Prefill, 8));
+        let empty = recorded.replace("[[65,66]]", none);
+        reading.read(empty.as_bytes()).unwrap();
+        assert_eq!(reading.reference(), None, "{none}");
+    }
+}
+
+#[test]
+fn llamas_last_event_counts_the_prompt() {
+    let (_, mut reading) = Dialect::Llama.ask(&order(Leg::Decode, 4));
+    let part = br#"{"index":0,"content":"1","tokens":[33],"stop":false,"tokens_evaluated":3}"#;
+    assert_eq!(reading.read(part).unwrap().part.tokens, [33]);
+    let last =
+        br#"{"content":"","tokens":[],"stop":true,"tokens_evaluated":3,"stop_type":"limit"}"#;
+    reading.read(last).unwrap();
+    let whose = Whose::Unsaid;
+    assert_eq!(
+        reading.said(),
+        Said {
+            whose,
+            prompt: Some(3)
+        }
+    );
+    assert_eq!(reading.finish(), Some(Finish::Length));
+}
+
+#[test]
+fn what_is_no_answer_is_none() {
+    let garbage: [&[u8]; 6] = [
+        b"",
+        b"!!!!",
+        b"[1,2]",
+        b"{}",
+        br#"{"meta_info":{"completion_tokens":-1},"output_ids":[1]}"#,
+        br#"{"meta_info":{"completion_tokens":1},"output_ids":["a"]}"#,
+    ];
+    for dialect in [SGLANG, vllm(Role::Alone), Dialect::Llama] {
+        for json in garbage {
+            let (_, mut reading) = dialect.ask(&order(Leg::Decode, 4));
+            assert!(reading.read(json).is_none(), "{dialect:?} {json:?}");
+        }
+    }
+}
+
+#[test]
+fn statuses_have_the_class_of_whose_fault_they_are() {
+    let classes = [
+        (400, Some(Class::Client)),
+        (404, Some(Class::Client)),
+        (422, Some(Class::Client)),
+        (429, Some(Class::Busy)),
+        (503, Some(Class::Busy)),
+        (499, Some(Class::Engine)),
+        (500, Some(Class::Engine)),
+        (502, Some(Class::Engine)),
+        (302, None),
+        (101, None),
+    ];
+    for (status, class) in classes {
+        assert_eq!(class_of(status), class, "{status}");
+    }
+}

@@ -1,0 +1,249 @@
+//! One leg: one HTTP request to one engine, read to its end.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use handoff::AttemptId;
+use handoff::door::{Class, End, Leg, Said, Whose};
+use http_body_util::{BodyExt, Full};
+use hyper::Request;
+use hyper::body::Incoming;
+use hyper_util::client::legacy;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use tokio::sync::mpsc::UnboundedSender;
+use tokio::time::{Duration, timeout};
+
+use super::actor::{Ended, Input};
+use super::dialect::{Call, Dialect, Order, Reading};
+use super::requests::Part;
+use super::sse::{Line, Lines};
+use super::{Config, Upstream};
+
+/// Bytes of an engine's error that are read, and characters of it that are handed on.
+const ERROR_BYTES_MAX: usize = 64 << 10;
+const ERROR_CHARS_MAX: usize = 500;
+/// Time for the rest of an error's body, and for an engine's answer to a call.
+const ERROR_TIME: Duration = Duration::from_secs(5);
+
+/// Connections to engines, kept for reuse.
+#[derive(Clone)]
+pub(super) struct Client {
+    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    answer_bytes_max: usize,
+}
+
+/// Whose leg it is, and who wants to hear of it.
+pub(super) struct Running {
+    pub(super) attempt: AttemptId,
+    pub(super) leg: Leg,
+    pub(super) upstream: Arc<Upstream>,
+    pub(super) back: UnboundedSender<Input>,
+}
+
+impl Client {
+    pub(super) fn new(config: &Config) -> Self {
+        let mut connector = HttpConnector::new();
+        connector.set_nodelay(true);
+        connector.set_connect_timeout(Some(config.connect));
+        let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        Self {
+            http,
+            answer_bytes_max: config.answer_bytes_max,
+        }
+    }
+
+    /// Runs a leg. However it ends, the machine hears of it once.
+    pub(super) fn run(
+        &self,
+        running: Running,
+        dialect: Dialect,
+        order: Order,
+    ) -> impl Future<Output = ()> + Send + use<> {
+        let client = self.clone();
+        let mut last = LastWord {
+            running: Some((running.attempt, running.leg, running.back.clone())),
+        };
+        async move {
+            let (call, reading) = dialect.ask(&order);
+            let ended = client.exchange(&running, call, reading).await;
+            last.say(ended);
+        }
+    }
+
+    /// A call of which only the status matters.
+    pub(super) fn call(
+        &self,
+        upstream: Arc<Upstream>,
+        call: Call,
+    ) -> impl Future<Output = bool> + Send + use<> {
+        let client = self.clone();
+        async move {
+            let done = async {
+                let answer = client.send(&upstream, call).await.ok()?;
+                let fine = answer.status().is_success();
+                let body = http_body_util::Limited::new(answer.into_body(), ERROR_BYTES_MAX);
+                body.collect().await.ok()?;
+                Some(fine)
+            };
+            timeout(ERROR_TIME, done).await.ok().flatten() == Some(true)
+        }
+    }
+
+    async fn send(
+        &self,
+        upstream: &Upstream,
+        call: Call,
+    ) -> Result<hyper::Response<Incoming>, legacy::Error> {
+        let uri = format!("http://{}{}", upstream.authority, call.path);
+        let mut request = Request::post(uri).header("content-type", "application/json");
+        if let Some(key) = &upstream.key {
+            request = request.header("authorization", format!("Bearer {key}"));
+        }
+        if let Some(id) = call.request_id {
+            request = request.header("x-request-id", id);
+        }
+        let request = request.body(Full::new(Bytes::from(call.body)));
+        // The authority was parsed and the names are ours: hexadecimal digits.
+        let request = request.expect("every part was checked");
+        self.http.request(request).await
+    }
+
+    async fn exchange(&self, running: &Running, call: Call, mut reading: Reading) -> Ended {
+        let answer = match self.send(&running.upstream, call).await {
+            Ok(answer) => answer,
+            Err(_) => return lost(),
+        };
+        let status = answer.status();
+        if !status.is_success() {
+            return refused(status.as_u16(), answer.into_body()).await;
+        }
+        let streams = answer.headers().get("content-type");
+        let streams = streams.is_some_and(|kind| kind.as_bytes().starts_with(b"text/event-stream"));
+        let body = answer.into_body();
+        let read = match streams {
+            true => self.stream(running, &mut reading, body).await,
+            false => self.whole(&mut reading, body).await,
+        };
+        read.unwrap_or_else(lost)
+    }
+
+    async fn whole(&self, reading: &mut Reading, body: Incoming) -> Option<Ended> {
+        let body = http_body_util::Limited::new(body, self.answer_bytes_max);
+        let bytes = body.collect().await.ok()?.to_bytes();
+        let heard = reading.read(&bytes)?;
+        if let Some((class, said)) = heard.failed {
+            return Some(failed(class, said));
+        }
+        reading.is_finished().then(|| answered(reading, heard.part))
+    }
+
+    /// Every event is told to the machine at once; the last words with the end.
+    async fn stream(
+        &self,
+        running: &Running,
+        reading: &mut Reading,
+        mut body: Incoming,
+    ) -> Option<Ended> {
+        let mut lines = Lines::new(self.answer_bytes_max);
+        let mut left = self.answer_bytes_max;
+        let mut done = false;
+        while let Some(frame) = body.frame().await {
+            let Ok(data) = frame.ok()?.into_data() else {
+                continue; // trailers say nothing
+            };
+            left = left.checked_sub(data.len())?;
+            for line in lines.take(&data).ok()? {
+                let data = match line {
+                    Line::Done => {
+                        done = true;
+                        continue;
+                    }
+                    Line::Data(data) => data,
+                };
+                let heard = reading.read(&data)?;
+                if let Some((class, said)) = heard.failed {
+                    return Some(failed(class, said));
+                }
+                if running.leg == Leg::Decode && !heard.part.tokens.is_empty() {
+                    let said = reading.said();
+                    let part = Input::Part(running.attempt, said, heard.part);
+                    running.back.send(part).ok()?;
+                }
+            }
+        }
+        let whole = reading.is_finished() && (done || !reading.says_done());
+        let part = Part {
+            finish: reading.finish(),
+            ..Part::default()
+        };
+        whole.then(|| answered(reading, part))
+    }
+}
+
+/// Says how a leg ended, also where its task was ended.
+struct LastWord {
+    running: Option<(AttemptId, Leg, UnboundedSender<Input>)>,
+}
+
+impl LastWord {
+    fn say(&mut self, ended: Ended) {
+        if let Some((attempt, leg, back)) = self.running.take() {
+            // An engine that has ended needs no word.
+            let _ = back.send(Input::Ended(attempt, leg, Box::new(ended)));
+        }
+    }
+}
+
+impl Drop for LastWord {
+    fn drop(&mut self) {
+        self.say(lost());
+    }
+}
+
+fn lost() -> Ended {
+    Ended {
+        end: End::Lost,
+        part: Part::default(),
+        said: None,
+        reference: None,
+    }
+}
+
+fn failed(class: Class, said: String) -> Ended {
+    Ended {
+        end: End::Failed(class),
+        said: Some(said.chars().take(ERROR_CHARS_MAX).collect()),
+        ..lost()
+    }
+}
+
+fn answered(reading: &mut Reading, part: Part) -> Ended {
+    let reference = reading.reference();
+    Ended {
+        end: End::Answered {
+            said: reading.said(),
+            reference: reference.is_some(),
+        },
+        part,
+        said: None,
+        reference,
+    }
+}
+
+async fn refused(status: u16, body: Incoming) -> Ended {
+    let body = http_body_util::Limited::new(body, ERROR_BYTES_MAX);
+    let read = timeout(ERROR_TIME, body.collect()).await;
+    let bytes = read.ok().and_then(Result::ok).map(|body| body.to_bytes());
+    let said = bytes.and_then(|bytes| super::dialect::words_of(&bytes));
+    match super::dialect::class_of(status) {
+        Some(class) => failed(class, said.unwrap_or_else(|| format!("status {status}"))),
+        None => lost(),
+    }
+}
+
+/// What an engine that says nothing of itself has said.
+pub(super) const SILENT: Said = Said {
+    whose: Whose::Unsaid,
+    prompt: None,
+};

@@ -1,0 +1,284 @@
+//! The engine over servers that are not ours: SGLang and vLLM pairs, and single servers.
+//!
+//! ```text
+//! submit, stop, dropped answers ─┐
+//! parts and ends of legs ────────┼─▶ inbox ─▶ one task: machine ─▶ effects ─▶ legs, answers
+//! timers, what was measured ─────┘
+//! ```
+//! Nothing here decides what happens to a request: that is [`handoff::door::Door`], specified in
+//! `docs/door.md`. A leg is one HTTP request to one engine, and a task of its own, so that it
+//! outlives its client; it ends when the machine says so. What is decided here is how a leg is
+//! asked and read ([`dialect`]): what cannot be understood is a lost leg, never an answer.
+//!
+//! Tokens go in and tokens come out, so lengths are counted by us and compared with what each
+//! engine says that it has counted.
+
+mod actor;
+mod counters;
+pub mod dialect;
+mod facts;
+mod leg;
+mod requests;
+mod sse;
+mod verdict;
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use handoff::{Lengths, RequestId};
+use pages::Epoch;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::task::JoinSet;
+
+use crate::engine::{Answer, Code, Engine, EngineFacts, Fault, Job, ModelFacts, Steering};
+use crate::pairs::Board;
+use actor::{Actor, Input};
+use dialect::Dialect;
+use requests::Submission;
+
+/// What the engine is started with. Every queue and wait has a limit.
+#[derive(Clone)]
+pub struct Config {
+    /// The engines, in the order in which they are named in [`Doors::measured`].
+    pub engines: Vec<Upstream>,
+    /// Names under which the model is served; the first is the default.
+    pub names: Vec<String>,
+    /// Bounds of the request machine.
+    pub machine: handoff::door::Config,
+    /// Attempts at one engine at once.
+    pub legs_max: u32,
+    /// Bytes of one engine's answer; above it the leg is lost.
+    pub answer_bytes_max: usize,
+    /// How long a connection to an engine may take to be made.
+    pub connect: Duration,
+    /// Submissions that wait to be judged, at most; above it `queue_full`.
+    pub unjudged_max: usize,
+    /// Events that an answer holds for its reader; above it the request is cancelled.
+    pub answer_events_max: usize,
+    /// Where a trace of the machine is written; the file must not exist.
+    pub trace: Option<PathBuf>,
+}
+
+/// Where an engine is.
+#[derive(Clone, Debug)]
+pub struct Upstream {
+    /// Its name in logs and facts.
+    pub name: String,
+    /// `host:port` of its HTTP server.
+    pub authority: String,
+    /// The key that goes with every request to it.
+    pub key: Option<String>,
+}
+
+/// What was measured of an engine that is up.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Found {
+    /// How it is spoken to, and what it does.
+    pub dialect: Dialect,
+    /// Whatever is different if another process has taken its place.
+    pub life: String,
+    /// The lengths that it takes; none: not known, and nothing goes to it.
+    pub lengths: Option<Lengths>,
+    /// How they came about, or why they are not known; a step a line.
+    pub derivation: Vec<String>,
+    /// Tokens of its pool, if they are known.
+    pub pool_tokens: u64,
+    /// Whether it declares that a prefill may be aborted at any time.
+    pub aborts_prefill: bool,
+}
+
+impl Config {
+    /// The defaults.
+    pub fn new(engines: Vec<Upstream>, names: Vec<String>) -> Self {
+        Self {
+            engines,
+            names,
+            machine: handoff::door::Config::default(),
+            legs_max: 1024,
+            answer_bytes_max: 64 << 20,
+            connect: Duration::from_secs(3),
+            unjudged_max: 256,
+            answer_events_max: 1024,
+            trace: None,
+        }
+    }
+}
+
+/// Why the engine did not start.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StartError {
+    /// Nothing could ever be answered.
+    #[error("no engine to ask: give at least one address")]
+    NoEngine,
+    /// No name to serve the model under.
+    #[error("the model needs a name to be served under")]
+    NoName,
+    /// The system gave no random bits for this life's epoch.
+    #[error("the system gives no random bits: {0}")]
+    Random(io::Error),
+    /// The trace cannot be begun.
+    #[error(transparent)]
+    Trace(#[from] wire::trace::TraceError),
+}
+
+/// The engine. Dropping it ends every leg and every request.
+pub struct Doors {
+    inbox: mpsc::UnboundedSender<Input>,
+    /// The next request's number: given out and sent under one lock, so that the machine, which
+    /// counts for itself, gives the same.
+    next: Mutex<u64>,
+    epoch: Epoch,
+    board: Arc<Board>,
+    unjudged: Arc<Semaphore>,
+    answer_events_max: usize,
+    _tasks: JoinSet<()>,
+}
+
+impl Doors {
+    /// Starts the task. Must be called inside a tokio runtime. No engine is asked before something
+    /// was measured of it.
+    ///
+    /// # Errors
+    /// See [`StartError`].
+    pub fn start(config: Config) -> Result<Self, StartError> {
+        if config.engines.is_empty() {
+            return Err(StartError::NoEngine);
+        }
+        if config.names.is_empty() {
+            return Err(StartError::NoName);
+        }
+        let bits = || crate::pairs::random().map_err(StartError::Random);
+        let epoch = Epoch::new(u128::from_le_bytes(bits()?));
+        let secret = crate::pairs::random().map_err(StartError::Random)?;
+        let board = Arc::new(Board::default());
+        let (inbox, received) = mpsc::unbounded_channel();
+        let since = SystemTime::now().duration_since(UNIX_EPOCH);
+        let created = since.unwrap_or_default().as_secs();
+        let model = |id: &String| ModelFacts {
+            id: id.clone(),
+            created,
+        };
+        let models = config.names.iter().map(model).collect();
+        let actor = Actor::new(
+            &config,
+            epoch,
+            secret,
+            models,
+            (inbox.clone(), received),
+            board.clone(),
+        )?;
+        let mut tasks = JoinSet::new();
+        tasks.spawn(actor.run());
+        Ok(Self {
+            inbox,
+            next: Mutex::new(1),
+            epoch,
+            board,
+            unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
+            answer_events_max: config.answer_events_max.max(1),
+            _tasks: tasks,
+        })
+    }
+
+    /// This life of the gateway.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
+    /// What was measured of the engine at this place, or that it is not there.
+    pub fn measured(&self, place: usize, found: Result<Found, String>) {
+        self.put(Input::Measured(place, Box::new(found)));
+    }
+
+    /// From now on nothing new is taken; what runs may finish.
+    pub fn drain(&self) {
+        self.put(Input::Drain);
+    }
+
+    /// Ends what still runs, each request with `draining`, and returns when all have been told.
+    pub async fn end(&self) {
+        self.put(Input::End);
+        self.inbox.closed().await;
+    }
+
+    fn put(&self, input: Input) -> bool {
+        self.inbox.send(input).is_ok()
+    }
+}
+
+/// What an engine of the other kind could not do, said before anything is asked of one.
+fn unsupported(job: &Job) -> Result<(), Fault> {
+    let refuse = |what: &'static str, why: &str| {
+        let why = format!("{why} through this gateway; leave {what} out");
+        Err(Fault::new(Code::UnsupportedParameter, why).on(what))
+    };
+    if job.choices != 1 {
+        return refuse("n", "one answer a request is generated");
+    }
+    if job.sampling.logprobs.is_some() {
+        return refuse("logprobs", "no log-probabilities are handed on");
+    }
+    Ok(())
+}
+
+impl Engine for Doors {
+    fn facts(&self) -> Arc<EngineFacts> {
+        self.board.read()
+    }
+
+    fn submit(&self, job: Job) -> Result<Answer, Fault> {
+        unsupported(&job)?;
+        let room = self.unjudged.clone().try_acquire_owned();
+        let room: OwnedSemaphorePermit =
+            room.map_err(|_| crate::verdict::of_refusal(handoff::Refusal::QueueFull))?;
+        // One place is kept for the last event, which must never be lost.
+        let (events, reader) = mpsc::channel(self.answer_events_max + 1);
+        let last = events.clone().try_reserve_owned();
+        let last = last.expect("a channel of at least two places is new and empty");
+        let mut next = self.next.lock().unwrap_or_else(PoisonError::into_inner);
+        let request = RequestId {
+            epoch: self.epoch,
+            n: *next,
+        };
+        let submission = Submission {
+            request,
+            job,
+            events,
+            last,
+            _room: room,
+        };
+        if !self.put(Input::Submit(Box::new(submission))) {
+            return Err(Fault::new(Code::Draining, "the engine has ended"));
+        }
+        *next += 1;
+        drop(next);
+        let inbox = self.inbox.clone();
+        Ok(Answer {
+            request: request.to_string(),
+            events: reader,
+            steering: Box::new(Handle { request, inbox }),
+        })
+    }
+}
+
+/// The way back from one reader. Dropping it says that the reader has left.
+struct Handle {
+    request: RequestId,
+    inbox: mpsc::UnboundedSender<Input>,
+}
+
+impl Steering for Handle {
+    fn stop_choice(&self, _: u16) {
+        // An engine that has ended has ended the request.
+        let _ = self.inbox.send(Input::Stop(self.request));
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        let _ = self.inbox.send(Input::Gone(self.request));
+    }
+}

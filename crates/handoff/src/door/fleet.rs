@@ -1,0 +1,211 @@
+//! The engines, which of them are asked, and which are left alone for a while.
+
+use super::{Decisions, Door, Engine, EngineId, Handing, Leg, Serves, Timer};
+use crate::Lengths;
+use crate::id::RequestKey;
+use serde::Serialize;
+
+/// An engine that is up.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(super) struct Known {
+    pub engine: Engine,
+    /// Failures one after the other.
+    pub faults: u32,
+    pub health: Health,
+}
+
+/// Whether an engine is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
+pub(super) enum Health {
+    Well,
+    /// It has failed too often, and is not asked until a timer fires.
+    Resting,
+    /// It has rested: one attempt at a time shows how it is.
+    OnTrial,
+}
+
+/// Engines that together can answer.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Route {
+    pub prefill: Option<EngineId>,
+    pub decode: EngineId,
+    pub handing: Handing,
+    /// What both were measured to take; none if that of one is not known.
+    pub lengths: Option<Lengths>,
+}
+
+impl Route {
+    pub(super) fn engines(&self) -> impl Iterator<Item = EngineId> {
+        self.prefill.into_iter().chain([self.decode])
+    }
+}
+
+impl<J: Decisions> Door<J> {
+    pub(super) fn engine_known(&mut self, id: EngineId, engine: Engine) {
+        let new = Known {
+            engine,
+            faults: 0,
+            health: Health::Well,
+        };
+        self.engines.entry(id).or_insert(new).engine = engine;
+    }
+
+    pub(super) fn engine_gone(&mut self, id: EngineId) {
+        let gone = self.engines.remove(&id);
+        if gone.is_some_and(|known| known.health == Health::Resting) {
+            self.out.push(super::Effect::Disarm(Timer::Rest(id)));
+        }
+    }
+
+    /// Everything that could answer, if it had the room.
+    pub(super) fn routes(&self) -> Vec<Route> {
+        let mut routes = Vec::new();
+        for (decode, known) in &self.engines {
+            match known.engine.serves {
+                Serves::Alone => routes.push(Route {
+                    prefill: None,
+                    decode: *decode,
+                    handing: Handing::Together,
+                    lengths: known.engine.lengths,
+                }),
+                Serves::Decode(group, handing) => {
+                    let wanted = Serves::Prefill(group, handing);
+                    let prefills = self.engines.iter();
+                    let prefills = prefills.filter(|(_, p)| p.engine.serves == wanted);
+                    routes.extend(prefills.map(|(prefill, p)| Route {
+                        prefill: Some(*prefill),
+                        decode: *decode,
+                        handing,
+                        lengths: both(p.engine.lengths, known.engine.lengths),
+                    }));
+                }
+                Serves::Prefill(..) => {}
+            }
+        }
+        routes
+    }
+
+    /// Where a request goes: what is near it first, then where the fewest tokens are under way. With
+    /// `after_the_old` also where legs of its own have not ended yet.
+    pub(super) fn route_for(&self, key: RequestKey, after_the_old: bool) -> Option<Route> {
+        let request = self.requests.get(&key)?;
+        let ask = &request.ask;
+        let able = self.routes().into_iter().filter(|route| {
+            let room = self
+                .decisions
+                .room(route.lengths, ask.prompt, ask.max_new)
+                .is_some();
+            let avoided = route
+                .engines()
+                .any(|engine| request.avoid.contains(&engine));
+            let joins =
+                |engine| after_the_old || self.decisions.may_join(self.has_leg_of(key, engine));
+            room && !avoided
+                && route
+                    .engines()
+                    .all(|engine| self.asks(engine) && joins(engine))
+        });
+        able.min_by_key(|route| {
+            let near = |engine| ask.near.iter().position(|near| *near == engine);
+            let nearest = route.engines().filter_map(near).min();
+            let tokens: u64 = route.engines().map(|engine| self.tokens_at(engine)).sum();
+            (
+                nearest.unwrap_or(usize::MAX),
+                tokens,
+                route.prefill,
+                route.decode,
+            )
+        })
+    }
+
+    /// Whether one more attempt may go to this engine.
+    pub(super) fn asks(&self, engine: EngineId) -> bool {
+        let Some(known) = self.engines.get(&engine) else {
+            return false;
+        };
+        let legs = self.legs_at(engine).count();
+        match known.health {
+            Health::Well => legs < known.engine.most as usize,
+            Health::OnTrial => legs == 0,
+            Health::Resting => false,
+        }
+    }
+
+    fn tokens_at(&self, engine: EngineId) -> u64 {
+        self.legs_at(engine)
+            .map(|attempt| u64::from(attempt.prompt.most()))
+            .sum()
+    }
+
+    fn has_leg_of(&self, key: RequestKey, engine: EngineId) -> bool {
+        self.legs_at(engine).any(|attempt| attempt.request == key)
+    }
+
+    fn legs_at(&self, engine: EngineId) -> impl Iterator<Item = &super::Attempt> {
+        self.attempts
+            .values()
+            .filter(move |attempt| attempt.is_at(engine))
+    }
+
+    /// It has done what it was asked for.
+    pub(super) fn was_well(&mut self, engine: EngineId) {
+        if let Some(known) = self.engines.get_mut(&engine) {
+            known.faults = 0;
+            if known.health == Health::OnTrial {
+                known.health = Health::Well;
+            }
+        }
+    }
+
+    /// It has failed, and nobody else is to blame.
+    pub(super) fn failed(&mut self, engine: EngineId) {
+        let Some(known) = self.engines.get_mut(&engine) else {
+            return; // it is gone
+        };
+        known.faults = (known.faults + 1).min(self.config.faults);
+        let often = known.faults == self.config.faults || known.health == Health::OnTrial;
+        if often && known.health != Health::Resting {
+            known.health = Health::Resting;
+            self.arm(Timer::Rest(engine), self.config.rest_ms);
+        }
+    }
+
+    pub(super) fn rested(&mut self, engine: EngineId) {
+        if let Some(known) = self.engines.get_mut(&engine) {
+            known.health = Health::OnTrial;
+        }
+    }
+
+    /// Engines that are not asked because they have failed.
+    pub fn resting(&self) -> impl Iterator<Item = EngineId> {
+        let known = self.engines.iter();
+        let resting = known.filter(|(_, known)| known.health == Health::Resting);
+        resting.map(|(id, _)| *id)
+    }
+
+    /// Failures of an engine one after the other.
+    pub fn faults_of(&self, engine: EngineId) -> u32 {
+        self.engines.get(&engine).map_or(0, |known| known.faults)
+    }
+
+    pub(super) fn aborts_prefill(&self, engine: EngineId) -> bool {
+        let known = self.engines.get(&engine);
+        known.is_some_and(|known| known.engine.aborts_prefill)
+    }
+
+    /// Legs of attempts that have not ended, at this engine.
+    pub fn legs(&self, engine: EngineId) -> usize {
+        self.legs_at(engine).count()
+    }
+}
+
+fn both(prefill: Option<Lengths>, decode: Option<Lengths>) -> Option<Lengths> {
+    Some(prefill?.of_both(decode?))
+}
+
+impl super::Attempt {
+    fn is_at(&self, engine: EngineId) -> bool {
+        let at = |leg: Leg| self.engine(leg) == Some(engine) && !self.leg(leg).has_ended();
+        at(Leg::Prefill) || at(Leg::Decode)
+    }
+}
