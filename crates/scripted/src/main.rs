@@ -1,0 +1,3 @@
+//! `cofferdam-scripted`: engines in one process.
+#![forbid(unsafe_code)]
+fn main() {}
