@@ -1,37 +1,26 @@
 //! Engines that run, in this process.
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
-
-use tokio::net::TcpListener;
-use tokio::task::JoinHandle;
 
 use crate::engine::Engine;
 use crate::log::{Counts, Event, What};
 use crate::script::{Rule, Script};
-use crate::serve::serve;
 use crate::state::{Shared, State};
 
 /// Engines on sockets of 127.0.0.1 that share a meeting place, a script and a log. Dropped, they are
 /// gone, and their connections with them.
 pub struct Fleet {
     shared: Arc<Shared>,
-    running: Vec<Running>,
 }
 
-struct Running {
-    state: Arc<State>,
-    at: SocketAddr,
-    task: Option<JoinHandle<()>>,
-}
-
-impl Drop for Running {
+impl Drop for Fleet {
     fn drop(&mut self) {
-        if let Some(task) = self.task.take() {
-            task.abort();
-        }
+        // They hold each other through what they share.
+        let engines = std::mem::take(&mut *self.shared.engines());
+        engines.iter().for_each(|engine| drop(engine.kill()));
     }
 }
 
@@ -52,10 +41,8 @@ impl Fleet {
         engines: impl IntoIterator<Item = Engine>,
         script: Script,
     ) -> io::Result<Self> {
-        let shared = Arc::new(Shared::new(script));
-        let mut fleet = Self {
-            shared,
-            running: Vec::new(),
+        let fleet = Self {
+            shared: Arc::new(Shared::new(script)),
         };
         for engine in engines {
             fleet.add(engine).await?;
@@ -67,37 +54,23 @@ impl Fleet {
     ///
     /// # Errors
     /// As [`Fleet::start`].
-    pub async fn add(&mut self, mut engine: Engine) -> io::Result<()> {
+    pub async fn add(&self, mut engine: Engine) -> io::Result<()> {
         if engine.name.is_empty() {
             engine.name = engine.role.name().into();
         }
-        if self
-            .running
-            .iter()
-            .any(|it| it.state.engine.name == engine.name)
-        {
-            return Err(io::Error::other(format!(
-                "two engines are called {:?}",
-                engine.name
-            )));
+        if self.shared.find(&engine.name).is_some() {
+            let message = format!("two engines are called {:?}", engine.name);
+            return Err(io::Error::other(message));
         }
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, engine.port)).await?;
-        let at = listener.local_addr()?;
-        engine.port = at.port();
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, engine.port))?;
+        engine.port = listener.local_addr()?.port();
         let state = State::new(engine, self.shared.clone());
-        let engines = &self.shared.engines;
-        engines
-            .lock()
-            .expect("nobody panics with it")
-            .push(state.clone());
-        let task = Some(tokio::spawn(serve(listener, state.clone())));
-        self.running.push(Running { state, at, task });
-        Ok(())
+        self.shared.engines().push(state.clone());
+        state.run(Some(listener))
     }
 
-    fn find(&self, name: &str) -> &Running {
-        let mut all = self.running.iter();
-        let found = all.find(|it| it.state.engine.name == name);
+    fn find(&self, name: &str) -> Arc<State> {
+        let found = self.shared.find(name);
         found.unwrap_or_else(|| panic!("no engine is called {name:?}"))
     }
 
@@ -106,7 +79,7 @@ impl Fleet {
     /// # Panics
     /// There is no engine of this name; so for all that take a name.
     pub fn address(&self, name: &str) -> SocketAddr {
-        self.find(name).at
+        self.find(name).address()
     }
 
     /// Its URL, without a closing slash.
@@ -115,8 +88,8 @@ impl Fleet {
     }
 
     /// Its settings.
-    pub fn engine(&self, name: &str) -> &Engine {
-        &self.find(name).state.engine
+    pub fn engine(&self, name: &str) -> Engine {
+        self.find(name).engine.clone()
     }
 
     /// Adds a rule before all others: the latest decides.
@@ -148,15 +121,16 @@ impl Fleet {
 
     /// One engine's counts.
     pub fn counts(&self, name: &str) -> Counts {
-        self.find(name).state.counts()
+        self.find(name).counts()
     }
 
     /// All engines' counts.
     pub fn all(&self) -> Counts {
         let mut sum = Counts::default();
-        self.running
+        self.shared
+            .engines()
             .iter()
-            .for_each(|it| sum.add(&it.state.counts()));
+            .for_each(|it| sum.add(&it.counts()));
         sum
     }
 
@@ -186,11 +160,8 @@ impl Fleet {
     }
 
     /// Ends an engine as a crash does: its port refuses, its connections are closed.
-    pub async fn kill(&mut self, name: &str) {
-        let at = self.find(name).at;
-        let running = self.running.iter_mut().find(|it| it.at == at);
-        if let Some(task) = running.and_then(|it| it.task.take()) {
-            task.abort();
+    pub async fn kill(&self, name: &str) {
+        if let Some(task) = self.find(name).kill() {
             let _ = task.await;
         }
     }
@@ -199,12 +170,7 @@ impl Fleet {
     ///
     /// # Errors
     /// Somebody else has taken the port.
-    pub async fn revive(&mut self, name: &str) -> io::Result<()> {
-        let at = self.find(name).at;
-        let listener = TcpListener::bind(at).await?;
-        if let Some(running) = self.running.iter_mut().find(|it| it.at == at) {
-            running.task = Some(tokio::spawn(serve(listener, running.state.clone())));
-        }
-        Ok(())
+    pub async fn revive(&self, name: &str) -> io::Result<()> {
+        self.find(name).run(None)
     }
 }

@@ -23,6 +23,7 @@
 
 mod ask;
 mod content;
+mod control;
 mod engine;
 mod fleet;
 mod generate;

@@ -10,15 +10,15 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::TokioIo;
-use serde_json::json as value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::task::JoinSet;
 
 use crate::ask::Ask;
+use crate::control::control;
 use crate::engine::Dialect;
 use crate::generate::{Answer, generate, json, typed};
 use crate::log::What;
-use crate::script::{Act, Case, Script};
+use crate::script::{Act, Case};
 use crate::shapes::{Shape, refusal};
 use crate::state::State;
 use crate::tell::{Gone, full};
@@ -162,41 +162,4 @@ fn abort_by_id(state: &State, body: &[u8]) -> http::Response<crate::tell::Body> 
 
 fn note_abort(state: &State, rid: String, hits: u64) {
     state.notes.note(0, What::AbortCall { rid, hits });
-}
-
-/// `/scripted/…`: what a test in another process asks.
-fn control(
-    state: &State,
-    method: &Method,
-    path: &str,
-    body: &[u8],
-) -> http::Response<crate::tell::Body> {
-    let fleet = &state.fleet;
-    match (method, path) {
-        (&Method::GET, "log") => {
-            let events = serde_json::to_string(&fleet.log.events());
-            json(200, events.expect("plain data"))
-        }
-        (&Method::GET, "counts") => {
-            let counts = fleet.engines();
-            let counts = counts
-                .iter()
-                .map(|it| (it.engine.name.clone(), value!(it.counts())));
-            let mut counts: serde_json::Map<_, _> = counts.collect();
-            counts.insert("references_unused".into(), fleet.meeting.unused().into());
-            json(200, serde_json::Value::from(counts).to_string())
-        }
-        (&Method::POST, "script") => match serde_json::from_slice::<Script>(body) {
-            Ok(script) => {
-                *fleet.script() = script;
-                json(200, "{}")
-            }
-            Err(error) => json(400, value!({"error": error.to_string()}).to_string()),
-        },
-        (&Method::POST, "forget") => {
-            fleet.forget();
-            json(200, "{}")
-        }
-        _ => json(404, r#"{"detail":"Not Found"}"#),
-    }
 }

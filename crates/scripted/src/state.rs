@@ -1,14 +1,19 @@
 //! What an engine and its fleet hold.
 
 use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
+
+use tokio::task::JoinHandle;
 
 use crate::engine::Engine;
 use crate::log::{Counts, Log, Notes};
 use crate::meeting::Meeting;
 use crate::pages::Pages;
 use crate::script::Script;
+use crate::serve::serve;
 use crate::work::Leg;
 
 /// What the engines of a fleet share.
@@ -16,7 +21,7 @@ pub(crate) struct Shared {
     pub(crate) log: Arc<Log>,
     pub(crate) meeting: Meeting,
     pub(crate) script: Mutex<Script>,
-    pub(crate) engines: Mutex<Vec<Arc<State>>>,
+    engines: Mutex<Vec<Arc<State>>>,
     numbers: AtomicU64,
 }
 
@@ -39,15 +44,20 @@ impl Shared {
         self.script.lock().expect("nobody panics with it")
     }
 
-    pub(crate) fn engines(&self) -> Vec<Arc<State>> {
-        self.engines.lock().expect("nobody panics with it").clone()
+    pub(crate) fn engines(&self) -> MutexGuard<'_, Vec<Arc<State>>> {
+        self.engines.lock().expect("nobody panics with it")
+    }
+
+    pub(crate) fn find(&self, name: &str) -> Option<Arc<State>> {
+        let engines = self.engines();
+        engines.iter().find(|it| it.engine.name == name).cloned()
     }
 
     /// Forgets what was noted and counted; what runs stays in flight.
     pub(crate) fn forget(&self) {
         self.log.clear();
         self.meeting.clear();
-        for engine in self.engines() {
+        for engine in self.engines().iter() {
             engine.notes.count(|counts| {
                 *counts = Counts {
                     in_flight: counts.in_flight,
@@ -65,6 +75,7 @@ pub(crate) struct State {
     pub(crate) pages: Pages,
     pub(crate) fleet: Arc<Shared>,
     running: Mutex<HashMap<u64, Arc<Leg>>>,
+    task: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl State {
@@ -82,7 +93,31 @@ impl State {
             pages,
             fleet,
             running: Mutex::default(),
+            task: Mutex::default(),
         })
+    }
+
+    pub(crate) fn address(&self) -> SocketAddr {
+        (Ipv4Addr::LOCALHOST, self.engine.port).into()
+    }
+
+    /// Serves from this socket on, or from a new one at the same address.
+    pub(crate) fn run(self: &Arc<Self>, listener: Option<TcpListener>) -> io::Result<()> {
+        let listener = match listener {
+            Some(listener) => listener,
+            None => TcpListener::bind(self.address())?,
+        };
+        listener.set_nonblocking(true)?;
+        let listener = tokio::net::TcpListener::from_std(listener)?;
+        let task = tokio::spawn(serve(listener, self.clone()));
+        *self.task.lock().expect("nobody panics with it") = Some(task);
+        Ok(())
+    }
+
+    /// Closes the socket and every connection.
+    pub(crate) fn kill(&self) -> Option<JoinHandle<()>> {
+        let task = self.task.lock().expect("nobody panics with it").take();
+        task.inspect(|task| task.abort())
     }
 
     pub(crate) fn running(&self) -> MutexGuard<'_, HashMap<u64, Arc<Leg>>> {

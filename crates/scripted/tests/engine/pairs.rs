@@ -203,7 +203,7 @@ async fn the_incident() {
 
 #[tokio::test]
 async fn a_killed_prefill_refuses_and_comes_back() {
-    let mut fleet = Fleet::start(Engine::sglang_pair()).await.unwrap();
+    let fleet = Fleet::start(Engine::sglang_pair()).await.unwrap();
     let at = fleet.address("prefill");
     fleet.rule(Rule::new(Act::Hang).nth(1));
     let mut hanging = send(at, "/generate", &leg(&PROMPT, 1, "r")).await;
