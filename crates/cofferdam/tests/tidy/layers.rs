@@ -69,17 +69,18 @@ fn a_crate_uses_only_those_below_it() {
 }
 
 #[test]
-fn only_tests_use_the_testkit() {
+fn only_tests_use_the_testkit_and_the_scripted_engine() {
     // The attacks are tests that can also be typed.
     let may = ["testkit", "faults"];
     let users = layers()
         .into_keys()
         .filter(|name| !may.contains(&name.as_str()));
     let users = users.chain(["cofferdam".to_owned()]);
+    let for_tests = ["testkit".to_owned(), "scripted".to_owned()];
     let found = users
-        .filter(|name| dependencies(name).contains(&"testkit".to_owned()))
+        .filter(|name| dependencies(name).iter().any(|it| for_tests.contains(it)))
         .collect();
-    assert_none(found, "testkit is a dependency for tests only");
+    assert_none(found, "testkit and scripted are dependencies for tests only");
 }
 
 /// The part of a source file that ships: tests stand at the end, behind their attribute.

@@ -1,0 +1,158 @@
+//! Where two legs meet: SGLang's bootstrap rooms, vLLM's references.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::{Arc, Mutex};
+use std::time::Instant;
+
+use tokio::sync::watch;
+
+use crate::content::Seed;
+use crate::engine::Role;
+
+/// What is known in a room.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Meet {
+    pub(crate) prefill: bool,
+    pub(crate) decode: bool,
+    /// Prefill has answered with a refusal, of which decode hears nothing.
+    pub(crate) refused: bool,
+    pub(crate) end: Option<End>,
+}
+
+/// How a transfer ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum End {
+    /// Handed over: the answer to this, or garbage.
+    Done(Option<Seed>),
+    /// One leg has left.
+    Failed,
+}
+
+pub(crate) type Room = Arc<watch::Sender<Meet>>;
+
+#[derive(Default)]
+struct Rooms {
+    open: HashMap<u64, Room>,
+    /// Which rooms came to which engine, to tell a second time.
+    seen: HashSet<(Arc<str>, u64)>,
+}
+
+/// What a reference names.
+pub(crate) struct Kept {
+    pub(crate) seed: Seed,
+    made: Instant,
+    used: bool,
+}
+
+/// What a read by a reference gives.
+pub(crate) enum Read {
+    /// The blocks of the prompt that it was made for.
+    Good(Seed),
+    /// Somebody else's, and why; whose, if the blocks still are who they were made for.
+    Stale(&'static str, Option<Seed>),
+    /// Nothing: the engine that made it does not know it.
+    Unknown,
+}
+
+/// The meeting place of a fleet.
+#[derive(Default)]
+pub(crate) struct Meeting {
+    rooms: Mutex<Rooms>,
+    references: Mutex<HashMap<String, Kept>>,
+    latest: Mutex<[Option<Seed>; 2]>,
+}
+
+impl Meeting {
+    /// Enters a room, and says whether this engine has seen it before.
+    pub(crate) fn enter(&self, engine: &Arc<str>, number: u64, role: Role) -> (Room, bool) {
+        let mut rooms = self.rooms.lock().expect("nobody panics with it");
+        let again = !rooms.seen.insert((engine.clone(), number));
+        let fresh = || Arc::new(watch::Sender::new(Meet::default()));
+        let room = rooms.open.entry(number).or_insert_with(fresh).clone();
+        room.send_modify(|meet| match role {
+            Role::Prefill => meet.prefill = true,
+            _ => meet.decode = true,
+        });
+        (room, again)
+    }
+
+    /// Leaves it; the last who leaves closes it.
+    pub(crate) fn leave(&self, number: u64, room: Room) {
+        let mut rooms = self.rooms.lock().expect("nobody panics with it");
+        drop(room);
+        // One is the map's own; the other leg would hold a second.
+        if rooms
+            .open
+            .get(&number)
+            .is_some_and(|it| Arc::strong_count(it) == 1)
+        {
+            // Whoever comes later finds what happened, if something did.
+            let ended = rooms.open[&number].borrow().end.is_some();
+            if ended {
+                rooms.open.remove(&number);
+            }
+        }
+        if rooms.seen.len() > 1 << 20 {
+            rooms.seen.clear();
+        }
+    }
+
+    /// Notes a prompt, so that another can be answered with its words.
+    pub(crate) fn saw(&self, seed: Seed) {
+        let mut latest = self.latest.lock().expect("nobody panics with it");
+        if latest[0] != Some(seed) {
+            *latest = [Some(seed), latest[0]];
+        }
+    }
+
+    /// Whose words stand in memory that is not this prompt's.
+    pub(crate) fn other_than(&self, seed: Seed) -> Seed {
+        let latest = self.latest.lock().expect("nobody panics with it");
+        let other = latest.iter().flatten().find(|it| **it != seed);
+        other.copied().unwrap_or(Seed::stranger())
+    }
+
+    pub(crate) fn keep(&self, id: String, seed: Seed) {
+        let kept = Kept {
+            seed,
+            made: Instant::now(),
+            used: false,
+        };
+        let mut references = self.references.lock().expect("nobody panics with it");
+        references.insert(id, kept);
+    }
+
+    pub(crate) fn read(&self, id: &str, seed: Seed, lease: std::time::Duration) -> Read {
+        let mut references = self.references.lock().expect("nobody panics with it");
+        let Some(kept) = references.get_mut(id) else {
+            return Read::Unknown;
+        };
+        let was_used = std::mem::replace(&mut kept.used, true);
+        if was_used {
+            return Read::Stale("used before", None);
+        }
+        if kept.made.elapsed() > lease {
+            return Read::Stale("lease over", None);
+        }
+        match kept.seed == seed {
+            true => Read::Good(seed),
+            false => Read::Stale("another prompt's", Some(kept.seed)),
+        }
+    }
+
+    /// References that nobody has used.
+    pub(crate) fn unused(&self) -> usize {
+        let references = self.references.lock().expect("nobody panics with it");
+        references.values().filter(|it| !it.used).count()
+    }
+
+    /// Forgets what ended, as a new run of an engine does.
+    pub(crate) fn clear(&self) {
+        self.references
+            .lock()
+            .expect("nobody panics with it")
+            .clear();
+        let mut rooms = self.rooms.lock().expect("nobody panics with it");
+        rooms.seen.clear();
+    }
+}
