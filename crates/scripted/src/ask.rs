@@ -42,6 +42,8 @@ pub(crate) struct Ask {
     pub(crate) stream: bool,
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
+    /// vLLM's completions: token ids beside the text.
+    pub(crate) token_ids: bool,
     pub(crate) rid: Option<String>,
     pub(crate) room: Option<u64>,
     pub(crate) transfer: Option<Value>,
@@ -114,6 +116,7 @@ fn read<'de, A: MapAccess<'de>>(name: &str, map: &mut A, ask: &mut Ask) -> Resul
             ask.max_tokens = most.or(ask.max_tokens);
         }
         "stream" => ask.stream = map.next_value::<Value>()? == Value::Bool(true),
+        "return_token_ids" => ask.token_ids = map.next_value::<Value>()? == Value::Bool(true),
         "stream_options" => {
             let options: Value = map.next_value()?;
             let on = |name| options.get(name) == Some(&Value::Bool(true));

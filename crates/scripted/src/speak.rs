@@ -129,6 +129,7 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
         transfer: part.transfer,
         include_usage: ask.include_usage,
         continuous_usage: ask.continuous_usage,
+        token_ids: ask.token_ids,
     };
     match act {
         Act::Incident if engine.role == Role::Prefill => spoken.prompt_tokens = 1,

@@ -80,7 +80,10 @@ fn only_tests_use_the_testkit_and_the_scripted_engine() {
     let found = users
         .filter(|name| dependencies(name).iter().any(|it| for_tests.contains(it)))
         .collect();
-    assert_none(found, "testkit and scripted are dependencies for tests only");
+    assert_none(
+        found,
+        "testkit and scripted are dependencies for tests only",
+    );
 }
 
 /// The part of a source file that ships: tests stand at the end, behind their attribute.

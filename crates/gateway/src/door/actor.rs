@@ -82,6 +82,8 @@ pub(super) struct Actor {
     legs_max: u32,
     draining: bool,
     broken: bool,
+    /// Whether the snapshot is older than the state.
+    stale: bool,
     tasks: JoinSet<()>,
 }
 
@@ -128,6 +130,7 @@ impl Actor {
             legs_max: config.legs_max,
             draining: false,
             broken: false,
+            stale: false,
             tasks: JoinSet::new(),
         };
         actor.publish();
@@ -144,6 +147,7 @@ impl Actor {
                     Ok(input) => input,
                     Err(_) => {
                         self.fire();
+                        self.publish();
                         continue;
                     }
                 },
@@ -156,6 +160,10 @@ impl Actor {
             while self.tasks.try_join_next().is_some() {}
             if self.broken {
                 return self.end();
+            }
+            // Not for every request of a crowd: a snapshot costs as much as one.
+            if self.stale && self.inbox.is_empty() {
+                self.publish();
             }
         }
     }
@@ -271,6 +279,7 @@ impl Actor {
             }
         }
         self.counters.ended(leg, ended.end);
+        self.stale = true;
         self.feed(Event::Ended(attempt, leg, ended.end));
     }
 
@@ -445,10 +454,11 @@ impl Actor {
             outcome => verdict::of_outcome(&outcome, said.as_deref()),
         };
         open.finish(outcome);
-        self.publish();
+        self.stale = true;
     }
 
     fn publish(&mut self) {
+        self.stale = false;
         self.counters.unwanted_attempts = self.machine.unwanted() as u64;
         self.board.publish(facts::snapshot(
             &self.models,
@@ -460,16 +470,17 @@ impl Actor {
     }
 
     fn end(mut self) {
+        for (_, open) in std::mem::take(&mut self.requests) {
+            open.end();
+        }
+        let flushed = self.trace.as_mut().map(Writer::flush);
+        self.check_trace(flushed);
+        // Last, because whoever waits for the end waits for this.
         self.inbox.close();
         while let Ok(input) = self.inbox.try_recv() {
             if let Input::Submit(submission) = input {
                 submission.end();
             }
         }
-        for (_, open) in std::mem::take(&mut self.requests) {
-            open.end();
-        }
-        let flushed = self.trace.as_mut().map(Writer::flush);
-        self.check_trace(flushed);
     }
 }

@@ -123,19 +123,25 @@ impl Client {
         let body = answer.into_body();
         let read = match streams {
             true => self.stream(running, &mut reading, body).await,
-            false => self.whole(&mut reading, body).await,
+            false => self.whole(running, &mut reading, body).await,
         };
         read.unwrap_or_else(lost)
     }
 
-    async fn whole(&self, reading: &mut Reading, body: Incoming) -> Option<Ended> {
+    async fn whole(
+        &self,
+        running: &Running,
+        reading: &mut Reading,
+        body: Incoming,
+    ) -> Option<Ended> {
         let body = http_body_util::Limited::new(body, self.answer_bytes_max);
         let bytes = body.collect().await.ok()?.to_bytes();
         let heard = reading.read(&bytes)?;
         if let Some((class, said)) = heard.failed {
             return Some(failed(class, said));
         }
-        reading.is_finished().then(|| answered(reading, heard.part))
+        let whole = reading.is_whole(running.leg);
+        whole.then(|| answered(reading, heard.part))
     }
 
     /// Every event is told to the machine at once; the last words with the end.
@@ -172,7 +178,7 @@ impl Client {
                 }
             }
         }
-        let whole = reading.is_finished() && (done || !reading.says_done());
+        let whole = reading.is_whole(running.leg) && (done || !reading.says_done());
         let part = Part {
             finish: reading.finish(),
             ..Part::default()

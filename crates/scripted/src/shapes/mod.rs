@@ -58,6 +58,8 @@ pub(crate) struct Spoken {
     pub(crate) transfer: Option<String>,
     pub(crate) include_usage: bool,
     pub(crate) continuous_usage: bool,
+    /// vLLM's completions: token ids beside the text.
+    pub(crate) token_ids: bool,
 }
 
 impl Spoken {

@@ -22,7 +22,8 @@ impl Spoken {
                 )
             }
             (_, Dialect::Vllm) => format!(
-                r#""text":{text},"logprobs":null,"finish_reason":"{finish}","stop_reason":null,"token_ids":null,"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null"#
+                r#""text":{text},"logprobs":null,"finish_reason":"{finish}","stop_reason":null,"token_ids":{},"prompt_logprobs":null,"prompt_token_ids":null,"routed_experts":null"#,
+                self.ids_beside(&self.ids)
             ),
             _ => format!(
                 r#""text":{text},"logprobs":null,"finish_reason":"{finish}","matched_stop":null"#
@@ -87,7 +88,19 @@ impl Spoken {
 
     pub(super) fn text_chunk(&self, ids: &[u32], said: usize, last: bool) -> String {
         let text = quoted(&decode(ids));
-        self.openai_chunk(&format!(r#""text":{text},{}"#, self.choice_end(last)), said)
+        let beside = match self.dialect {
+            Dialect::Vllm => format!(r#","token_ids":{}"#, self.ids_beside(ids)),
+            _ => String::new(),
+        };
+        let end = self.choice_end(last);
+        self.openai_chunk(&format!(r#""text":{text},{end}{beside}"#), said)
+    }
+
+    fn ids_beside(&self, ids: &[u32]) -> String {
+        match self.token_ids {
+            true => super::list(ids),
+            false => "null".into(),
+        }
     }
 
     fn choice_end(&self, last: bool) -> String {

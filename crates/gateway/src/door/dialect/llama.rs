@@ -39,8 +39,9 @@ pub(super) fn ask(order: &Order) -> Call {
 
 pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
     let tokens = value.get("tokens").map_or(Some(Vec::new()), ids)?;
-    reading.counted(value.get("tokens_evaluated"));
     let stops = value.get("stop")?.as_bool()?;
+    let sampled = value.get("tokens_predicted").filter(|_| stops);
+    reading.counted(value.get("tokens_evaluated"), sampled);
     let finish = stops.then(|| match value.get("stop_type").and_then(Value::as_str) {
         Some("limit") => Finish::Length,
         _ => Finish::Stop,
@@ -51,6 +52,5 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
         finish,
         cached_tokens: None,
     };
-    let _ = reading;
     Some(Heard { part, failed: None })
 }

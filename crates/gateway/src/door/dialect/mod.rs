@@ -112,6 +112,8 @@ pub(super) struct Reading {
     id: String,
     said: Said,
     tokens: u32,
+    /// As many as the engine says that it has sampled.
+    total: Option<u32>,
     most: u32,
     finish: Option<Finish>,
     reference: Option<Reference>,
@@ -165,6 +167,7 @@ impl Dialect {
             id: order.names.id.clone(),
             said: SILENT,
             tokens: 0,
+            total: None,
             most: order.max_new,
             finish: None,
             reference: None,
@@ -206,9 +209,11 @@ impl Reading {
         self.said
     }
 
-    /// Whether the engine has said why its answer ends.
-    pub(super) fn is_finished(&self) -> bool {
-        self.finish.is_some()
+    /// Whether the engine has said why its answer ends, and every token of it was read. (What a
+    /// prefill has sampled is nobody's answer.)
+    pub(super) fn is_whole(&self, leg: Leg) -> bool {
+        let all = self.total.is_none_or(|total| total == self.tokens);
+        self.finish.is_some() && (all || leg == Leg::Prefill)
     }
 
     pub(super) fn finish(&self) -> Option<Finish> {
@@ -236,10 +241,13 @@ impl Reading {
         };
     }
 
-    fn counted(&mut self, prompt: Option<&Value>) {
-        if let Some(prompt) = prompt.and_then(Value::as_u64) {
-            self.said.prompt = Some(u32::try_from(prompt).unwrap_or(u32::MAX));
-        }
+    fn counted(&mut self, prompt: Option<&Value>, sampled: Option<&Value>) {
+        let number = |value: Option<&Value>| {
+            let number = value.and_then(Value::as_u64)?;
+            Some(u32::try_from(number).unwrap_or(u32::MAX))
+        };
+        self.said.prompt = number(prompt).or(self.said.prompt);
+        self.total = number(sampled).or(self.total);
     }
 }
 

@@ -63,7 +63,7 @@ pub(super) fn abort(names: &Names) -> Call {
 pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
     let meta = value.get("meta_info")?;
     reading.named(meta.get("id"), |name, ours| name == ours);
-    reading.counted(meta.get("prompt_tokens"));
+    reading.counted(meta.get("prompt_tokens"), meta.get("completion_tokens"));
     let total = u32::try_from(meta.get("completion_tokens")?.as_u64()?).ok()?;
     let ids = value.get("output_ids").map_or(Some(Vec::new()), ids)?;
     let (had, got) = (reading.tokens, u32::try_from(ids.len()).ok()?);

@@ -115,7 +115,7 @@ fn a_placeholder_is_read_as_one_token() {
         Whose::Anothers,
         "that id was not ours"
     );
-    assert!(reading.is_finished());
+    assert!(reading.is_whole(Leg::Prefill));
 }
 
 #[test]
@@ -219,6 +219,19 @@ fn vllms_reference_goes_to_decode_as_it_came() {
         reading.read(empty.as_bytes()).unwrap();
         assert_eq!(reading.reference(), None, "{none}");
     }
+}
+
+/// An engine that does not know `return_token_ids` ends well, and nothing of its answer was read.
+#[test]
+fn an_answer_without_its_tokens_is_not_whole() {
+    let id = Names::of(EPOCH, attempt(3), Leg::Decode).id;
+    let (_, mut reading) = vllm(Role::Alone).ask(&order(Leg::Decode, 8));
+    let usage = r#""usage":{"prompt_tokens":3,"completion_tokens":2}"#;
+    let text = format!(
+        r#"{{"id":"cmpl-{id}","choices":[{{"text":"a b","finish_reason":"stop"}}],{usage}}}"#
+    );
+    reading.read(text.as_bytes()).unwrap();
+    assert!(!reading.is_whole(Leg::Decode));
 }
 
 #[test]

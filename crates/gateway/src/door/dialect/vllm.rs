@@ -66,7 +66,8 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
         name.starts_with(ours)
     });
     let usage = value.get("usage").filter(|usage| !usage.is_null());
-    reading.counted(usage.and_then(|usage| usage.get("prompt_tokens")));
+    let figure = |name| usage.and_then(|usage| usage.get(name));
+    reading.counted(figure("prompt_tokens"), figure("completion_tokens"));
     let cached = usage.and_then(|usage| usage.pointer("/prompt_tokens_details/cached_tokens"));
     let reference = value.get("kv_transfer_params");
     let reference = reference.filter(|it| it.get("remote_block_ids").is_some_and(has_blocks));

@@ -1,0 +1,81 @@
+//! Ordinary traffic: every answer is the one to its own prompt.
+
+use super::support::{Front, LONG, prompt};
+use scripted::{Dialect, Engine, Role};
+use std::sync::Arc;
+
+#[tokio::test]
+async fn every_kind_of_engine_answers_its_own_prompt() {
+    let kinds: Vec<Vec<Engine>> = vec![
+        Engine::sglang_pair().into(),
+        Engine::sglang_pair()
+            .map(|engine| Engine {
+                incremental: true,
+                ..engine
+            })
+            .into(),
+        Engine::vllm_pair().into(),
+        vec![Engine::sglang()],
+        vec![Engine::vllm()],
+        vec![Engine::llama()],
+    ];
+    for engines in kinds {
+        let about = format!("{:?}", engines[0].dialect);
+        let front = Front::new(engines).await;
+        for seed in 0..3 {
+            let prompt = prompt(seed, 20 + seed);
+            println!("{about}");
+            front.ask(&prompt).await.is_right(&prompt);
+        }
+        front.comes_to_rest().await;
+        let all = front.fleet.all();
+        assert_eq!(
+            (all.orphans, all.broken, all.rooms_again),
+            (0, 0, 0),
+            "{about}"
+        );
+        assert_eq!((all.references_misused, all.abort_calls), (0, 0), "{about}");
+    }
+}
+
+/// One hundred and twenty at eight at once, every fifth of which leaves at some time: every answer is
+/// right, and nothing is left at the engines.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_crowd_with_leavers_gets_its_own_answers_and_leaves_nothing() {
+    for dialect in [Dialect::Sglang, Dialect::Vllm] {
+        let pair = |n: &str| {
+            [Role::Prefill, Role::Decode].map(|role| {
+                let name = format!("{}{n}", role.name());
+                Engine::new(dialect, role).named(&name).paced(2, 2, 1)
+            })
+        };
+        let engines = pair("").into_iter().chain(pair("-b"));
+        let front = Arc::new(Front::new(engines).await);
+        let mut crowd = tokio::task::JoinSet::new();
+        for worker in 0..8u32 {
+            let front = front.clone();
+            crowd.spawn(async move {
+                for round in 0..15 {
+                    let n = worker * 15 + round;
+                    let prompt = prompt(n, 10 + n % 40);
+                    if n % 5 != 0 {
+                        front.ask(&prompt).await.is_right(&prompt);
+                        continue;
+                    }
+                    let mut answer = front.submit(&prompt, LONG).expect("taken");
+                    if n % 2 == 0 {
+                        answer.events.recv().await; // it has begun
+                    }
+                }
+            });
+        }
+        while let Some(done) = crowd.join_next().await {
+            done.expect("nobody has panicked");
+        }
+        front.comes_to_rest().await;
+        let all = front.fleet.all();
+        assert_eq!((all.orphans, all.rooms_again), (0, 0), "{all:?}");
+        assert_eq!((all.broken, all.references_misused), (0, 0), "{all:?}");
+        front.until("requests_answered", |count| count == 96).await;
+    }
+}
