@@ -79,6 +79,13 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
             parts::decode(it, weights)
         }),
         #[cfg(feature = "engine")]
+        Command::Gateway(it) if !it.door.engine.is_empty() && it.common.model.is_none() => {
+            Err(Failure::usage(anyhow::anyhow!(
+                "--engine needs --model: the GGUF file whose tokenizer and chat template these \
+                 engines have"
+            )))
+        }
+        #[cfg(feature = "engine")]
         Command::Gateway(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
             parts::gateway(it, weights)
         }),

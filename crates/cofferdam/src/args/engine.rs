@@ -153,6 +153,89 @@ pub struct Gateway {
         value_delimiter = ','
     )]
     pub decode_at: Vec<Addr>,
+    /// Engines that are not ours.
+    #[command(flatten)]
+    pub door: Door,
+}
+
+/// Settings of a gateway in front of engines that are not ours (docs/door.md).
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct Door {
+    /// SGLang, vLLM or llama.cpp server, [prefill=|decode=]URL[#bootstrap=PORT]; once for each. Needs
+    /// --model: the GGUF file whose tokenizer these engines have
+    #[arg(
+        long,
+        value_name = "ENGINE",
+        env = "COFFERDAM_ENGINE",
+        value_delimiter = ','
+    )]
+    #[arg(conflicts_with_all = ["prefill_at", "decode_at"])]
+    pub engine: Vec<EngineAt>,
+    /// File with the key that goes with every request to these engines
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "COFFERDAM_ENGINE_KEY_FILE",
+        requires = "engine"
+    )]
+    pub engine_key_file: Option<PathBuf>,
+    /// How often engines are asked what they take
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_MEASURE_EVERY")]
+    #[arg(default_value = "5s", value_parser = times::duration)]
+    pub measure_every: Duration,
+    /// Say what these engines take and whether they go together, and end
+    #[arg(long, env = "COFFERDAM_CHECK", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new())]
+    pub check: bool,
+}
+
+/// Where an engine that is not ours is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EngineAt {
+    /// What it does, where it does not say so itself.
+    pub role: Option<EngineRole>,
+    /// Its HTTP server.
+    pub url: String,
+    /// SGLang's bootstrap port.
+    pub bootstrap: Option<u16>,
+}
+
+/// What an engine of a pair does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum EngineRole {
+    /// Computes prompts.
+    Prefill,
+    /// Answers.
+    Decode,
+}
+
+impl FromStr for EngineAt {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (role, url) = match text.split_once('=') {
+            Some(("prefill", url)) => (Some(EngineRole::Prefill), url),
+            Some(("decode", url)) => (Some(EngineRole::Decode), url),
+            _ => (None, text),
+        };
+        let (url, bootstrap) = match url.split_once("#bootstrap=") {
+            None => (url, None),
+            Some((url, port)) => {
+                let port = port.parse::<u16>().ok().filter(|port| *port > 0);
+                let port = port.ok_or("behind #bootstrap= stands a port, 1 to 65535")?;
+                (url, Some(port))
+            }
+        };
+        if !url.starts_with("http://") {
+            return Err("an engine is [prefill=|decode=]http://HOST:PORT[#bootstrap=PORT]".into());
+        }
+        Ok(Self {
+            role,
+            url: url.to_owned(),
+            bootstrap,
+        })
+    }
 }
 
 /// Settings that every command which runs something has.

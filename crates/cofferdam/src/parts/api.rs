@@ -52,6 +52,13 @@ impl Served {
             .with_context(|| weights.display().to_string())
             .map_err(Failure::usage)
     }
+
+    /// The tokens of a text, without what a model wants around it.
+    pub(super) fn tokens(&self, text: &str) -> Result<Vec<u32>, String> {
+        use gateway::api::text::Text as _;
+        let tokens = self.text.encode(text, false);
+        tokens.map_err(|fault| fault.message)
+    }
 }
 
 /// Whether what [`serve`] needs is there: what is wrong is said before a model is loaded.

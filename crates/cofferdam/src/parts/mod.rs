@@ -4,6 +4,7 @@
 //! starts says on standard output when it is ready ([`Report`]).
 
 mod api;
+mod door;
 mod unified;
 
 use crate::args::{Decode, Engine, Gateway, Numeric, Prefill, Serve};
@@ -126,6 +127,9 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
 
 /// Runs a gateway for these weights.
 pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
+    if !settings.door.engine.is_empty() {
+        return door::run(settings, weights);
+    }
     api::check(&settings.api)?;
     let certs = required("certs", settings.part.certs)?;
     let identity = Identity::load(&certs, Role::Gateway).map_err(Failure::usage)?;

@@ -5,6 +5,7 @@
 
 mod client;
 mod crowd;
+mod door;
 mod faults;
 mod golden;
 mod heavy;

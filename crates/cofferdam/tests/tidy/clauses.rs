@@ -57,6 +57,33 @@ const CLAUSES: [(u32, &str); 18] = [
         "continuation: what was put back goes on behind what was said, nothing lost or twice",
     ),
 ];
+/// Number and gist of every clause of the door (DR-…).
+const OF_THE_DOOR: [(u32, &str); 12] = [
+    (
+        1,
+        "no byte is released before prefill was judged by its body",
+    ),
+    (
+        2,
+        "an answer whose engines have computed another prompt is none",
+    ),
+    (3, "one outcome, and an answer of one attempt"),
+    (4, "every leg ends"),
+    (
+        5,
+        "no leg is aborted in the middle of a transfer, but for its age",
+    ),
+    (
+        6,
+        "another try only before anything was released, and where no old leg is",
+    ),
+    (7, "no identifier is used twice"),
+    (8, "what does not fit measured limits reaches no engine"),
+    (9, "an engine is blamed for its own failures only"),
+    (10, "every request ends by its deadline"),
+    (11, "a reference to pages is used by its own attempt, once"),
+    (12, "an answer under another's name is not released"),
+];
 /// Where the checker judges clauses.
 const PROPERTIES: &str = "crates/lab/src/";
 /// Judged over all worlds together, by the explorer's fixpoint, and not over one.
@@ -140,7 +167,49 @@ fn report() -> String {
             }
         }
     }
+    text.push_str(
+        "\n# Clauses of the door\n\n\
+         Said in [door.md](door.md), with the code that keeps each.\n",
+    );
+    for (number, gist) in OF_THE_DOOR {
+        writeln!(text, "\n## DR-{number}: {gist}\n").unwrap();
+        for path in citing_the_door(number) {
+            writeln!(text, "- in `{path}`").unwrap();
+        }
+    }
     text
+}
+
+/// Files that name this clause of the door.
+fn citing_the_door(number: u32) -> Vec<String> {
+    let named = other_files().filter(|file| cited(&file.text, "DR-").contains(&number));
+    named.map(|file| file.path).collect()
+}
+
+#[test]
+fn every_clause_of_the_door_is_kept_judged_and_broken_once() {
+    let mut found = Vec::new();
+    for (number, _) in OF_THE_DOOR {
+        let files = citing_the_door(number);
+        let places = [
+            "crates/handoff/src/door/",
+            "crates/lab/src/door/",
+            "crates/lab/src/door/defects.rs",
+        ];
+        let lacks = places
+            .iter()
+            .filter(|place| !files.iter().any(|file| file.starts_with(**place)));
+        found.extend(lacks.map(|place| format!("DR-{number} is not named in {place}")));
+    }
+    for file in other_files() {
+        let cited = cited(&file.text, "DR-");
+        let unknown = cited.iter().filter(|n| !(1..=12).contains(*n));
+        found.extend(unknown.map(|n| format!("{}: DR-{n}", file.path)));
+    }
+    assert_none(
+        found,
+        "every clause of the door has code, a property and a defect",
+    );
 }
 
 #[test]

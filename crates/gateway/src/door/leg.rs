@@ -71,6 +71,18 @@ impl Client {
         }
     }
 
+    /// The body of a call's answer, if it is a good one.
+    pub(super) async fn body_of(&self, upstream: &Upstream, call: Call) -> Option<Bytes> {
+        let done = async {
+            let answer = self.send(upstream, call).await.ok()?;
+            let fine = answer.status().is_success();
+            let body = http_body_util::Limited::new(answer.into_body(), ERROR_BYTES_MAX);
+            let body = body.collect().await.ok()?.to_bytes();
+            fine.then_some(body)
+        };
+        timeout(ERROR_TIME, done).await.ok().flatten()
+    }
+
     /// A call of which only the status matters.
     pub(super) fn call(
         &self,
@@ -78,16 +90,7 @@ impl Client {
         call: Call,
     ) -> impl Future<Output = bool> + Send + use<> {
         let client = self.clone();
-        async move {
-            let done = async {
-                let answer = client.send(&upstream, call).await.ok()?;
-                let fine = answer.status().is_success();
-                let body = http_body_util::Limited::new(answer.into_body(), ERROR_BYTES_MAX);
-                body.collect().await.ok()?;
-                Some(fine)
-            };
-            timeout(ERROR_TIME, done).await.ok().flatten() == Some(true)
-        }
+        async move { client.body_of(&upstream, call).await.is_some() }
     }
 
     async fn send(

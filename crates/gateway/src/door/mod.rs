@@ -36,6 +36,7 @@ use crate::engine::{Answer, Code, Engine, EngineFacts, Fault, Job, ModelFacts, S
 use crate::pairs::Board;
 use actor::{Actor, Input};
 use dialect::Dialect;
+use leg::Client;
 use requests::Submission;
 
 /// What the engine is started with. Every queue and wait has a limit.
@@ -134,6 +135,8 @@ pub struct Doors {
     board: Arc<Board>,
     unjudged: Arc<Semaphore>,
     answer_events_max: usize,
+    engines: Vec<Upstream>,
+    client: Client,
     _tasks: JoinSet<()>,
 }
 
@@ -179,6 +182,8 @@ impl Doors {
             board,
             unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
             answer_events_max: config.answer_events_max.max(1),
+            client: Client::new(&config),
+            engines: config.engines,
             _tasks: tasks,
         })
     }
@@ -191,6 +196,16 @@ impl Doors {
     /// What was measured of the engine at this place, or that it is not there.
     pub fn measured(&self, place: usize, found: Result<Found, String>) {
         self.put(Input::Measured(place, Box::new(found)));
+    }
+
+    /// What the tokenizer of the engine at this place makes of a text; none if it has none to ask.
+    pub async fn tokenize(&self, place: usize, dialect: &Dialect, text: &str) -> Option<Vec<u32>> {
+        let upstream = self.engines.get(place)?;
+        let body = self
+            .client
+            .body_of(upstream, dialect.tokenize(text))
+            .await?;
+        dialect::tokens_of(&body)
     }
 
     /// From now on nothing new is taken; what runs may finish.

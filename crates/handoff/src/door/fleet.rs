@@ -4,6 +4,7 @@ use super::{Decisions, Door, Engine, EngineId, Handing, Leg, Serves, Timer};
 use crate::Lengths;
 use crate::id::RequestKey;
 use serde::Serialize;
+use std::collections::BTreeMap;
 
 /// An engine that is up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -22,6 +23,15 @@ pub(super) enum Health {
     Resting,
     /// It has rested: one attempt at a time shows how it is.
     OnTrial,
+}
+
+/// What is under way at an engine.
+#[derive(Clone, Copy, Default)]
+struct Load {
+    legs: usize,
+    tokens: u64,
+    /// Something of the request that is asked about.
+    own: bool,
 }
 
 /// Engines that together can answer.
@@ -90,25 +100,21 @@ impl<J: Decisions> Door<J> {
     pub(super) fn route_for(&self, key: RequestKey, after_the_old: bool) -> Option<Route> {
         let request = self.requests.get(&key)?;
         let ask = &request.ask;
+        let loads = self.loads(key);
+        let load = |engine: EngineId| loads.get(&engine).copied().unwrap_or_default();
+        let takes = |engine: EngineId| {
+            let avoided = request.avoid.contains(&engine);
+            let joins = after_the_old || self.decisions.may_join(load(engine).own);
+            !avoided && joins && self.asks(engine, load(engine).legs)
+        };
         let able = self.routes().into_iter().filter(|route| {
-            let room = self
-                .decisions
-                .room(route.lengths, ask.prompt, ask.max_new)
-                .is_some();
-            let avoided = route
-                .engines()
-                .any(|engine| request.avoid.contains(&engine));
-            let joins =
-                |engine| after_the_old || self.decisions.may_join(self.has_leg_of(key, engine));
-            room && !avoided
-                && route
-                    .engines()
-                    .all(|engine| self.asks(engine) && joins(engine))
+            let room = self.decisions.room(route.lengths, ask.prompt, ask.max_new);
+            room.is_some() && route.engines().all(takes)
         });
         able.min_by_key(|route| {
             let near = |engine| ask.near.iter().position(|near| *near == engine);
             let nearest = route.engines().filter_map(near).min();
-            let tokens: u64 = route.engines().map(|engine| self.tokens_at(engine)).sum();
+            let tokens: u64 = route.engines().map(|engine| load(engine).tokens).sum();
             (
                 nearest.unwrap_or(usize::MAX),
                 tokens,
@@ -118,12 +124,11 @@ impl<J: Decisions> Door<J> {
         })
     }
 
-    /// Whether one more attempt may go to this engine.
-    pub(super) fn asks(&self, engine: EngineId) -> bool {
+    /// Whether one more attempt may go to this engine, which has so many.
+    fn asks(&self, engine: EngineId, legs: usize) -> bool {
         let Some(known) = self.engines.get(&engine) else {
             return false;
         };
-        let legs = self.legs_at(engine).count();
         match known.health {
             Health::Well => legs < known.engine.most as usize,
             Health::OnTrial => legs == 0,
@@ -131,20 +136,18 @@ impl<J: Decisions> Door<J> {
         }
     }
 
-    fn tokens_at(&self, engine: EngineId) -> u64 {
-        self.legs_at(engine)
-            .map(|attempt| u64::from(attempt.prompt.most()))
-            .sum()
-    }
-
-    fn has_leg_of(&self, key: RequestKey, engine: EngineId) -> bool {
-        self.legs_at(engine).any(|attempt| attempt.request == key)
-    }
-
-    fn legs_at(&self, engine: EngineId) -> impl Iterator<Item = &super::Attempt> {
-        self.attempts
-            .values()
-            .filter(move |attempt| attempt.is_at(engine))
+    /// What is under way at every engine, and whether something of this request is.
+    fn loads(&self, key: RequestKey) -> BTreeMap<EngineId, Load> {
+        let mut loads: BTreeMap<EngineId, Load> = BTreeMap::new();
+        for attempt in self.attempts.values() {
+            for engine in attempt.busy_engines() {
+                let load = loads.entry(engine).or_default();
+                load.legs += 1;
+                load.tokens += u64::from(attempt.prompt.most());
+                load.own |= attempt.request == key;
+            }
+        }
+        loads
     }
 
     /// It has done what it was asked for.
@@ -192,11 +195,6 @@ impl<J: Decisions> Door<J> {
         let known = self.engines.get(&engine);
         known.is_some_and(|known| known.engine.aborts_prefill)
     }
-
-    /// Legs of attempts that have not ended, at this engine.
-    pub fn legs(&self, engine: EngineId) -> usize {
-        self.legs_at(engine).count()
-    }
 }
 
 fn both(prefill: Option<Lengths>, decode: Option<Lengths>) -> Option<Lengths> {
@@ -204,8 +202,12 @@ fn both(prefill: Option<Lengths>, decode: Option<Lengths>) -> Option<Lengths> {
 }
 
 impl super::Attempt {
-    fn is_at(&self, engine: EngineId) -> bool {
-        let at = |leg: Leg| self.engine(leg) == Some(engine) && !self.leg(leg).has_ended();
-        at(Leg::Prefill) || at(Leg::Decode)
+    /// Where it has a leg that has not ended.
+    fn busy_engines(&self) -> impl Iterator<Item = EngineId> {
+        let legs = [Leg::Prefill, Leg::Decode].into_iter();
+        legs.filter_map(|leg| {
+            let engine = self.engine(leg)?;
+            (!self.leg(leg).has_ended()).then_some(engine)
+        })
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> 
         limits.symmetry = check.symmetry && chosen.mode == Mode::Landing;
         let world = make(chosen, defect);
         let report = explore(check, chosen, &world, &limits);
-        println!("{}", show::outcome(chosen, &report));
+        println!("{}", show::outcome(&chosen.name(), &report));
         if let Some(found) = &report.violation {
             show_counterexample(&world, found)?;
             trace::write(check, chosen, found)?;

@@ -1,6 +1,7 @@
 //! `check`: explore the shipped state machines within a named bound, with a defect or without, run
 //! them beyond it, or run a counterexample again.
 
+mod door;
 mod explore;
 mod show;
 mod simulate;
@@ -92,6 +93,9 @@ impl Check {
         }
         if let Some(file) = &self.replay {
             return trace::replay(file);
+        }
+        if let Some(done) = door::run(self)? {
+            return Ok(done);
         }
         let defect = match &self.defect {
             None => None,

@@ -25,9 +25,21 @@ pub(super) fn list(bound: Bound) -> anyhow::Result<String> {
             world.about.to_owned(),
         ]);
     }
+    for world in crate::door::ALL {
+        let none = String::new();
+        worlds.row([
+            world.name.to_owned(),
+            none.clone(),
+            none,
+            world.about.to_owned(),
+        ]);
+    }
     let mut known = Table::new(&["defect", "what is decided wrongly"]);
     for defect in defects::ALL {
         known.row([defect.id.to_owned(), defect.what.to_owned()]);
+    }
+    for defect in crate::door::DEFECTS {
+        known.row([defect.clause.to_owned(), defect.what.to_owned()]);
     }
     Ok(format!(
         "Worlds of the bound {bound}:\n\n{worlds}\nDefects:\n\n{known}"
@@ -35,7 +47,7 @@ pub(super) fn list(bound: Bound) -> anyhow::Result<String> {
 }
 
 /// What came of a world, in a line.
-pub(super) fn outcome(chosen: &Chosen, report: &Report<Act>) -> String {
+pub(super) fn outcome<A>(world: &str, report: &Report<A>) -> String {
     let end = match report.stop {
         Stop::Complete => "every clause holds".to_owned(),
         Stop::Violation => match &report.violation {
@@ -48,9 +60,8 @@ pub(super) fn outcome(chosen: &Chosen, report: &Report<Act>) -> String {
     };
     let seconds = report.elapsed.as_secs_f64();
     format!(
-        "{}: {} states, {} steps, depth {}, {} at rest, {seconds:.1} s, {}/s, {:.0} bytes a state: \
-         {end}",
-        chosen.name(),
+        "{world}: {} states, {} steps, depth {}, {} at rest, {seconds:.1} s, {}/s, {:.0} bytes a \
+         state: {end}",
         number(report.states as u64),
         number(report.tally.steps),
         report.depth,

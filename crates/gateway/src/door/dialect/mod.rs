@@ -9,7 +9,7 @@ use std::sync::Arc;
 use handoff::door::{Class, Handing, Leg, Said, Serves, Whose};
 use handoff::{AttemptId, Finish};
 use pages::Epoch;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::leg::SILENT;
 use super::requests::Part;
@@ -175,6 +175,22 @@ impl Dialect {
         (call, reading)
     }
 
+    /// The engine's own tokenizer, asked about a text.
+    pub(super) fn tokenize(&self, text: &str) -> Call {
+        let body = match self {
+            Self::Sglang { .. } => json!({"prompt": text, "add_special_tokens": false}),
+            Self::Vllm { model, .. } => {
+                json!({"model": model, "prompt": text, "add_special_tokens": false})
+            }
+            Self::Llama => json!({"content": text, "add_special": false}),
+        };
+        Call {
+            path: "/tokenize",
+            body: bytes(&body),
+            request_id: None,
+        }
+    }
+
     /// The engine's own call to end a leg; none where it ends with its connection.
     pub(super) fn abort(&self, names: &Names) -> Option<Call> {
         match self {
@@ -282,6 +298,12 @@ fn words(error: &Value) -> Option<String> {
         .find_map(|at| error.get(at));
     let text = named.unwrap_or(error).as_str()?;
     Some(text.chars().filter(|c| !c.is_control()).collect())
+}
+
+/// What an engine's tokenizer has made of a text.
+pub(super) fn tokens_of(body: &[u8]) -> Option<Vec<u32>> {
+    let value: Value = serde_json::from_slice(body).ok()?;
+    ids(value.get("tokens")?)
 }
 
 /// Token ids of a list.

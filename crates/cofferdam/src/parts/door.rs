@@ -1,0 +1,338 @@
+//! The gateway in front of engines that are not ours: what they take is measured as `gate` does, again
+//! and again, and nothing goes to one of which it is not known.
+
+use super::{api, runtime, say};
+use crate::args::{EngineAt, EngineRole, Gateway};
+use crate::exit::Failure;
+use crate::supervisor::Ready;
+use anyhow::{Context, anyhow};
+use gate::facts::net::{Address, Limits, Secret, Target, Tls, TlsFiles, describe};
+use gate::facts::{Engine as Software, Node, Role as Says};
+use gateway::door::dialect::{Dialect, Role};
+use gateway::door::{Config, Doors, Found, Upstream};
+use handoff::Lengths;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// Where SGLang's decodes find a prefill, unless it was started otherwise.
+const BOOTSTRAP: u16 = 8998;
+/// Times that an engine may owe an answer before nothing goes to it any more: one that is busy
+/// answers late.
+const MISSES: u32 = 3;
+/// What engines and we must cut into the same tokens.
+const SAMPLES: [&str; 4] = [
+    "The quick brown fox jumps over the lazy dog.",
+    "  fn main() {\n\tprintln!(\"{}\", 3.14159);\n}\n",
+    "Zwölf Boxkämpfer jagen Viktor über den großen Sylter Deich. 東京 🙂",
+    "1234567890 0.5 -17 1e-9",
+];
+
+/// Runs it.
+pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
+    let engines = Engines::new(&settings).map_err(Failure::usage)?;
+    if settings.door.check {
+        return runtime()?.block_on(engines.check());
+    }
+    api::check(&settings.api)?;
+    let served = api::Served::load(weights, &settings.api)?;
+    let samples = SAMPLES.map(|text| (text, served.tokens(text)));
+    let config = Config {
+        trace: settings.part.trace,
+        ..Config::new(engines.upstreams(), vec![served.name.clone()])
+    };
+    runtime()?.block_on(async {
+        let doors = Arc::new(Doors::start(config).map_err(Failure::usage)?);
+        let ready = Ready {
+            role: "gateway".into(),
+            epoch: doors.epoch().to_string(),
+            ..Ready::default()
+        };
+        let measuring = engines.measure(&doors, settings.door.measure_every, samples);
+        let (engine, draining) = (doors.clone(), doors.clone());
+        let drain = move || draining.drain();
+        let (api, common) = (settings.api, &settings.common);
+        let serving = api::serve(api, common, served, engine, drain, ready, say);
+        tokio::select! {
+            ended = serving => ended?,
+            () = measuring => {}
+        }
+        doors.end().await;
+        Ok(())
+    })
+}
+
+struct Engines {
+    at: Vec<EngineAt>,
+    targets: Vec<Target>,
+}
+
+impl Engines {
+    fn new(settings: &Gateway) -> anyhow::Result<Self> {
+        let door = &settings.door;
+        let key = door.engine_key_file.as_deref();
+        let key = key.map(Secret::from_file).transpose()?;
+        let target = |(n, at): (usize, &EngineAt)| {
+            tracing::info!("engine-{n} is {}", at.url);
+            Ok(Target {
+                // Clients are told this name, and no address.
+                name: format!("engine-{n}"),
+                address: Address::server(&at.url).with_context(|| at.url.clone())?,
+                key: key.clone(),
+                tls: Tls::new(&TlsFiles::default())?,
+            })
+        };
+        let targets: anyhow::Result<Vec<Target>> =
+            door.engine.iter().enumerate().map(target).collect();
+        Ok(Self {
+            at: door.engine.clone(),
+            targets: targets?,
+        })
+    }
+
+    fn upstreams(&self) -> Vec<Upstream> {
+        let upstream = |target: &Target| Upstream {
+            name: target.name.clone(),
+            authority: target.address.authority(),
+            key: target.key.as_ref().map(|key| {
+                let bearer = key.bearer();
+                let text = bearer.to_str().unwrap_or_default();
+                text.trim_start_matches("Bearer ").to_owned()
+            }),
+        };
+        self.targets.iter().map(upstream).collect()
+    }
+
+    async fn read(&self) -> Vec<Result<Found, String>> {
+        let nodes = describe(&self.targets, &Limits::default()).await;
+        let each = self.at.iter().zip(&nodes);
+        each.map(|(at, nodes)| match nodes.as_slice() {
+            [node] => found(at, node),
+            _ => Err("it speaks for several workers: engines are named one by one".into()),
+        })
+        .collect()
+    }
+
+    /// Asks for as long as the gateway runs.
+    async fn measure(
+        self,
+        doors: &Doors,
+        every: Duration,
+        samples: [(&'static str, Result<Vec<u32>, String>); 4],
+    ) {
+        let mut missed = vec![MISSES; self.at.len()];
+        let mut same_words = vec![None::<(String, Option<String>)>; self.at.len()];
+        loop {
+            for (at, found) in self.read().await.into_iter().enumerate() {
+                let mut found = match found {
+                    Err(_) if missed[at] + 1 < MISSES => {
+                        missed[at] += 1;
+                        continue;
+                    }
+                    found => found,
+                };
+                missed[at] = if found.is_ok() { 0 } else { MISSES };
+                if let Ok(found) = &mut found {
+                    let known = same_words[at]
+                        .as_ref()
+                        .filter(|(life, _)| *life == found.life);
+                    let differs = match known {
+                        Some((_, differs)) => differs.clone(),
+                        None => {
+                            let differs = differs(doors, at, found, &samples).await;
+                            same_words[at] = Some((found.life.clone(), differs.clone()));
+                            differs
+                        }
+                    };
+                    if let Some(differs) = differs {
+                        found.lengths = None;
+                        found.derivation = vec![differs];
+                    }
+                }
+                doors.measured(at, found);
+            }
+            tokio::time::sleep(every).await;
+        }
+    }
+
+    /// What can be said without serving anybody.
+    async fn check(self) -> Result<(), Failure> {
+        let found = self.read().await;
+        let mut roles = Vec::new();
+        for (at, found) in self.at.iter().zip(&found) {
+            match found {
+                Err(why) => println!("{}: not usable: {why}", at.url),
+                Ok(found) => {
+                    println!("{}: {:?}", at.url, found.dialect);
+                    match found.lengths {
+                        None => println!("  takes nothing: its limits are not known"),
+                        Some(it) => println!(
+                            "  takes prompts up to {} tokens, prompt and answer up to {}",
+                            it.max_prompt, it.max_model_len
+                        ),
+                    }
+                    found
+                        .derivation
+                        .iter()
+                        .for_each(|line| println!("  {line}"));
+                    roles.extend(found.lengths.map(|_| found.dialect.serves()));
+                }
+            }
+        }
+        use handoff::door::Serves::{Alone, Decode, Prefill};
+        let pairs = |decode: &_| match decode {
+            Alone => true,
+            Decode(group, handing) => roles.contains(&Prefill(*group, *handing)),
+            Prefill(..) => false,
+        };
+        match roles.iter().any(pairs) {
+            true => Ok(()),
+            false => Err(Failure::found(anyhow!(
+                "no engines that go together are up with known limits"
+            ))),
+        }
+    }
+}
+
+/// What the engine is and takes, by its own figures.
+fn found(at: &EngineAt, node: &Node) -> Result<Found, String> {
+    let software = node.engine.as_ref().map_err(ToString::to_string)?.value;
+    let role = role(at, node)?;
+    let dialect = match software {
+        Software::Sglang => Dialect::Sglang {
+            role,
+            bootstrap: (role == Role::Prefill).then_some(at.bootstrap.unwrap_or(BOOTSTRAP)),
+        },
+        Software::Vllm => Dialect::Vllm {
+            role,
+            model: served_name(node)?,
+        },
+        Software::LlamaCpp if role == Role::Alone => Dialect::Llama,
+        other => return Err(format!("{other} is not spoken to")),
+    };
+    let (lengths, derivation) = match lengths(node, role) {
+        Ok((lengths, how)) => (Some(lengths), vec![how]),
+        Err(why) => (None, vec![why]),
+    };
+    let version = node.version.as_ref().map(|it| it.value.to_string());
+    let pool_tokens = node.smallest_pool().map_or(0, |pool| pool.value);
+    let life = format!(
+        "{} {} {pool_tokens} {lengths:?}",
+        software.name(),
+        version.unwrap_or_default()
+    );
+    Ok(Found {
+        dialect,
+        life,
+        lengths,
+        derivation,
+        pool_tokens,
+        aborts_prefill: false,
+    })
+}
+
+/// What it says that it does counts; where it says that it could be either, what it was named.
+fn role(at: &EngineAt, node: &Node) -> Result<Role, String> {
+    let says = node
+        .role
+        .as_ref()
+        .map_err(|why| format!("its role: {why}"))?;
+    match (says.value, at.role) {
+        (Says::Prefill, None | Some(EngineRole::Prefill))
+        | (Says::Either, Some(EngineRole::Prefill)) => Ok(Role::Prefill),
+        (Says::Decode, None | Some(EngineRole::Decode))
+        | (Says::Either, Some(EngineRole::Decode)) => Ok(Role::Decode),
+        (Says::Whole, None) => Ok(Role::Alone),
+        (Says::Either, None) => {
+            Err("it can be prefill or decode: name it prefill=URL or decode=URL".into())
+        }
+        (says, Some(named)) => Err(format!("it was named {named:?} and says that it is {says}")),
+    }
+}
+
+fn served_name(node: &Node) -> Result<String, String> {
+    let model = node
+        .model
+        .as_ref()
+        .map_err(|why| format!("its model: {why}"))?;
+    Ok(model.value.clone())
+}
+
+/// The smallest of what it measured: prefill's pool holds prompts, decode's prompt and answer.
+fn lengths(node: &Node, role: Role) -> Result<(Lengths, String), String> {
+    let pool = node
+        .smallest_pool()
+        .map_err(|why| format!("its pool: {why}"))?;
+    let context = node.context.as_ref().or(node.advertised.as_ref());
+    let context = context.map_err(|why| format!("its context: {why}"))?.value;
+    let most = u64::from(u32::MAX);
+    let sum = match role {
+        Role::Prefill => context,
+        Role::Decode | Role::Alone => context.min(pool.value),
+    };
+    let room = match role {
+        Role::Prefill => pool.value,
+        Role::Decode | Role::Alone => pool.value.saturating_sub(1),
+    };
+    let accepted = node.max_prompt.as_ref().map_or(most, |it| it.value);
+    let beside = node.asides.as_ref().map_or(&[][..], Vec::as_slice);
+    let beside = beside
+        .iter()
+        .filter_map(|aside| aside.tokens)
+        .min()
+        .unwrap_or(most);
+    let prompt = accepted
+        .min(context.saturating_sub(1))
+        .min(room)
+        .min(beside);
+    let small = |tokens: u64| u32::try_from(tokens.min(most)).unwrap_or(u32::MAX);
+    if prompt == 0 || sum == 0 {
+        return Err(format!(
+            "a pool of {} tokens and a context of {context}",
+            pool.value
+        ));
+    }
+    let lengths = Lengths {
+        max_prompt: small(prompt),
+        max_model_len: small(sum.min(beside)),
+    };
+    let how = format!(
+        "prompts up to {prompt}: pool {}, context {context}{}",
+        pool.value,
+        match accepted == most {
+            true => String::new(),
+            false => format!(", accepts {accepted}"),
+        }
+    );
+    Ok((lengths, how))
+}
+
+/// Whether the engine cuts texts into other tokens than we do. Engines that cannot be asked are not
+/// asked.
+async fn differs(
+    doors: &Doors,
+    at: usize,
+    found: &Found,
+    samples: &[(&'static str, Result<Vec<u32>, String>); 4],
+) -> Option<String> {
+    for (text, ours) in samples {
+        let Some(theirs) = doors.tokenize(at, &found.dialect, text).await else {
+            tracing::info!(
+                "{at}: this engine has no tokenizer to ask: token ids go to it unchecked"
+            );
+            return None;
+        };
+        match ours {
+            Ok(ours) if *ours == theirs => {}
+            Ok(ours) => {
+                return Some(format!(
+                    "another tokenizer: {text:?} is {} tokens to it and {} to --model",
+                    theirs.len(),
+                    ours.len()
+                ));
+            }
+            Err(why) => return Some(format!("--model cannot tokenize {text:?}: {why}")),
+        }
+    }
+    None
+}

@@ -1,0 +1,160 @@
+//! `cofferdam gateway --engine` as its users have it: the built command in front of scripted engines,
+//! asked over HTTP.
+
+use crate::COFFERDAM;
+use scripted::{Act, Engine, Fleet, Rule};
+use serde_json::{Value, json};
+use std::path::Path;
+use std::process::Command;
+use testkit::Api;
+use testkit::process::Running;
+use tokio::runtime::Runtime;
+
+const COMPLETIONS: &str = "/v1/completions";
+
+/// Engines, and a gateway in front of them that has measured them itself.
+struct Door {
+    fleet: Fleet,
+    api: Api,
+    _gateway: Running,
+    _runtime: Runtime,
+}
+
+fn start(engines: Vec<Engine>, model: &Path, words: &[&str]) -> Door {
+    let runtime = Runtime::new().expect("a runtime");
+    let names: Vec<String> = engines.iter().map(|engine| engine.name.clone()).collect();
+    let fleet = runtime.block_on(Fleet::start(engines)).expect("free ports");
+    let urls: Vec<String> = names.iter().map(|name| fleet.url(name)).collect();
+    let mut all = vec![
+        "gateway",
+        "--model",
+        model.to_str().expect("text"),
+        "--port=0",
+    ];
+    all.extend(urls.iter().flat_map(|url| ["--engine", url.as_str()]));
+    all.extend(words);
+    let gateway = Running::start(COFFERDAM, &all);
+    let addr = gateway.line_from(0, "that it is ready", |line| {
+        let said: Value = serde_json::from_str(line).ok()?;
+        said["ready"]["addr"].as_str().map(str::to_owned)
+    });
+    Door {
+        fleet,
+        api: Api { addr, key: None },
+        _gateway: gateway,
+        _runtime: runtime,
+    }
+}
+
+fn tokens(prompt: &[u32], n: usize) -> Value {
+    json!({"prompt": prompt, "max_tokens": n, "temperature": 0, "ignore_eos": true})
+}
+
+#[test]
+fn a_pair_answers_and_the_edge_and_the_count_hold() {
+    let weights = crate::small::model(4096);
+    let [prefill, decode] = Engine::sglang_pair();
+    let door = start(vec![prefill.sized(4096, 2000), decode], &weights, &[]);
+    let limit = 1993; // as SGLang 0.5.19 and 0.5.23 with a pool of 2,000
+    let info = door.api.get("/server_info").good();
+    assert_eq!(info["limit"]["max_prompt_tokens"], limit, "{info}");
+    let prompt: Vec<u32> = (0..limit as u32).map(|n| 300 + n % 700).collect();
+    let answer = door.api.post(COMPLETIONS, &tokens(&prompt, 5)).good();
+    assert_eq!(answer["usage"]["prompt_tokens"], limit);
+    let right = scripted::expected(&prompt, 5);
+    let text = door
+        .api
+        .post("/detokenize", &json!({"tokens": right}))
+        .good();
+    assert_eq!(answer["choices"][0]["text"], text["prompt"], "{answer}");
+    let before = door.fleet.all().arrived;
+    let long: Vec<u32> = prompt.iter().copied().chain([300]).collect();
+    let reply = door.api.post(COMPLETIONS, &tokens(&long, 5));
+    let (code, message) = reply.error();
+    assert_eq!(
+        (reply.status, code.as_str()),
+        (400, "context_length_exceeded")
+    );
+    assert!(
+        !message.contains("127.0.0.1"),
+        "an engine's address: {message}"
+    );
+    assert_eq!(door.fleet.all().arrived, before, "no engine was asked");
+    door.fleet.rule(Rule::new(Act::Incident).on("prefill"));
+    for stream in [false, true] {
+        let mut ask = tokens(&prompt[..40], 5);
+        ask["stream"] = json!(stream);
+        let reply = door.api.post(COMPLETIONS, &ask);
+        let text = String::from_utf8_lossy(&reply.body).into_owned();
+        assert_eq!(reply.status, 502, "{text}");
+        assert!(text.contains("integrity_wrong_count"), "{text}");
+    }
+}
+
+#[test]
+fn a_check_says_what_goes_together() {
+    let weights = crate::small::model(4096);
+    let runtime = Runtime::new().expect("a runtime");
+    let fleet = runtime
+        .block_on(Fleet::start(Engine::vllm_pair()))
+        .expect("free ports");
+    let model: &Path = &weights;
+    let check = |engines: &[String]| {
+        let mut command = Command::new(COFFERDAM);
+        command.args(["gateway", "--check", "--model"]).arg(model);
+        for engine in engines {
+            command.args(["--engine", engine]);
+        }
+        let output = command.output().expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said + &why)
+    };
+    let (prefill, decode) = (fleet.url("prefill"), fleet.url("decode"));
+    let unnamed = check(&[prefill.clone(), decode.clone()]);
+    assert_eq!(unnamed.0, Some(1), "{}", unnamed.1);
+    assert!(
+        unnamed.1.contains("name it prefill=URL or decode=URL"),
+        "{}",
+        unnamed.1
+    );
+    let named = check(&[format!("prefill={prefill}"), format!("decode={decode}")]);
+    assert_eq!(named.0, Some(0), "{}", named.1);
+    assert!(named.1.contains("takes prompts up to"), "{}", named.1);
+    let nobody = check(&["http://127.0.0.1:9".into()]);
+    assert_eq!(nobody.0, Some(1), "{}", nobody.1);
+    let without = Command::new(COFFERDAM)
+        .args(["gateway", "--engine", "http://127.0.0.1:9"])
+        .output()
+        .expect("it runs");
+    let why = String::from_utf8_lossy(&without.stderr).into_owned();
+    assert_eq!(without.status.code(), Some(2), "{why}");
+    assert!(why.contains("--model"), "{why}");
+}
+
+/// An engine that cuts texts into other tokens than the gateway gets nothing.
+#[test]
+fn another_tokenizer_is_found_before_traffic() {
+    let weights = crate::small::model(4096);
+    let runtime = Runtime::new().expect("a runtime");
+    let fleet = runtime
+        .block_on(Fleet::start([Engine::vllm()]))
+        .expect("a free port");
+    let url = fleet.url("single");
+    let model: &Path = &weights;
+    let words = [
+        "gateway",
+        "--model",
+        model.to_str().expect("text"),
+        "--port=0",
+        "--engine",
+        &url,
+    ];
+    let gateway = Running::start(COFFERDAM, &words);
+    gateway.line_from(0, "that it measured the engine", |line| {
+        line.contains("engine measured").then_some(())
+    });
+    let said = gateway.lines().join("\n");
+    assert!(said.contains("lengths=None"), "{said}");
+    assert_eq!(fleet.all().arrived, 0);
+}
