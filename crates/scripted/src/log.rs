@@ -59,6 +59,11 @@ pub enum What {
         /// How far the request was.
         stage: Stage,
     },
+    /// The engine was killed.
+    Killed {
+        /// How far the request was.
+        stage: Stage,
+    },
     /// Somebody called for an end of these.
     AbortCall {
         /// The id or its beginning.
@@ -170,7 +175,7 @@ impl Counts {
 
     fn note(&mut self, what: &What) {
         match what {
-            What::Arrived(_) | What::Transferred => {}
+            What::Arrived(_) | What::Transferred | What::Killed { .. } => {}
             What::Disconnected { .. } => self.disconnected += 1,
             What::AbortCall { .. } => self.abort_calls += 1,
             What::Aborted { .. } => self.aborted += 1,

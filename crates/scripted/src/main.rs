@@ -28,6 +28,15 @@ enum Command {
         /// Where to.
         path: PathBuf,
     },
+    /// Prints the right answer to the prompt that it reads.
+    Expected {
+        /// The prompt is a user's message.
+        #[arg(long)]
+        chat: bool,
+        /// Tokens of the answer.
+        #[arg(long, default_value_t = 256)]
+        tokens: usize,
+    },
 }
 
 #[derive(clap::Args)]
@@ -75,6 +84,14 @@ fn main() -> Result<()> {
         Some(Command::Folder { path }) => {
             let context = Engine::default().context;
             scripted::tokens::write_folder(&path, context).context("the folder")
+        }
+        Some(Command::Expected { chat, tokens }) => {
+            let mut prompt = std::io::read_to_string(std::io::stdin())?;
+            if chat {
+                prompt = scripted::tokens::chat([("user", prompt.as_str())]);
+            }
+            print!("{}", scripted::expected_text(&prompt, tokens));
+            Ok(())
         }
         None => runtime(args.serve.threads)?.block_on(args.serve.run()),
     }

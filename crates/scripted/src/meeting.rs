@@ -2,7 +2,7 @@
 
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
@@ -38,18 +38,21 @@ struct Rooms {
 }
 
 /// What a reference names.
-pub(crate) struct Kept {
-    pub(crate) seed: Seed,
+struct Kept {
+    /// For which prompt it was made.
+    prompt: Seed,
+    /// Whose words stand there; none: zeros.
+    words: Option<Seed>,
     made: Instant,
     used: bool,
 }
 
 /// What a read by a reference gives.
 pub(crate) enum Read {
-    /// The blocks of the prompt that it was made for.
-    Good(Seed),
-    /// Somebody else's, and why; whose, if the blocks still are who they were made for.
-    Stale(&'static str, Option<Seed>),
+    /// What was computed for this prompt.
+    Good(Option<Seed>),
+    /// Somebody else's, and why.
+    Stale(&'static str, Seed),
     /// Nothing: the engine that made it does not know it.
     Unknown,
 }
@@ -112,9 +115,10 @@ impl Meeting {
         other.copied().unwrap_or(Seed::stranger())
     }
 
-    pub(crate) fn keep(&self, id: String, seed: Seed) {
+    pub(crate) fn keep(&self, id: String, prompt: Seed, words: Option<Seed>) {
         let kept = Kept {
-            seed,
+            prompt,
+            words,
             made: Instant::now(),
             used: false,
         };
@@ -122,21 +126,21 @@ impl Meeting {
         references.insert(id, kept);
     }
 
-    pub(crate) fn read(&self, id: &str, seed: Seed, lease: std::time::Duration) -> Read {
+    pub(crate) fn read(&self, id: &str, prompt: Seed, lease: Duration) -> Read {
         let mut references = self.references.lock().expect("nobody panics with it");
         let Some(kept) = references.get_mut(id) else {
             return Read::Unknown;
         };
         let was_used = std::mem::replace(&mut kept.used, true);
         if was_used {
-            return Read::Stale("used before", None);
+            return Read::Stale("used before", self.other_than(prompt));
         }
         if kept.made.elapsed() > lease {
-            return Read::Stale("lease over", None);
+            return Read::Stale("lease over", self.other_than(prompt));
         }
-        match kept.seed == seed {
-            true => Read::Good(seed),
-            false => Read::Stale("another prompt's", Some(kept.seed)),
+        match kept.prompt == prompt {
+            true => Read::Good(kept.words),
+            false => Read::Stale("another prompt's", kept.prompt),
         }
     }
 

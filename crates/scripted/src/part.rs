@@ -64,7 +64,9 @@ pub(crate) async fn play(
     }
     work.pause(compute).await?;
     let asked = dialect == Dialect::Vllm && ask.transfer_flag("do_remote_decode");
-    let transfer = (asked && *act != Act::NoReference).then(|| reference(work, act, seed, tokens));
+    // Of an aborted request vLLM keeps nothing.
+    let none = matches!(act, Act::NoReference | Act::InBand);
+    let transfer = (asked && !none).then(|| reference(work, act, seed, tokens));
     work.stage = Stage::Answering;
     Ok(Part {
         seed: own(work, act, seed),
@@ -182,8 +184,8 @@ async fn take_over(
 fn reference(work: &Work, act: &Act, seed: Seed, tokens: u64) -> String {
     let (number, engine) = (work.number, &work.state.engine);
     let id = format!("{}-0-{number:08x}", work.leg.rid);
-    let words = own(work, act, seed).unwrap_or(Seed::stranger());
-    work.state.fleet.meeting.keep(id.clone(), words);
+    let words = own(work, act, seed);
+    work.state.fleet.meeting.keep(id.clone(), seed, words);
     let blocks = tokens.div_ceil(32).clamp(1, 1 << 20);
     let blocks: Vec<_> = (0..blocks as u32).map(|it| it + 1).collect();
     let blocks = crate::shapes::list(&blocks);
@@ -201,10 +203,10 @@ async fn pull(work: &mut Work, ask: &Ask, act: &Act, seed: Seed) -> Result<Part,
     let meeting = &work.state.fleet.meeting;
     let lease = work.state.engine.lease();
     let (what, words) = match meeting.read(id, seed, lease) {
-        Read::Good(seed) => (What::ReferenceUsed { id: id.into() }, seed),
+        Read::Good(words) => (What::ReferenceUsed { id: id.into() }, words),
         Read::Stale(why, words) => {
-            let words = words.unwrap_or_else(|| meeting.other_than(seed));
-            (What::ReferenceMisused { id: id.into(), why }, words)
+            let id = id.into();
+            (What::ReferenceMisused { id, why }, Some(words))
         }
         Read::Unknown => {
             let why = "unknown";
@@ -220,7 +222,7 @@ async fn pull(work: &mut Work, ask: &Ask, act: &Act, seed: Seed) -> Result<Part,
     let seed = match act {
         Act::Garbage | Act::Incident | Act::InBand => None,
         Act::OtherText | Act::IgnoreRoom => own(work, act, seed),
-        _ => Some(words),
+        _ => words,
     };
     Ok(Part {
         seed,

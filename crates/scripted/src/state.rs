@@ -3,7 +3,7 @@
 use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use tokio::task::JoinHandle;
@@ -76,6 +76,7 @@ pub(crate) struct State {
     pub(crate) fleet: Arc<Shared>,
     running: Mutex<HashMap<u64, Arc<Leg>>>,
     task: Mutex<Option<JoinHandle<()>>>,
+    pub(crate) dead: AtomicBool,
 }
 
 impl State {
@@ -94,6 +95,7 @@ impl State {
             fleet,
             running: Mutex::default(),
             task: Mutex::default(),
+            dead: AtomicBool::new(false),
         })
     }
 
@@ -109,6 +111,7 @@ impl State {
         };
         listener.set_nonblocking(true)?;
         let listener = tokio::net::TcpListener::from_std(listener)?;
+        self.dead.store(false, Ordering::Release);
         let task = tokio::spawn(serve(listener, self.clone()));
         *self.task.lock().expect("nobody panics with it") = Some(task);
         Ok(())
@@ -116,6 +119,7 @@ impl State {
 
     /// Closes the socket and every connection.
     pub(crate) fn kill(&self) -> Option<JoinHandle<()>> {
+        self.dead.store(true, Ordering::Release);
         let task = self.task.lock().expect("nobody panics with it").take();
         task.inspect(|task| task.abort())
     }

@@ -153,9 +153,10 @@ impl Work {
     /// What its leaving means for the other leg.
     fn leave_room(&mut self, left: bool) {
         let decode = self.state.engine.role == Role::Decode;
+        let dead = self.state.dead.load(Ordering::Acquire);
         let Some((number, room)) = self.room.take() else {
             // By reference: decode was reading.
-            if left && self.stage == Stage::Transferring {
+            if left && !dead && self.stage == Stage::Transferring {
                 self.note(What::Broken);
             }
             return;
@@ -163,7 +164,7 @@ impl Work {
         let meet = *room.borrow();
         if decode && !meet.prefill {
             self.note(What::Orphan);
-        } else if left && meet.end.is_none() && !meet.refused {
+        } else if left && !dead && meet.end.is_none() && !meet.refused {
             self.note(What::Broken);
         }
         let waits = !decode && meet.refused;
@@ -184,6 +185,10 @@ impl Work {
 impl Drop for Work {
     fn drop(&mut self) {
         let stage = self.stage;
-        self.over(What::Disconnected { stage }, true);
+        let what = match self.state.dead.load(Ordering::Acquire) {
+            true => What::Killed { stage },
+            false => What::Disconnected { stage },
+        };
+        self.over(what, true);
     }
 }

@@ -211,6 +211,7 @@ async fn a_killed_prefill_refuses_and_comes_back() {
     fleet.kill("prefill").await;
     assert!(read(&mut hanging).await.is_none());
     assert!(fleet.quiet(SOON).await);
+    assert_eq!((fleet.all().disconnected, fleet.all().broken), (0, 0));
     assert!(tokio::net::TcpStream::connect(at).await.is_err());
     fleet.revive("prefill").await.unwrap();
     assert_eq!(crate::talk::get(at, "/health").await.status, 200);
