@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Fast requests that are remembered.
-const KEPT: usize = 64;
+const KEPT: usize = 128;
 /// Fewer prove nothing.
-const LEAST: usize = 32;
+const LEAST: usize = 64;
 /// So many that were not fast must lie between each of them: otherwise it is the machine that has
 /// changed, and nothing is mixed.
 const BETWEEN: f64 = 0.25;
@@ -21,7 +21,7 @@ const LEVER: f64 = 1.5;
 /// Their times must grow by this share of what the floor grows by, in the logarithm.
 const GROWS: f64 = 0.5;
 /// Their fastest shares must be this part of their middle ones.
-const TOGETHER: f64 = 0.4;
+const TOGETHER: f64 = 0.5;
 /// Fewer fast ones show no growth.
 const GROWING_MIN: usize = 8;
 /// Ranks of lengths and times agree so well where times come from computing: a skipped prefill
@@ -70,17 +70,24 @@ impl Mixture {
         if self.fast.len() < LEAST || (between as f64) < BETWEEN * self.fast.len() as f64 {
             return None;
         }
+        let low = self.together()?;
+        self.like_the_floor().then_some(low)
+    }
+
+    /// The share of the floor that nine in ten exceed, if it is not far from that of the middle ones.
+    fn together(&self) -> Option<f64> {
         let mut shares: Vec<_> = self.fast.iter().map(|it| it.seconds / it.floor).collect();
         let (low, middle) = (quantile(&mut shares, 0.1), quantile(&mut shares, 0.5));
         // Not the least of all: a skipped prefill may be among them.
-        (low >= TOGETHER * middle && self.like_the_floor()).then_some(low)
+        (low >= TOGETHER * middle).then_some(low)
     }
 
-    /// Whether the newest fast ones took longer the longer they were: too few for [`Mixture::second`],
-    /// or no share of the floor, and yet computed.
+    /// Whether the newest fast ones took longer the longer they were, and a share of the floor: computed,
+    /// though there are too few for [`Mixture::second`]. Waiting makes times grow with length as well,
+    /// where only what waited little is too fast; its shares do not lie together.
     pub(crate) fn grows(&self) -> bool {
         let fast: Vec<_> = self.fast.iter().map(|it| (it.tokens, it.seconds)).collect();
-        grow(&fast)
+        grow(&fast) && self.together().is_some()
     }
 
     /// Whether the longer ones among them took longer, as the floor says.

@@ -14,6 +14,7 @@ struct Followed {
     /// Skipped requests before the first alarm about one, of those that were too fast.
     before: Option<u64>,
     growing: u64,
+    mixed: u64,
 }
 
 fn follow(log: Log) -> Followed {
@@ -23,6 +24,8 @@ fn follow(log: Log) -> Followed {
         let seen = watch.see(&made.request);
         let growing = |it: &&Notice| matches!(it, Notice::Growing);
         it.growing += seen.notices.iter().filter(growing).count() as u64;
+        let mixed = |it: &&Notice| matches!(it, Notice::Mixture { .. });
+        it.mixed += seen.notices.iter().filter(mixed).count() as u64;
         match (seen.judged.signals.is_empty(), seen.suspected, made.skipped) {
             (true, ..) => {}
             (false, true, false) => it.suspected.0 += 1,
@@ -101,4 +104,31 @@ fn an_incident_after_a_rare_machine_alarms() {
     assert!(it.growing >= 1 && it.suspected.0 >= 8, "{it:?}");
     assert!(it.before.is_some_and(|n| n <= 8), "{it:?}");
     assert!(it.rightly >= 10 * it.suspected.1, "{it:?}");
+}
+
+/// Of twenty thousand some sixty lie as if another machine had computed them.
+#[test]
+fn waiting_is_no_machine_however_long_it_is_looked_at() {
+    type Engine = fn(&mut Trace);
+    let slow: Engine = |it| (it.skipped, it.queue) = (0.1, 2.0);
+    let quick: Engine = |it| {
+        (it.skipped, it.queue) = (0.1, 0.05);
+        (it.per_token, it.overhead) = (5e-5, 0.03);
+    };
+    for (seed, set) in [
+        (1_001, slow),
+        (1_000, quick),
+        (1_001, quick),
+        (1_002, quick),
+    ] {
+        let healthy_before = |n: usize, it: &mut Made| {
+            if n < 20_000 && it.skipped {
+                it.skipped = false;
+                it.request.seconds = None;
+            }
+        };
+        let it = follow(log(seed, 220_000, set, healthy_before));
+        assert_eq!((it.mixed, it.wrongly), (0, 0), "{seed}: {it:?}");
+        assert!(it.rightly > 15 * it.suspected.1, "{seed}: {it:?}");
+    }
 }
