@@ -79,6 +79,8 @@ kinds! {
     Replay = "replay",
     /// A check of a block table in decode finds what is not there.
     StepCheck = "step-check",
+    /// The gateway's machine panics when it is asked whether a request fits.
+    GatewayPanic = "gateway-panic",
 }
 
 impl FromStr for Kind {

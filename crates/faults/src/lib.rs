@@ -25,7 +25,9 @@ pub use holder::{Holder, Phase, Said};
 pub use load::{Answer, Question, all_at_once};
 pub use part::{is_part, main as part};
 pub use rounds::{Report, Series, run as rounds};
-pub use site::{HASTY, Plan, Site, counter, has_ended, held_arenas, is_whole, mapped_arenas};
+pub use site::{
+    HASTY, Plan, Site, counter, found_again, has_ended, held_arenas, is_whole, mapped_arenas,
+};
 pub use soak::{Soaked, Soaking, run as soak};
 
 use clap::{Args, Parser, Subcommand};

@@ -12,6 +12,7 @@ use cofferdam::args::{self, Command};
 use cofferdam::config::{self, Wrong};
 use cofferdam::exit::{Exit, Failure};
 use cofferdam::parts;
+use handoff::{Limit, Rejection};
 use pages::TableFault;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -118,7 +119,8 @@ fn gateway(mut settings: args::Gateway, weights: &Path) -> Result<(), Failure> {
         };
         *target = relayed(&certs, target, sides, &schedule, Arc::new(Plain))?;
     }
-    parts::gateway(settings, weights)
+    let _ = CHECKS.set(schedule);
+    parts::gateway_by(Doubting, settings, weights)
 }
 
 /// A relay in front of `target`, with its socket in the directory of that of the target, which the
@@ -151,7 +153,8 @@ fn decode(settings: args::Decode, weights: &Path) -> Result<(), Failure> {
 /// A decision has no state: what the schedule says of this process.
 static CHECKS: OnceLock<Arc<Schedule>> = OnceLock::new();
 
-/// The product's decisions, but that a check may find what is not there ([`Kind::StepCheck`]).
+/// The product's decisions, but that a check may find what is not there ([`Kind::StepCheck`]), or
+/// never end ([`Kind::GatewayPanic`]).
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Default)]
 struct Doubting;
 
@@ -165,4 +168,14 @@ impl pages::Decisions for Doubting {
     }
 }
 
-impl handoff::Decisions for Doubting {}
+impl handoff::Decisions for Doubting {
+    fn fits_pair(self, limit: &Limit, spec: &handoff::Spec) -> Result<(), Rejection> {
+        let strikes = |schedule: &Arc<Schedule>| schedule.strikes(Kind::GatewayPanic).is_some();
+        assert!(
+            !CHECKS.get().is_some_and(strikes),
+            "{}",
+            Kind::GatewayPanic.name()
+        );
+        limit.admits(spec)
+    }
+}

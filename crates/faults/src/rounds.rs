@@ -6,7 +6,7 @@ use super::dice::Dice;
 use super::faults::Spec;
 use super::holder::Phase;
 use super::load::{Question, all_at_once};
-use super::site::{HASTY, Plan, Site, counter};
+use super::site::{HASTY, Plan, Site, counter, found_again};
 use rustix::process::Signal;
 use std::collections::BTreeMap;
 use std::fmt;
@@ -90,14 +90,11 @@ const PARTS: [&str; 3] = ["prefill", "decode", "gateway"];
 
 /// Runs a series; panics with what was found wrong.
 pub fn run(series: &Series) -> Report {
-    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
-    let port = free.expect("there is a free port").port();
     let mut words: Vec<String> = HASTY.map(str::to_owned).to_vec();
     words.push("--request-deadline=40s".into());
     words.extend(series.words.iter().cloned());
     let reference = reference(series, &words);
-    // A gateway that comes back must be found where it was.
-    words.push(format!("--port={port}"));
+    words.push(found_again());
     let site = Site::start(&Plan {
         program: series.program.clone(),
         model: series.model.clone(),

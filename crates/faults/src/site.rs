@@ -46,6 +46,13 @@ pub const HASTY: [&str; 3] = [
     "--silence-deadline=5s",
 ];
 
+/// `--port` with a free port: a gateway that comes back must be found where it was.
+pub fn found_again() -> String {
+    let free = std::net::TcpListener::bind("127.0.0.1:0").and_then(|free| free.local_addr());
+    let port = free.expect("there is a free port").port();
+    format!("--port={port}")
+}
+
 impl Site {
     /// Starts it and waits until it is ready.
     pub fn start(plan: &Plan) -> Self {

@@ -31,6 +31,7 @@ pub struct Metrics {
     registry: Registry,
     requests: Family<Standings, Counter>,
     signals: Family<Kind, Counter>,
+    suspected: Counter,
     notices: Family<Kind, Counter>,
     bad_lines: Counter,
     sees_from: Family<SeriesLabels, Gauge>,
@@ -43,6 +44,7 @@ impl Default for Metrics {
         let mut registry = Registry::with_prefix("cofferdam_watch");
         let requests = Family::<Standings, Counter>::default();
         let signals = Family::<Kind, Counter>::default();
+        let suspected = Counter::default();
         let notices = Family::<Kind, Counter>::default();
         let bad_lines = Counter::default();
         let sees_from = Family::<SeriesLabels, Gauge>::default();
@@ -58,6 +60,11 @@ impl Default for Metrics {
             requests.clone(),
         );
         r.register("signals", "Signals that convict a request", signals.clone());
+        r.register(
+            "suspected",
+            "Requests that are too fast, among others that took longer the longer they were",
+            suspected.clone(),
+        );
         r.register("notices", "Things said about a series", notices.clone());
         r.register(
             "bad_lines",
@@ -83,6 +90,7 @@ impl Default for Metrics {
             registry,
             requests,
             signals,
+            suspected,
             notices,
             bad_lines,
             sees_from,
@@ -103,7 +111,10 @@ impl Metrics {
             Standing::Compared(_) => "compared",
         };
         self.requests.get_or_create(&Standings { standing }).inc();
-        for signal in &seen.judged.signals {
+        if seen.suspected {
+            self.suspected.inc();
+        }
+        for signal in seen.judged.signals.iter().filter(|_| !seen.suspected) {
             let kind = signal.kind();
             self.signals.get_or_create(&Kind { kind }).inc();
         }

@@ -10,9 +10,9 @@ use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Fast requests that are remembered.
-const KEPT: usize = 64;
+const KEPT: usize = 128;
 /// Fewer prove nothing.
-const LEAST: usize = 32;
+const LEAST: usize = 64;
 /// So many that were not fast must lie between each of them: otherwise it is the machine that has
 /// changed, and nothing is mixed.
 const BETWEEN: f64 = 0.25;
@@ -21,7 +21,12 @@ const LEVER: f64 = 1.5;
 /// Their times must grow by this share of what the floor grows by, in the logarithm.
 const GROWS: f64 = 0.5;
 /// Their fastest shares must be this part of their middle ones.
-const TOGETHER: f64 = 0.4;
+const TOGETHER: f64 = 0.5;
+/// Fewer fast ones show no growth.
+const GROWING_MIN: usize = 8;
+/// Ranks of lengths and times agree so well where times come from computing: a skipped prefill
+/// waits in queues, which length decides much less.
+const GROWING: f64 = 0.9;
 
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 struct Fast {
@@ -65,14 +70,28 @@ impl Mixture {
         if self.fast.len() < LEAST || (between as f64) < BETWEEN * self.fast.len() as f64 {
             return None;
         }
+        let low = self.together()?;
+        self.like_the_floor().then_some(low)
+    }
+
+    /// The share of the floor that nine in ten exceed, if it is not far from that of the middle ones.
+    fn together(&self) -> Option<f64> {
         let mut shares: Vec<_> = self.fast.iter().map(|it| it.seconds / it.floor).collect();
         let (low, middle) = (quantile(&mut shares, 0.1), quantile(&mut shares, 0.5));
         // Not the least of all: a skipped prefill may be among them.
-        (low >= TOGETHER * middle && self.grows()).then_some(low)
+        (low >= TOGETHER * middle).then_some(low)
+    }
+
+    /// Whether the newest fast ones took longer the longer they were, and a share of the floor: computed,
+    /// though there are too few for [`Mixture::second`]. Waiting makes times grow with length as well,
+    /// where only what waited little is too fast; its shares do not lie together.
+    pub(crate) fn grows(&self) -> bool {
+        let fast: Vec<_> = self.fast.iter().map(|it| (it.tokens, it.seconds)).collect();
+        grow(&fast) && self.together().is_some()
     }
 
     /// Whether the longer ones among them took longer, as the floor says.
-    fn grows(&self) -> bool {
+    fn like_the_floor(&self) -> bool {
         let mut fast: Vec<_> = self.fast.iter().collect();
         fast.sort_by_key(|it| it.tokens);
         let third = fast.len() / 3;
@@ -87,6 +106,29 @@ impl Mixture {
             && floor > 0.0
             && ratio(|it| it.seconds).ln() >= GROWS * floor
     }
+}
+
+/// Whether times follow lengths: Spearman's correlation of both.
+pub(crate) fn grow(fast: &[(u64, f64)]) -> bool {
+    if fast.len() < GROWING_MIN {
+        return false;
+    }
+    // What is equal has one rank, the middle of its places.
+    let ranks = |value: &dyn Fn(&(u64, f64)) -> f64| {
+        let mut sorted: Vec<_> = fast.iter().map(value).collect();
+        sorted.sort_by(f64::total_cmp);
+        let middle = (fast.len() - 1) as f64;
+        let rank = |it: f64| {
+            let below = sorted.partition_point(|other| *other < it);
+            let through = sorted.partition_point(|other| *other <= it);
+            (below + through - 1) as f64 - middle
+        };
+        fast.iter().map(|it| rank(value(it))).collect::<Vec<_>>()
+    };
+    let (lengths, times) = (ranks(&|it| it.0 as f64), ranks(&|it| it.1));
+    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
+    let spread = product(&lengths, &lengths) * product(&times, &times);
+    product(&lengths, &times) > GROWING * spread.sqrt()
 }
 
 /// Of some numbers, of which there is at least one; sorts them.
@@ -142,5 +184,17 @@ mod tests {
             mixture.note(200 << (n % 6), floor * 0.3, floor, true);
         }
         assert_eq!(mixture.second(), None);
+    }
+
+    #[test]
+    fn times_grow_with_lengths_or_do_not() {
+        let of = |time: fn(u64) -> f64| -> Vec<_> { (1..50).map(|n| (n * 97, time(n))).collect() };
+        assert!(grow(&of(|n| 0.02 + 0.001 * n as f64)));
+        assert!(!grow(&of(|_| 0.02)), "all alike");
+        assert!(!grow(&of(|n| 0.02 + 0.01 * (n * 37 % 11) as f64)));
+        assert!(!grow(&of(|n| 1.0 / n as f64)));
+        let one_length: Vec<_> = (1..50).map(|n| (6_000, f64::from(n))).collect();
+        assert!(!grow(&one_length));
+        assert!(!grow(&of(|n| n as f64)[..7]), "too few");
     }
 }

@@ -113,6 +113,8 @@ pub enum Change {
         /// The share that they take.
         share: f64,
     },
+    /// What is too fast took longer the longer it was: it was computed.
+    Growing,
     /// The bulk of this bucket moved slowly.
     Drift {
         /// The bucket.
@@ -134,6 +136,9 @@ pub struct Series {
     /// The share of the floor that the faster of two machines takes.
     #[serde(default)]
     second: Option<f64>,
+    /// Whether the newest of what was too fast took longer the longer it was.
+    #[serde(default)]
+    grows: bool,
     /// The longest prompt that was computed, at least in part.
     #[serde(default)]
     computed: u64,
@@ -151,6 +156,7 @@ impl Default for Series {
             hits_known: true,
             recent: VecDeque::new(),
             mixture: Mixture::default(),
+            grows: false,
             second: None,
             computed: 0,
             stale: 0,
@@ -177,6 +183,11 @@ impl Series {
     /// there are no two.
     pub fn second(&self) -> f64 {
         self.second.unwrap_or(1.0)
+    }
+
+    /// Whether its newest requests that were too fast took longer the longer they were.
+    pub fn grows(&self) -> bool {
+        self.grows
     }
 
     /// The tokens from which a skipped prefill would be seen at this tolerance.
@@ -240,6 +251,10 @@ impl Series {
         convicted: bool,
     ) -> Option<Change> {
         self.mixture.note(tokens, seconds, floor.seconds, convicted);
+        let grew = self.grows;
+        if convicted {
+            self.grows = self.mixture.grows();
+        }
         let share = seconds / floor.seconds;
         let it = Recent {
             tokens,
@@ -255,12 +270,14 @@ impl Series {
             return None;
         }
         if self.recent.len() < RECENT_MIN || !self.another_machine() {
-            let share = self.mixture.second()?;
-            self.mixture = Mixture::default();
+            let Some(share) = self.mixture.second() else {
+                return (self.grows && !grew).then_some(Change::Growing);
+            };
+            (self.mixture, self.grows) = (Mixture::default(), false);
             self.second = Some(share);
             return Some(Change::Mixture { share });
         }
-        (self.mixture, self.second) = (Mixture::default(), None);
+        (self.mixture, self.second, self.grows) = (Mixture::default(), None, false);
         let mut shares: Vec<_> = self.recent.iter().map(|it| it.share).collect();
         let share = median(&mut shares);
         let recent = std::mem::take(&mut self.recent);

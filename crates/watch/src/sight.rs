@@ -1,6 +1,7 @@
 //! What a silence, and what a conviction by time, is worth: of each series, and of a whole log.
 
 use crate::forensics::Findings;
+use crate::mixture::grow;
 use crate::request::Request;
 use crate::signal::Signal;
 use crate::watching::{Judged, Standing, Watch};
@@ -14,11 +15,6 @@ const SERIES_MIN: f64 = 0.05;
 const HITS: f64 = 0.1;
 /// So many of the fast ones that did compute something show a prefix cache.
 const PARTIAL_MIN: u64 = 2;
-/// Fewer fast ones show no growth.
-const GROWING_MIN: usize = 8;
-/// Ranks of lengths and times agree so well where times come from computing: a skipped prefill
-/// waits in queues, which length decides much less.
-const GROWING: f64 = 0.9;
 /// Fast ones that are kept of a series: every one, or every 2nd, 4th...
 const KEPT: usize = 256;
 /// Answers sooner than this come over no network: 1 ms.
@@ -132,29 +128,6 @@ impl Sight {
     }
 }
 
-/// Whether times follow lengths: Spearman's correlation of both.
-fn grow(fast: &[(u64, f64)]) -> bool {
-    if fast.len() < GROWING_MIN {
-        return false;
-    }
-    // What is equal has one rank, the middle of its places.
-    let ranks = |value: &dyn Fn(&(u64, f64)) -> f64| {
-        let mut sorted: Vec<_> = fast.iter().map(value).collect();
-        sorted.sort_by(f64::total_cmp);
-        let middle = (fast.len() - 1) as f64;
-        let rank = |it: f64| {
-            let below = sorted.partition_point(|other| *other < it);
-            let through = sorted.partition_point(|other| *other <= it);
-            (below + through - 1) as f64 - middle
-        };
-        fast.iter().map(|it| rank(value(it))).collect::<Vec<_>>()
-    };
-    let (lengths, times) = (ranks(&|it| it.0 as f64), ranks(&|it| it.1));
-    let product = |a: &[f64], b: &[f64]| a.iter().zip(b).map(|(a, b)| a * b).sum::<f64>();
-    let spread = product(&lengths, &lengths) * product(&times, &times);
-    product(&lengths, &times) > GROWING * spread.sqrt()
-}
-
 /// Why nothing can be said about this log where nothing was found: empty if its silence is worth
 /// something.
 pub fn blind(watch: &mut Watch, findings: &Findings) -> Vec<String> {
@@ -236,21 +209,4 @@ pub fn percent(share: f64) -> String {
     let tenths = (share * 1000.0).floor() / 10.0; // what is not all is never 100
     let text = format!("{tenths:.1}");
     text.strip_suffix(".0").unwrap_or(&text).to_owned()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn times_grow_with_lengths_or_do_not() {
-        let of = |time: fn(u64) -> f64| -> Vec<_> { (1..50).map(|n| (n * 97, time(n))).collect() };
-        assert!(grow(&of(|n| 0.02 + 0.001 * n as f64)));
-        assert!(!grow(&of(|_| 0.02)), "all alike");
-        assert!(!grow(&of(|n| 0.02 + 0.01 * (n * 37 % 11) as f64)));
-        assert!(!grow(&of(|n| 1.0 / n as f64)));
-        let one_length: Vec<_> = (1..50).map(|n| (6_000, f64::from(n))).collect();
-        assert!(!grow(&one_length));
-        assert!(!grow(&of(|n| n as f64)[..7]), "too few");
-    }
 }

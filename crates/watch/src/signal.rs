@@ -136,6 +136,9 @@ pub enum Notice {
         /// The share of the old floor that the faster one takes.
         share: f64,
     },
+    /// What is too fast took longer the longer it was: it was computed, by a machine, a model or under
+    /// a load that is too rare to be learned. It convicts nobody while that is so.
+    Growing,
     /// Prompts of one length slowly take another time than they did.
     Drift {
         /// The lengths.
@@ -156,6 +159,7 @@ impl Notice {
         match self {
             Self::Relearning { .. } => "relearning",
             Self::Mixture { .. } => "mixture",
+            Self::Growing => "growing",
             Self::Drift { .. } => "drift",
             Self::TooManySeries { .. } => "too_many_series",
         }
@@ -177,6 +181,11 @@ impl fmt::Display for Notice {
                  floor, in proportion to their length: a faster replica or another model that the \
                  mapping does not tell apart (worker, model)? Earlier alarms about them were none; \
                  from here on only what is too fast for the faster ones is"
+            ),
+            Self::Growing => f.write_str(
+                "what was too fast took longer the longer it was, which a skipped prefill does not: \
+                 another machine, model or load that the mapping does not tell apart (worker, model)? \
+                 Earlier alarms about these were none; such ones are suspected from here on",
             ),
             Self::Drift { bucket, factor } => write!(
                 f,

@@ -71,6 +71,9 @@ pub struct Seen {
     pub judged: Judged,
     /// About its series.
     pub notices: Vec<Notice>,
+    /// It is too fast and nothing else, and the newest such ones of its series took longer the longer
+    /// they were, which a skipped prefill does not: it is suspected, and not convicted.
+    pub suspected: bool,
 }
 
 /// Everything that was learned, and how it is judged by.
@@ -120,7 +123,13 @@ impl Watch {
                 notices.extend(learn(series, request, &judged, tolerance).map(Notice::from));
             }
         }
-        Seen { judged, notices }
+        let by_time = matches!(judged.signals[..], [Signal::TooFast { .. }]);
+        let grows = self.series.get(&key).is_some_and(Series::grows);
+        Seen {
+            suspected: by_time && grows,
+            judged,
+            notices,
+        }
     }
 
     /// Judges a request and learns nothing.
@@ -306,6 +315,7 @@ impl From<Change> for Notice {
         match change {
             Change::Relearning { share } => Self::Relearning { share },
             Change::Mixture { share } => Self::Mixture { share },
+            Change::Growing => Self::Growing,
             Change::Drift { bucket, factor } => Self::Drift { bucket, factor },
         }
     }

@@ -1,5 +1,6 @@
 //! Why a worker does not start, or ends.
 
+use crate::FailStop;
 use std::path::PathBuf;
 
 /// Why a worker does not start, or ended before it was told to.
@@ -51,7 +52,7 @@ pub enum WorkerError {
     /// A rule that must hold was found broken: the worker ends with the evidence, its epoch is
     /// over (fail closed, loudly).
     #[error("fail-stop: {0}")]
-    FailStop(String),
+    FailStop(#[from] FailStop),
 }
 
 /// Memory that cannot be had is a setting; every other fault of a page means that somebody broke
@@ -60,7 +61,7 @@ impl From<model::KvError> for WorkerError {
     fn from(error: model::KvError) -> Self {
         match error {
             model::KvError::OutOfMemory { .. } => Self::Memory(error),
-            broken => Self::FailStop(broken.to_string()),
+            broken => Self::FailStop(broken.into()),
         }
     }
 }

@@ -18,6 +18,7 @@ mod driver;
 mod error;
 mod fabric_layer;
 mod facts;
+mod fail_stop;
 pub mod local;
 pub mod memory;
 pub mod prefill;
@@ -27,6 +28,7 @@ mod start;
 pub use driver::{Caps, Deadlines, Stop};
 pub use error::WorkerError;
 pub use fabric_layer::{FabricLayer, Nothing};
+pub use fail_stop::FailStop;
 pub use start::{EngineConfig, Ready};
 
 /// The words of a page's filled slots, as the fabric names them.

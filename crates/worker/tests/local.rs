@@ -309,3 +309,15 @@ fn a_stop_token_ends_an_answer_and_not_before_its_least_length() {
     assert!(tokens.len() > at, "it may not end there: {tokens:?}");
     assert_ne!(tokens[at], all[at], "so another token is said");
 }
+
+/// Whoever serves over it must hear of its end, asked for or not.
+#[tokio::test]
+async fn the_end_of_the_engines_thread_is_heard() {
+    let local = Local::start(&config()).unwrap();
+    let ended = local.ended();
+    tokio::pin!(ended);
+    let early = tokio::time::timeout(Duration::ZERO, &mut ended).await;
+    assert!(early.is_err(), "it runs");
+    local.stop().unwrap();
+    ended.await;
+}

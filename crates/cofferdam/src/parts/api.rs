@@ -91,18 +91,17 @@ fn cannot_listen(error: std::io::Error, api: &Api) -> Failure {
     ))
 }
 
-/// Serves until a signal comes and the running requests had their time. `ready` is completed and
+/// Serves until `shutdown`, and until the running requests had their time. `ready` is completed and
 /// told to `announce` as soon as the engine would take a request.
 pub(super) async fn serve(
     api: Api,
     common: &Common,
     served: Served,
     engine: Arc<dyn Engine>,
-    begin_drain: impl FnOnce() + Send,
+    shutdown: impl Future<Output = ()> + Send,
     ready: Ready,
     announce: impl FnOnce(Ready),
 ) -> Result<(), Failure> {
-    let mut stop = Stop::new()?;
     let private = Watched::new(&api)?;
     let config = gateway::Config {
         private: private.as_ref().map(|it| it.private.clone()),
@@ -129,10 +128,6 @@ pub(super) async fn serve(
             api.host.0
         );
     }
-    let shutdown = async {
-        stop.next().await;
-        begin_drain();
-    };
     let ready = when_ready(engine.clone(), Ready { addr, ..ready });
     let serving = gateway::serve(listener, config, engine, Arc::new(served.text), shutdown);
     let serving = async {
@@ -155,6 +150,21 @@ pub(super) async fn serve(
     ended
         .context("the API cannot go on")
         .map_err(Failure::found)
+}
+
+/// Until a signal comes or the engine has `ended`; then it `drain`s. Listens from now on.
+pub(super) fn shutdown(
+    ended: impl Future<Output = ()> + Send,
+    drain: impl FnOnce() + Send,
+) -> Result<impl Future<Output = ()> + Send, Failure> {
+    let mut stop = Stop::new()?;
+    Ok(async move {
+        tokio::select! {
+            () = stop.next() => {}
+            () = ended => {}
+        }
+        drain();
+    })
 }
 
 async fn when_ready(engine: Arc<dyn Engine>, ready: Ready) -> Ready {

@@ -49,16 +49,15 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
             ..Ready::default()
         };
         let measuring = engines.measure(&doors, settings.door.measure_every, samples);
-        let (engine, draining) = (doors.clone(), doors.clone());
-        let drain = move || draining.drain();
+        let ended = async { drop(doors.ended().await) };
+        let shutdown = api::shutdown(ended, || doors.drain())?;
         let (api, common) = (settings.api, &settings.common);
-        let serving = api::serve(api, common, served, engine, drain, ready, say);
+        let serving = api::serve(api, common, served, doors.clone(), shutdown, ready, say);
         tokio::select! {
             ended = serving => ended?,
             () = measuring => {}
         }
-        doors.end().await;
-        Ok(())
+        doors.end().await.map_err(Failure::found)
     })
 }
 

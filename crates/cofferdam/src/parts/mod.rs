@@ -126,10 +126,25 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
 }
 
 /// Runs a gateway for these weights.
+///
+/// # Errors
+/// See [`Failure`].
 pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     if !settings.door.engine.is_empty() {
         return door::run(settings, weights);
     }
+    gateway_by(Sound, settings, weights)
+}
+
+/// [`gateway`] under other decisions, for a laboratory.
+///
+/// # Errors
+/// See [`Failure`].
+pub fn gateway_by(
+    decisions: impl handoff::Decisions,
+    settings: Gateway,
+    weights: &Path,
+) -> Result<(), Failure> {
     api::check(&settings.api)?;
     let certs = required("certs", settings.part.certs)?;
     let identity = Identity::load(&certs, Role::Gateway).map_err(Failure::usage)?;
@@ -147,19 +162,18 @@ pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
         )
     };
     runtime()?.block_on(async {
-        let pairs = Arc::new(Pairs::start(config).map_err(Failure::usage)?);
+        let pairs = Arc::new(Pairs::start_by(decisions, config).map_err(Failure::usage)?);
         let epoch = pairs.epoch().to_string();
         let ready = Ready {
             role: "gateway".into(),
             epoch,
             ..Ready::default()
         };
-        let (engine, draining) = (pairs.clone(), pairs.clone());
-        let drain = move || draining.drain();
+        let ended = async { drop(pairs.ended().await) };
+        let shutdown = api::shutdown(ended, || pairs.drain())?;
         let (api, common) = (settings.api, &settings.common);
-        api::serve(api, common, served, engine, drain, ready, say).await?;
-        pairs.end().await;
-        Ok(())
+        api::serve(api, common, served, pairs.clone(), shutdown, ready, say).await?;
+        pairs.end().await.map_err(Failure::found)
     })
 }
 
@@ -173,13 +187,13 @@ pub fn in_process(
     let started = unified::Unified::start(&engine(&settings.engine, weights), &served.name);
     let unified = Arc::new(started.map_err(failed)?);
     let ready = measured(unified.ready());
-    let (engine, draining) = (unified.clone(), unified.clone());
-    let drain = move || draining.drain();
     let announce = |ready: Ready| announce(&ready);
     let (api, common) = (settings.api, &settings.common);
-    runtime()?.block_on(api::serve(
-        api, common, served, engine, drain, ready, announce,
-    ))?;
+    let engine = unified.clone();
+    runtime()?.block_on(async {
+        let shutdown = api::shutdown(unified.ended(), || unified.drain())?;
+        api::serve(api, common, served, engine, shutdown, ready, announce).await
+    })?;
     unified.end().map_err(failed)
 }
 

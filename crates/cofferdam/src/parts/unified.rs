@@ -54,6 +54,11 @@ impl Unified {
         self.local.drain();
     }
 
+    /// Waits for the end of the engine's thread.
+    pub(super) async fn ended(&self) {
+        self.local.ended().await;
+    }
+
     /// Ends the engine's thread and says how it ended.
     pub(super) fn end(&self) -> Result<(), WorkerError> {
         self.local.stop()

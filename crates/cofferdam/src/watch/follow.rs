@@ -160,7 +160,10 @@ impl Following {
     fn tell(&mut self, request: &Request, seen: &Seen) -> Result<(), Failure> {
         for notice in &seen.notices {
             // What was too fast so far was computed, by another machine.
-            if matches!(notice, Notice::Mixture { .. } | Notice::Relearning { .. }) {
+            if matches!(
+                notice,
+                Notice::Mixture { .. } | Notice::Relearning { .. } | Notice::Growing
+            ) {
                 self.by_time.remove(&Key::of(request));
             }
             event(json!({
@@ -175,14 +178,19 @@ impl Following {
         let by_time = matches!(seen.judged.signals[..], [Signal::TooFast { .. }]);
         match (test, by_time) {
             (true, _) => {}
+            (false, true) if seen.suspected => {}
             (false, true) if self.by_time.len() < SERIES_MAX => {
                 self.by_time.insert(Key::of(request));
             }
             (false, _) => self.found = true,
         }
+        let what = match seen.suspected {
+            true => "suspected",
+            false => "cannot_be_right",
+        };
         let signals: Vec<_> = seen.judged.signals.iter().map(Signal::json).collect();
         event(json!({
-            "event": "cannot_be_right", "time_unix_s": request.time, "request": request.id,
+            "event": what, "time_unix_s": request.time, "request": request.id,
             "tenant": request.tenant, "of_test": test, "model": request.model,
             "worker": request.worker, "prompt_tokens": request.prompt_tokens,
             "signals": signals,

@@ -437,3 +437,33 @@ fn a_growing_log_is_followed_across_a_restart_and_a_rotation() {
     watch.until("cofferdam_watch_signals_total{kind=\"too_fast\"} 3");
     assert_eq!(watch.end(), Some(1));
 }
+
+/// A machine ten times as fast has a request now and then: said, suspected, and no verdict.
+#[test]
+fn times_that_grow_with_length_do_not_alarm_for_ever() {
+    let place = Place::new();
+    let (access, state) = (place.path("access.jsonl"), place.path("state"));
+    let mut text = log(false);
+    for n in 0..20 {
+        let tokens = 1_000 + 97 * (n * 7 % 20);
+        let fast = request(20_000 + n, tokens, 0.02 + 0.000_1 * tokens as f64);
+        let _ = writeln!(text, "{fast}\n{}", healthy(n));
+    }
+    fs::write(&access, text).unwrap();
+    let mut watch = Following::start(&access, &state);
+    let events: Vec<_> = (0..21).map(|_| watch.event()).collect();
+    let of = |name: &str| events.iter().filter(|it| it["event"] == name).count();
+    assert!(
+        of("cannot_be_right") <= 10 && of("growing") == 1,
+        "{events:#?}"
+    );
+    assert_eq!(events[20]["event"], "suspected");
+    watch.until("cofferdam_watch_signals_total{kind=\"tokens_differ\"} 0");
+    let suspected = format!("cofferdam_watch_suspected_total {}", of("suspected"));
+    watch.until(&suspected);
+    let id = rustix::process::Pid::from_child(&watch.child);
+    rustix::process::kill_process(id, rustix::process::Signal::TERM).unwrap();
+    let last = watch.event();
+    assert_eq!(last["event"], "could_not_tell", "{last}");
+    assert_eq!(watch.child.wait().unwrap().code(), Some(3));
+}

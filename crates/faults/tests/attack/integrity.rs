@@ -2,7 +2,7 @@
 //! counter and its own audit record, is tried once more with new ids, and lets no token out.
 
 use crate::{attacked, questions};
-use faults::{Answer, Site, counter};
+use faults::{Answer, Site, counter, found_again};
 use rustix::process::Signal;
 use serde_json::Value;
 use std::time::Duration;
@@ -138,6 +138,31 @@ fn a_step_time_check_that_fails_ends_the_worker_and_the_stream() {
         panic!("the next life answers");
     };
     assert_eq!(choices[0].tokens[0], alone[0].tokens[0]);
+}
+
+/// A gateway whose machine has stopped would answer like one that drains, for ever: it ends instead,
+/// with the reason, and another is started.
+#[test]
+fn a_gateway_whose_machine_has_stopped_ends_and_another_answers() {
+    let asked = questions(1, false);
+    let (question, alone) = &asked[0];
+    let port = found_again();
+    // A request is judged before it is taken on, and when its pair is chosen.
+    let site = attacked("gateway-panic@3", &[&port]);
+    let before = site.running.part("gateway");
+    assert_eq!(question.ask(&site.api), Answer::Whole(alone.clone()));
+    let lost = question.ask(&site.api);
+    assert!(matches!(lost, Answer::Error(500.., ..)), "{lost:?}");
+    let why = "gateway | error: fail-stop: the task of the request machine has panicked";
+    site.running
+        .line_from(0, "why it ended", |line| (line == why).then_some(()));
+    wait_for("another gateway", || {
+        let parts = site.running.parts();
+        let new = |(pid, kind): &(u32, String)| kind == "gateway" && *pid != before;
+        parts.iter().any(new).then_some(())
+    });
+    site.ready();
+    assert_eq!(question.ask(&site.api), Answer::Whole(alone.clone()));
 }
 
 /// A ticket is of one life of decode: what was stated and certified under it is worth nothing to

@@ -1,11 +1,11 @@
 //! The task that owns the machine: inputs become events, effects are carried out in order.
 
 use std::collections::{BTreeMap, VecDeque};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
 use handoff::door::{Door, Effect, End, EngineId, Event, Leg, Outcome, Said, Timer};
-use handoff::{AttemptId, RequestId};
+use handoff::{AttemptId, Broken, RequestId};
 use pages::Epoch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
@@ -81,7 +81,10 @@ pub(super) struct Actor {
     board: Arc<Board>,
     legs_max: u32,
     draining: bool,
-    broken: bool,
+    /// The rule of its own that the machine has found broken: nothing more is done with it.
+    broken: Option<Broken>,
+    /// Where this task leaves how it ended.
+    how: Arc<OnceLock<Result<(), Broken>>>,
     /// Whether the snapshot is older than the state.
     stale: bool,
     tasks: JoinSet<()>,
@@ -129,12 +132,18 @@ impl Actor {
             board,
             legs_max: config.legs_max,
             draining: false,
-            broken: false,
+            broken: None,
+            how: Arc::default(),
             stale: false,
             tasks: JoinSet::new(),
         };
         actor.publish();
         Ok(actor)
+    }
+
+    /// Set when the inbox closes, unless the task has panicked.
+    pub(super) fn how(&self) -> Arc<OnceLock<Result<(), Broken>>> {
+        self.how.clone()
     }
 
     pub(super) async fn run(mut self) {
@@ -158,7 +167,7 @@ impl Actor {
             }
             self.fire();
             while self.tasks.try_join_next().is_some() {}
-            if self.broken {
+            if self.broken.is_some() {
                 return self.end();
             }
             // Not for every request of a crowd: a snapshot costs as much as one.
@@ -344,7 +353,7 @@ impl Actor {
             Effect::Disarm(timer) => self.timers.disarm(timer),
             Effect::FailStop(broken) => {
                 tracing::error!(%broken, "the door's machine found one of its own rules broken");
-                self.broken = true;
+                self.broken = Some(broken);
             }
         }
         None
@@ -475,6 +484,9 @@ impl Actor {
         }
         let flushed = self.trace.as_mut().map(Writer::flush);
         self.check_trace(flushed);
+        let how = self.broken.take().map_or(Ok(()), Err);
+        // It is set once: the task ends here.
+        let _ = self.how.set(how);
         // Last, because whoever waits for the end waits for this.
         self.inbox.close();
         while let Ok(input) = self.inbox.try_recv() {

@@ -24,10 +24,10 @@ mod verdict;
 
 use std::io;
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use handoff::{Lengths, RequestId};
+use handoff::{Broken, Lengths, RequestId};
 use pages::Epoch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -137,6 +137,7 @@ pub struct Doors {
     answer_events_max: usize,
     engines: Vec<Upstream>,
     client: Client,
+    how: Arc<OnceLock<Result<(), Broken>>>,
     _tasks: JoinSet<()>,
 }
 
@@ -173,6 +174,7 @@ impl Doors {
             (inbox.clone(), received),
             board.clone(),
         )?;
+        let how = actor.how();
         let mut tasks = JoinSet::new();
         tasks.spawn(actor.run());
         Ok(Self {
@@ -184,6 +186,7 @@ impl Doors {
             answer_events_max: config.answer_events_max.max(1),
             client: Client::new(&config),
             engines: config.engines,
+            how,
             _tasks: tasks,
         })
     }
@@ -214,9 +217,22 @@ impl Doors {
     }
 
     /// Ends what still runs, each request with `draining`, and returns when all have been told.
-    pub async fn end(&self) {
+    ///
+    /// # Errors
+    /// As [`Doors::ended`].
+    pub async fn end(&self) -> Result<(), Broken> {
         self.put(Input::End);
+        self.ended().await
+    }
+
+    /// Waits until the engine has ended, by [`Doors::end`] or of itself.
+    ///
+    /// # Errors
+    /// The rule of its own that the machine has found broken.
+    pub async fn ended(&self) -> Result<(), Broken> {
         self.inbox.closed().await;
+        // A task that left nothing has panicked, which is said where it did.
+        self.how.get().cloned().unwrap_or(Ok(()))
     }
 
     fn put(&self, input: Input) -> bool {

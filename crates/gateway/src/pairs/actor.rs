@@ -2,13 +2,13 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use handoff::gateway::{Effect, Event, Gateway, Outcome, Timer};
 use handoff::{
-    AttemptId, Conn, Decisions, DecodeToGateway, Ending, Failure, Fault, GatewayToDecode,
+    AttemptId, Broken, Conn, Decisions, DecodeToGateway, Ending, Failure, Fault, GatewayToDecode,
     GatewayToPrefill, Hello, PrefillToGateway, RequestId, codec,
 };
 use tokio::sync::OwnedSemaphorePermit;
@@ -58,8 +58,10 @@ pub(super) struct Actor<J: Decisions> {
     models: Vec<ModelFacts>,
     board: Arc<Board>,
     draining: bool,
-    /// The machine has found one of its own rules broken: nothing more is done with it.
-    broken: bool,
+    /// The rule of its own that the machine has found broken: nothing more is done with it.
+    broken: Option<Broken>,
+    /// Where this task leaves how it ended.
+    how: Arc<OnceLock<Result<(), Broken>>>,
     /// Whether the snapshot is older than the state.
     stale: bool,
     facts_every: Duration,
@@ -102,7 +104,8 @@ impl<J: Decisions> Actor<J> {
             models,
             board,
             draining: false,
-            broken: false,
+            broken: None,
+            how: Arc::default(),
             stale: true,
             facts_every: config.facts_every,
             silence_max: config.silence_max,
@@ -110,6 +113,11 @@ impl<J: Decisions> Actor<J> {
         };
         actor.publish();
         Ok(actor)
+    }
+
+    /// Set when the inbox closes, unless the task has panicked.
+    pub(super) fn how(&self) -> Arc<OnceLock<Result<(), Broken>>> {
+        self.how.clone()
     }
 
     pub(super) async fn run(mut self) {
@@ -138,7 +146,7 @@ impl<J: Decisions> Actor<J> {
                 self.ask_facts();
                 self.next_facts = now + self.facts_every;
             }
-            if self.broken {
+            if self.broken.is_some() {
                 return self.end();
             }
             if self.stale {
@@ -406,13 +414,13 @@ impl<J: Decisions> Actor<J> {
                 None
             }
             Effect::FailStop(why) => {
-                self.broken = true;
-                tracing::error!(evidence = %why, "fail-stop: this gateway takes nothing on any more");
+                tracing::error!(evidence = %why, "fail-stop: this gateway ends");
                 let epoch = self.machine.hello().epoch.to_string();
                 self.audit.write(&AuditRecord {
                     evidence: Some(why.to_string()),
                     ..AuditRecord::new(AuditEvent::FailStop, "gateway", epoch)
                 });
+                self.broken = Some(why);
                 None
             }
         }
@@ -466,6 +474,7 @@ impl<J: Decisions> Actor<J> {
         self.publish();
         self.flush_trace();
         // Last, because whoever waits for the end waits for this.
+        let _ = self.how.set(self.broken.take().map_or(Ok(()), Err));
         self.inbox.close();
         while let Ok(input) = self.inbox.try_recv() {
             if let Input::Submit(submission) = input {
@@ -496,4 +505,55 @@ fn decode_message(bytes: &[u8]) -> Result<DecodeToGateway, String> {
         }
     }
     Ok(message)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tokio::sync::mpsc;
+    use wire::control::{Identity, Role, certs};
+
+    /// No peer leads the machine there, nor does any decision: so the effect itself is carried out.
+    #[tokio::test]
+    async fn a_machine_that_has_stopped_ends_its_task_with_what_it_found() {
+        let dir = tempfile::tempdir().unwrap();
+        let (at, audit) = (dir.path().join("certs"), dir.path().join("audit.jsonl"));
+        certs::new_cluster(&at, certs::Validity::days(1)).unwrap();
+        let identity = Identity::load(&at, Role::Gateway).unwrap();
+        let config = Config {
+            audit: Some(audit.clone()),
+            ..Config::new(vec![], vec![], identity, [7; 32], vec!["small".into()])
+        };
+        let hello = Hello {
+            epoch: pages::Epoch::new(1),
+            role: handoff::Role::Gateway,
+            model: [7; 32],
+            layout: [0; 32],
+            capacity: None,
+            ranks: 1,
+        };
+        let (inbox, received) = mpsc::unbounded_channel();
+        let board = Arc::new(Board::default());
+        let actor = Actor::new(
+            pages::Sound,
+            &config,
+            hello,
+            [0; 32],
+            vec![],
+            received,
+            board,
+        );
+        let mut actor = actor.unwrap();
+        let how = actor.how();
+        let found = Broken::Lost(handoff::Entry::Attempt);
+        assert_eq!(actor.carry_out(Effect::FailStop(found.clone())), None);
+        assert_eq!(how.get(), None, "it has not ended yet");
+        let task = tokio::spawn(actor.run());
+        inbox.closed().await;
+        assert_eq!(how.get(), Some(&Err(found.clone())));
+        task.await.unwrap();
+        let written = std::fs::read_to_string(audit).unwrap();
+        let said = written.contains("\"fail_stop\"") && written.contains(&found.to_string());
+        assert!(said, "{written}");
+    }
 }

@@ -26,10 +26,10 @@ mod tenants;
 use std::io;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use handoff::{Decisions, Hello, RequestId, codec};
+use handoff::{Broken, Decisions, Hello, RequestId, codec};
 use pages::{Epoch, Sound};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
@@ -143,6 +143,17 @@ pub enum StartError {
     Trace(#[from] wire::trace::TraceError),
 }
 
+/// Why the engine has ended, where nobody asked it to.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum EndError {
+    /// The request machine has found one of its own rules broken.
+    #[error("fail-stop: {0}")]
+    Broken(#[from] Broken),
+    /// The task that owns the machine has panicked; what it said is on standard error.
+    #[error("fail-stop: the task of the request machine has panicked")]
+    Panicked,
+}
+
 /// The engine. Dropping it ends every connection and every request.
 pub struct Pairs {
     inbox: mpsc::UnboundedSender<Input>,
@@ -151,6 +162,7 @@ pub struct Pairs {
     next: Mutex<u64>,
     epoch: Epoch,
     board: Arc<Board>,
+    how: Arc<OnceLock<Result<(), Broken>>>,
     unjudged: Arc<Semaphore>,
     answer_events_max: usize,
     _tasks: JoinSet<()>,
@@ -209,12 +221,14 @@ impl Pairs {
         )?;
         let mut tasks = JoinSet::new();
         dial::keep_all_dialled(&config, &inbox, &mut tasks);
+        let how = actor.how();
         tasks.spawn(actor.run());
         Ok(Self {
             inbox,
             next: Mutex::new(1),
             epoch,
             board,
+            how,
             unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
             answer_events_max: config.answer_events_max.max(1),
             _tasks: tasks,
@@ -233,9 +247,24 @@ impl Pairs {
 
     /// Ends what still runs, each request with `draining`, and returns when all have been told and
     /// the trace is written.
-    pub async fn end(&self) {
+    ///
+    /// # Errors
+    /// As [`Pairs::ended`].
+    pub async fn end(&self) -> Result<(), EndError> {
         self.put(Input::End);
+        self.ended().await
+    }
+
+    /// Waits until the engine has ended, which it does unasked only if it must.
+    ///
+    /// # Errors
+    /// What it found.
+    pub async fn ended(&self) -> Result<(), EndError> {
         self.inbox.closed().await;
+        match self.how.get() {
+            Some(how) => Ok(how.clone()?),
+            None => Err(EndError::Panicked),
+        }
     }
 
     fn put(&self, input: Input) -> bool {

@@ -36,7 +36,11 @@ async fn a_disturbed_run_replays_byte_for_byte() {
         }
     }
     front.comes_to_rest().await;
-    front.doors.end().await;
+    front
+        .doors
+        .end()
+        .await
+        .expect("no rule of its own is broken");
     let replayed = wire::trace::replay(&path).expect("the same effects");
     assert!(replayed.inputs > 60, "{} inputs", replayed.inputs);
     assert!(!replayed.torn);

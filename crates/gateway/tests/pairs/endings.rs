@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use crate::support::*;
 use gateway::engine::{Code, Engine, Event, Job, Readiness};
-use gateway::pairs::Pairs;
+use gateway::pairs::{EndError, Pairs};
 use handoff::{Ending, Failure, Fault, Refusal, Rejection, Role};
 
 /// Law: rejected is terminal, and what is over the limit at the edge reaches no worker.
@@ -191,7 +191,7 @@ async fn the_end_is_told_to_what_still_runs() {
     let attempt = taken(&mut prefill, &mut decode).await;
     decode.committed(attempt);
     assert!(matches!(event(&mut running).await, Event::Committed(_)));
-    soon(engine.end()).await;
+    soon(engine.end()).await.unwrap();
     assert_eq!(failed(&mut running).await.1.code, Code::Draining);
     assert_eq!(
         engine.submit(job(&[1], 2)).err().unwrap().code,
@@ -202,6 +202,27 @@ async fn the_end_is_told_to_what_still_runs() {
         None,
         "its connection ended"
     );
+}
+
+/// Whoever waits for the engine hears that its task is gone.
+#[tokio::test]
+async fn a_task_that_panics_ends_the_engine_with_an_error() {
+    #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
+    struct Panics;
+    impl pages::Decisions for Panics {}
+    impl handoff::Decisions for Panics {
+        fn fits_pair(self, _: &handoff::Limit, _: &handoff::Spec) -> Result<(), Rejection> {
+            panic!("as a machine does whose own state is none")
+        }
+    }
+    let mut site = Site::new(1, 1).await;
+    let engine = Pairs::start_by(Panics, site.config()).unwrap();
+    let _workers = (site.prefill(0, 100).await, site.decode(0, 200).await);
+    ready(&engine).await;
+    let mut answer = engine.submit(job(&[1], 1)).unwrap();
+    assert_eq!(soon(engine.ended()).await, Err(EndError::Panicked));
+    assert_eq!(rest(&mut answer).await, []);
+    assert_eq!(soon(engine.end()).await, Err(EndError::Panicked));
 }
 
 /// The end came while this one was on its way to the machine.

@@ -61,7 +61,7 @@ async fn the_trace_of_a_disturbed_run_replays_byte_for_byte() {
     drop(decode);
     let (events, fault) = failed(&mut lost).await;
     assert_eq!((ids(&events, 0), fault.code), (vec![9], Code::DecodeFailed));
-    soon(engine.end()).await;
+    soon(engine.end()).await.unwrap();
 
     let replayed = wire::trace::replay(&path).unwrap();
     let wire::trace::Header::Gateway { hello, .. } = &replayed.header else {

@@ -171,7 +171,7 @@ impl Stack {
         if let Some(serving) = self.serving.take() {
             self.runtime.block_on(serving)??;
         }
-        self.runtime.block_on(self.pairs.end());
+        self.runtime.block_on(self.pairs.end())?;
         self.prefill.end("prefill")?;
         self.decode.end("decode")?;
         Ok(self.dir)

@@ -1,6 +1,7 @@
 //! Logs that look strange and are healthy, logs that look fine and are not: what is expected against
 //! what was said, as one table.
 
+mod follow;
 mod more;
 #[path = "../learning/synthetic.rs"]
 mod synthetic;

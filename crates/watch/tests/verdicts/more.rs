@@ -4,7 +4,7 @@ use super::*;
 use watch::fields::{Fields, Line};
 
 /// Sets the time anew from what had to be computed, as if `times` as fast.
-fn computed(it: &mut Made, times: f64, wait: f64) {
+pub(super) fn computed(it: &mut Made, times: f64, wait: f64) {
     let tokens = it.request.uncached() as f64;
     it.request.seconds = Some((0.02 + 0.001 * tokens / times) * 1.03 + wait);
 }

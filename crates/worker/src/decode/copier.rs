@@ -1,8 +1,8 @@
 //! The thread that copies batches out of landing arenas into private pages and checksums the
 //! copies (law: the reader verifies), while the engine computes.
 
-use crate::WorkerError;
 use crate::driver::Inbox;
+use crate::{FailStop, WorkerError};
 use fabric::{Reader, Run};
 use handoff::HandoffId;
 use handoff::decode::CopyPage;
@@ -62,9 +62,7 @@ impl Copier {
         match sent {
             Some(Ok(())) => Ok(()),
             // It panicked with pages in its hands; they cannot be given back.
-            _ => Err(WorkerError::FailStop(
-                "the copier's thread has ended".into(),
-            )),
+            _ => Err(FailStop::Thread("the copier's thread").into()),
         }
     }
 }

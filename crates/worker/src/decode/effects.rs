@@ -3,8 +3,8 @@
 use super::arena_slots;
 use super::copier::{Copied, Copy};
 use super::engine::{Engine, FollowUp, Granted};
-use crate::WorkerError;
 use crate::choose::{ChoiceState, Rules};
+use crate::{FailStop, WorkerError};
 use fabric::{Evidence, Shape};
 use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
 use handoff::{
@@ -59,10 +59,7 @@ impl<J: Decisions> Engine<J> {
             } => {
                 self.copy(handoff, rank, batch, arena, &pages)?;
             }
-            Effect::Check { .. } => {
-                let why = "direct mode was not asked for".to_owned();
-                return Err(WorkerError::FailStop(why));
-            }
+            Effect::Check { .. } => return Err(FailStop::DirectMode.into()),
             Effect::Duplicate { from, to, filled } => {
                 self.kv.copy_page(from, to, usize::from(filled))?;
             }
@@ -108,7 +105,7 @@ impl<J: Decisions> Engine<J> {
                 );
                 self.audit_fault(attempt, handoff, writer, failure, stated);
             }
-            Effect::FailStop(broken) => return Err(WorkerError::FailStop(broken.to_string())),
+            Effect::FailStop(broken) => return Err(FailStop::from(broken).into()),
         }
         Ok(())
     }
@@ -262,7 +259,7 @@ impl<J: Decisions> Engine<J> {
                 Ok(FollowUp::Fenced(arena, fenced.proof))
             }
             // Without a proof nothing may be released, and the machine waits for one.
-            Err(error) => Err(WorkerError::FailStop(format!("no fence: {error}"))),
+            Err(error) => Err(FailStop::NoFence(error).into()),
         }
     }
 

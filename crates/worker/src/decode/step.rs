@@ -2,7 +2,7 @@
 //! happen between any two steps.
 
 use super::engine::Engine;
-use crate::WorkerError;
+use crate::{FailStop, WorkerError};
 use handoff::Decisions;
 use handoff::decode::{Event, Lane, Output};
 use model::{Logits, SequenceInput, Want};
@@ -38,8 +38,7 @@ impl<J: Decisions> Engine<J> {
         let mut inputs = Vec::with_capacity(lanes.len());
         for lane in lanes {
             let Some(choice_state) = self.choice_states.get(lane) else {
-                let evidence = format!("{lane:?} may run and nobody knows its last token");
-                return Err(WorkerError::FailStop(evidence));
+                return Err(FailStop::NoInput(*lane).into());
             };
             inputs.push(SequenceInput {
                 tokens: choice_state.input(),
@@ -50,12 +49,12 @@ impl<J: Decisions> Engine<J> {
             0 => self.machine.verify_in_full(),
             _ => self.machine.verify(),
         };
-        let verified = verified.map_err(|fault| WorkerError::FailStop(fault.to_string()))?;
+        let verified = verified.map_err(FailStop::Table)?;
         match self
             .model
             .forward(&mut self.scratch, &mut self.kv, &verified, &inputs)
         {
-            Err(model::Error::Kv(error)) => Err(WorkerError::FailStop(error.to_string())),
+            Err(model::Error::Kv(error)) => Err(FailStop::Memory(error).into()),
             other => Ok(other),
         }
     }
@@ -66,7 +65,7 @@ impl<J: Decisions> Engine<J> {
             let (Some(logits), Some(choice_state)) =
                 (logits.last(row), self.choice_states.get_mut(lane))
             else {
-                return Err(WorkerError::FailStop("a step without its logits".into()));
+                return Err(FailStop::NoLogits.into());
             };
             let token = choice_state.sample(&mut self.sampler, logits);
             let finish = choice_state.accept(token.id);

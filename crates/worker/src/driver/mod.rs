@@ -21,7 +21,7 @@ pub(crate) use stages::Stages;
 pub(crate) use state::DriverState;
 pub use stop::Stop;
 
-use crate::WorkerError;
+use crate::{FailStop, WorkerError};
 use bytes::Bytes;
 use handoff::{AttemptId, Conn, Ending, Failure, Fault};
 use pages::Epoch;
@@ -155,19 +155,19 @@ pub(crate) trait Engine {
 /// Runs an engine until it is told to end, or must (fail-stop).
 pub(crate) fn run<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
     let ended = run_until_over(engine);
-    if let Err(WorkerError::FailStop(evidence)) = &ended {
-        last_words(engine, evidence);
+    if let Err(WorkerError::FailStop(found)) = &ended {
+        last_words(engine, found);
     }
     ended
 }
 
 /// Whoever waits hears why at once, and does not have to guess from a lost connection; the evidence
 /// goes to the audit log.
-fn last_words<E: Engine>(engine: &mut E, evidence: &str) {
+fn last_words<E: Engine>(engine: &mut E, found: &FailStop) {
     let (role, epoch) = engine.name();
     let unended = engine.driver().unended();
     engine.driver().audit(&AuditRecord {
-        evidence: Some(evidence.to_owned()),
+        evidence: Some(found.to_string()),
         ..AuditRecord::new(AuditEvent::FailStop, role, epoch.to_string())
     });
     for (attempt, conn) in unended {

@@ -1,8 +1,8 @@
 //! What both engines keep: inbox, connections, timers, trace, counters.
 
 use super::{Input, Links};
-use crate::WorkerError;
 use crate::facts::count_ending;
+use crate::{FailStop, WorkerError};
 use handoff::{AttemptId, Conn, Ending};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -66,9 +66,7 @@ impl<Own, Timer: Ord + Copy> DriverState<Own, Timer> {
         match self.inbox.recv_timeout(wait.min(IDLE)) {
             Ok(input) => Ok(Some(input)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
-            Err(RecvTimeoutError::Disconnected) => {
-                Err(WorkerError::FailStop("the I/O runtime is gone".into()))
-            }
+            Err(RecvTimeoutError::Disconnected) => Err(FailStop::Thread("the I/O runtime").into()),
         }
     }
 

@@ -5,8 +5,8 @@ use super::{Event, Shared};
 use crate::choose::Rules;
 use crate::facts::pages_of;
 use crate::start::Loaded;
-use crate::{EngineConfig, WorkerError};
-use handoff::{Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
+use crate::{EngineConfig, FailStop, WorkerError};
+use handoff::{Broken, Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use pages::{Misuse, Pool, Sound};
@@ -203,8 +203,7 @@ impl Engine {
                 Err(waiting) if self.jobs.is_empty() => {
                     // An idle pool without room for what its capacity admits is a broken ledger.
                     let pages = self.capacity.pages_needed(&waiting.spec);
-                    let evidence = format!("{pages} pages fit the pool and are not to be had");
-                    return Err(WorkerError::FailStop(evidence));
+                    return Err(FailStop::IdlePoolFull(pages).into());
                 }
                 Err(waiting) => {
                     self.queue.push_front(*waiting);
@@ -294,5 +293,5 @@ impl Engine {
 
 /// The ledger says that somebody broke its rules; here that can only be this engine.
 pub(super) fn broken(misuse: Misuse) -> WorkerError {
-    WorkerError::FailStop(misuse.to_string())
+    FailStop::from(Broken::from(misuse)).into()
 }

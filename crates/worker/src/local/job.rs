@@ -2,8 +2,8 @@
 
 use super::Event;
 use super::engine::{Waiting, broken};
-use crate::WorkerError;
 use crate::choose::{ChoiceState, Rules};
+use crate::{FailStop, WorkerError};
 use handoff::{Capacity, Ending, Failure, Finish, Spec, Stage};
 use model::KvMemory;
 use pages::{BlockTable, Grant, Owner, OwnerId, Pool, Seal};
@@ -245,7 +245,7 @@ impl Job {
             sequence.own.push(grant);
         }
         let page = table.pages().last();
-        page.ok_or_else(|| WorkerError::FailStop("a sequence without a page".into()))
+        Ok(page.ok_or(FailStop::NoPage)?)
     }
 
     /// The step has written one token of this choice.
@@ -263,9 +263,7 @@ impl Job {
         let mut grants = sequence.own.iter().chain(&self.prompt);
         match grants.find(|grant| Some(grant.page()) == page) {
             Some(grant) => pool.extend(grant, filled, None).map_err(broken),
-            None => Err(WorkerError::FailStop(
-                "a step wrote a page without a grant".into(),
-            )),
+            None => Err(FailStop::NoGrant.into()),
         }
     }
 
@@ -299,7 +297,7 @@ impl Job {
 
 fn next_page(reserve: &mut [Vec<Grant>], choice: u16) -> Result<Grant, WorkerError> {
     let grant = reserve.get_mut(usize::from(choice)).and_then(Vec::pop);
-    grant.ok_or_else(|| WorkerError::FailStop("a choice ran out of its reserved pages".into()))
+    Ok(grant.ok_or(FailStop::ReserveEmpty)?)
 }
 
 fn seal_empty(pool: &mut Pool, grant: &Grant, ordinal: usize) -> Result<(), WorkerError> {

@@ -10,7 +10,7 @@ mod job;
 mod step;
 
 use crate::start::Loaded;
-use crate::{EngineConfig, Ready, WorkerError};
+use crate::{EngineConfig, FailStop, Ready, WorkerError};
 use engine::{Command, Engine};
 use handoff::{Capacity, Ending, Finish, Refusal, Role, Spec};
 use pages::Sound;
@@ -18,7 +18,7 @@ use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, mpsc as std_mpsc};
 use std::thread::JoinHandle;
 use std::time::Instant;
-use tokio::sync::mpsc;
+use tokio::sync::{mpsc, watch};
 use wire::{Facts, TokenOut};
 
 /// Requests waiting or running, at most.
@@ -79,6 +79,8 @@ pub struct Local {
     next_id: AtomicU64,
     ready: Ready,
     capacity: Capacity,
+    /// Closed when the thread has ended, however that was.
+    alive: watch::Receiver<()>,
     thread: Mutex<Option<JoinHandle<Result<(), WorkerError>>>>,
 }
 
@@ -99,9 +101,13 @@ impl Local {
         let (commands, received) = std_mpsc::channel();
         let shared = Arc::new(Shared::default());
         let engine = Engine::new(loaded, config, received, shared.clone());
+        let (living, alive) = watch::channel(());
         let thread = std::thread::Builder::new().name("engine".into());
         let thread = thread
-            .spawn(move || engine.run())
+            .spawn(move || {
+                let _until_here = living;
+                engine.run()
+            })
             .map_err(|source| WorkerError::System {
                 what: "cannot start the engine's thread",
                 source,
@@ -113,6 +119,7 @@ impl Local {
             next_id: AtomicU64::new(1),
             ready,
             capacity,
+            alive,
             thread,
         })
     }
@@ -173,6 +180,12 @@ impl Local {
         })
     }
 
+    /// Waits until the engine's thread has ended, which it does unasked only if it must.
+    pub async fn ended(&self) {
+        let mut alive = self.alive.clone();
+        while alive.changed().await.is_ok() {}
+    }
+
     /// Takes nothing new; what runs may finish.
     pub fn drain(&self) {
         let _ = self.commands.send(Command::Drain);
@@ -189,7 +202,7 @@ impl Local {
         match thread.map(JoinHandle::join) {
             None => Ok(()),
             Some(Ok(ended)) => ended,
-            Some(Err(_)) => Err(WorkerError::FailStop("the engine's thread panicked".into())),
+            Some(Err(_)) => Err(FailStop::Thread("the engine's thread").into()),
         }
     }
 }

@@ -4,7 +4,7 @@
 use super::Event;
 use super::engine::{Engine, broken};
 use super::job::{Job, Sequence};
-use crate::WorkerError;
+use crate::{FailStop, WorkerError};
 use handoff::{Ending, Failure};
 use model::{Logits, SequenceInput, Want};
 use pages::{PageId, Step};
@@ -119,12 +119,12 @@ impl Engine {
             0 => self.pool.verify_in_full(steps),
             _ => self.pool.verify(steps),
         };
-        let verified = verified.map_err(|fault| WorkerError::FailStop(fault.to_string()))?;
+        let verified = verified.map_err(FailStop::Table)?;
         let computed = self
             .model
             .forward(&mut self.scratch, &mut self.kv, &verified, &inputs);
         match computed {
-            Err(model::Error::Kv(error)) => Err(WorkerError::FailStop(error.to_string())),
+            Err(model::Error::Kv(error)) => Err(FailStop::Memory(error).into()),
             other => Ok(other),
         }
     }
@@ -156,7 +156,7 @@ impl Engine {
                 }
                 job.choice_advanced(&mut self.pool, choice)?;
                 let Some(logits) = logits.last(row) else {
-                    return Err(WorkerError::FailStop("a step without its logits".into()));
+                    return Err(FailStop::NoLogits.into());
                 };
                 let token = job.sequences[choice]
                     .choice_state

@@ -2,8 +2,8 @@
 
 use super::endpoints::Moved;
 use super::engine::{Chunk, Engine, Job};
-use crate::WorkerError;
 use crate::choose::Rules;
+use crate::{FailStop, WorkerError};
 use fabric::SubmissionId as FabricId;
 use handoff::prefill::{Effect, Event, SendPage, Timer};
 use handoff::{ArenaId, AttemptId, Decisions, GatewayToPrefill, PrefillToGateway, SubmissionId};
@@ -95,7 +95,7 @@ impl<J: Decisions> Engine<J> {
                 }
                 self.driver.timers.disarm(timer);
             }
-            Effect::FailStop(broken) => return Err(WorkerError::FailStop(broken.to_string())),
+            Effect::FailStop(broken) => return Err(FailStop::from(broken).into()),
         }
         Ok(())
     }
@@ -134,9 +134,7 @@ impl<J: Decisions> Engine<J> {
         for page in pages {
             let lent = self.kv.share(page.page)?;
             let write = self.endpoints.write(lent, page.filled, page.slot);
-            writes.push(write.ok_or_else(|| {
-                WorkerError::FailStop(format!("{} slots of a page", page.filled))
-            })?);
+            writes.push(write.ok_or(FailStop::Slots(page.filled))?);
         }
         let begun = self.endpoints.submit(arena, FabricId(submission.n), writes);
         self.driver.counters.batches_failed += u64::from(!begun);

@@ -3,8 +3,8 @@
 //! chunk is computed.
 
 use super::engine::{Chunk, Engine};
-use crate::WorkerError;
 use crate::choose::{ChoiceState, Rules};
+use crate::{FailStop, WorkerError};
 use handoff::Decisions;
 use handoff::OfferId;
 use handoff::prefill::Event;
@@ -27,9 +27,7 @@ impl<J: Decisions> Engine<J> {
             tokens: self.chunk,
         })?;
         let Some(chunk) = self.computing.take().filter(|chunk| chunk.offer == offer) else {
-            return Err(WorkerError::FailStop(format!(
-                "{offer} may be computed and was not"
-            )));
+            return Err(FailStop::NoChunk(offer).into());
         };
         self.driver.counters.steps += 1;
         let event = match self.compute(chunk)? {
@@ -67,17 +65,15 @@ impl<J: Decisions> Engine<J> {
             return Ok(None);
         };
         let Some(tokens) = spec.tokens.get(chunk.from as usize..chunk.to as usize) else {
-            return Err(WorkerError::FailStop("a chunk behind its prompt".into()));
+            return Err(FailStop::ChunkBehindPrompt.into());
         };
         let verified = match self.driver.counters.steps % AUDIT_EVERY {
             0 => self.machine.verify_in_full(),
             _ => self.machine.verify(),
         };
-        let verified = verified.map_err(|fault| WorkerError::FailStop(fault.to_string()))?;
+        let verified = verified.map_err(FailStop::Table)?;
         let Some(sequence) = verified.sequences().first() else {
-            return Err(WorkerError::FailStop(
-                "a chunk without a block table".into(),
-            ));
+            return Err(FailStop::ChunkWithoutTable.into());
         };
         let pages: Vec<PageId> = sequence.pages().collect();
         let want = if chunk.last {
@@ -98,7 +94,7 @@ impl<J: Decisions> Engine<J> {
                     .then(|| self.first_tokens(&rules, choices, &logits));
                 Ok(Some((checksums, first)))
             }
-            Err(model::Error::Kv(error)) => Err(WorkerError::FailStop(error.to_string())),
+            Err(model::Error::Kv(error)) => Err(FailStop::Memory(error).into()),
             Err(error) => {
                 tracing::error!(offer = %chunk.offer, %error, "a chunk failed: its job ends");
                 Ok(None)
