@@ -7,6 +7,7 @@
 //! checker alone, over the core alone: what a change to the core is tried with.
 #![forbid(unsafe_code)]
 
+pub mod beside;
 pub mod bound;
 mod check;
 pub mod defects;

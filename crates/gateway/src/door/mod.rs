@@ -33,7 +33,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::engine::{Answer, Code, Engine, EngineFacts, Fault, Job, ModelFacts, Steering};
-use crate::pairs::Board;
+use crate::pairs::{Board, EndError};
 use actor::{Actor, Input};
 use dialect::Dialect;
 use leg::Client;
@@ -220,7 +220,7 @@ impl Doors {
     ///
     /// # Errors
     /// As [`Doors::ended`].
-    pub async fn end(&self) -> Result<(), Broken> {
+    pub async fn end(&self) -> Result<(), EndError> {
         self.put(Input::End);
         self.ended().await
     }
@@ -228,11 +228,13 @@ impl Doors {
     /// Waits until the engine has ended, by [`Doors::end`] or of itself.
     ///
     /// # Errors
-    /// The rule of its own that the machine has found broken.
-    pub async fn ended(&self) -> Result<(), Broken> {
+    /// What it found.
+    pub async fn ended(&self) -> Result<(), EndError> {
         self.inbox.closed().await;
-        // A task that left nothing has panicked, which is said where it did.
-        self.how.get().cloned().unwrap_or(Ok(()))
+        match self.how.get() {
+            Some(how) => Ok(how.clone()?),
+            None => Err(EndError::Panicked),
+        }
     }
 
     fn put(&self, input: Input) -> bool {

@@ -1,7 +1,7 @@
 //! Exploring the worlds of the door: by name, all of them beside the others, or with a defect of its
 //! own.
 
-use super::watch::Watch;
+use super::watch::Watches;
 use super::{Check, HOLDS, UNFINISHED, VIOLATED, show};
 use crate::bound::Bound;
 use crate::door::{ALL, DEFECTS, Front, Scenario, Swapped};
@@ -52,11 +52,12 @@ fn worlds(check: &Check, chosen: &[&Scenario], swapped: Swapped) -> anyhow::Resu
     let mut limits = check.bound.limits();
     limits.threads = check.threads.unwrap_or(limits.threads);
     limits.states = check.states.unwrap_or(limits.states).min(limits.states);
+    let watches = Watches::new(check.quiet);
     let mut unfinished = false;
     for scenario in chosen {
         let setup = (scenario.setup)(check.bound == Bound::Smoke);
         let world = Front::with_decisions(setup, swapped);
-        let mut watch = Watch::new(scenario.name.to_owned(), check.quiet);
+        let mut watch = watches.of(scenario.name.to_owned());
         let report = explore(&world, &limits, &mut |now| watch.see(now));
         println!("{}", show::outcome(scenario.name, &report));
         if let Some(found) = &report.violation {

@@ -1,37 +1,61 @@
-//! Exploring one world after the other.
+//! Exploring worlds, as many at a time as there are threads.
 
 use super::show;
-use super::watch::Watch;
+use super::watch::Watches;
 use super::worlds::Chosen;
 use super::{Check, HOLDS, UNFINISHED, VIOLATED};
 use super::{trace, watch};
+use crate::beside::side_by_side;
+use crate::bound::Bound;
 use crate::defects::{self, Defect, Defective};
+use crate::pinned;
 use crate::scenario::{Mode, Setup};
-use crate::search::{Counterexample, Limits, Report, Stop};
+use crate::search::{Counterexample, Stop};
 use crate::world::Act;
+use std::ops::ControlFlow;
 
 /// Explores these worlds until one of them breaks a clause.
 pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> anyhow::Result<u8> {
     let mut limits = check.bound.limits();
-    limits.threads = check.threads.unwrap_or(limits.threads);
     limits.states = check.states.unwrap_or(limits.states).min(limits.states);
-    let mut done = Vec::new();
-    for chosen in worlds {
+    let threads = check.threads.unwrap_or(limits.threads);
+    // The largest bound gives one world all memory; a defect is shown in the first world.
+    let one_by_one = check.bound == Bound::Deep || defect.is_some();
+    let lanes = if one_by_one {
+        1
+    } else {
+        threads.min(worlds.len())
+    };
+    limits.threads = threads / lanes.max(1);
+    let watches = Watches::new(check.quiet);
+    let size = |chosen: &Chosen| {
+        pinned::states(check.bound, chosen.mode, &chosen.name).unwrap_or_default()
+    };
+    let one = |chosen: &Chosen| {
+        let mut limits = limits.clone();
         // In direct mode the slots of a write are page numbers, which are not renamed.
         limits.symmetry = check.symmetry && chosen.mode == Mode::Landing;
-        let world = make(chosen, defect);
-        let report = explore(check, chosen, &world, &limits);
-        println!("{}", show::outcome(&chosen.name(), &report));
-        if let Some(found) = &report.violation {
-            show_counterexample(&world, found)?;
-            trace::write(check, chosen, found)?;
-            return Ok(VIOLATED);
+        let mut watch = watches.of(chosen.name());
+        make(chosen, defect).explore(&limits, &mut |now| watch.see(now))
+    };
+    let (mut done, mut violated) = (Vec::new(), None);
+    side_by_side(worlds, lanes, size, one, |chosen, report| {
+        watches.say(&show::outcome(&chosen.name(), &report));
+        if let Some(found) = report.violation {
+            violated = Some((chosen, found));
+            return ControlFlow::Break(());
         }
         done.push((chosen, report));
         // At once: who ends a run of half an hour early has not read the table behind it.
         for never in show::missing(&done[done.len() - 1..]) {
-            println!("  was to show and never did: {never}");
+            watches.say(&format!("  was to show and never did: {never}"));
         }
+        ControlFlow::Continue(())
+    });
+    if let Some((chosen, found)) = violated {
+        show_counterexample(&make(chosen, defect), &found)?;
+        trace::write(check, chosen, &found)?;
+        return Ok(VIOLATED);
     }
     println!();
     print!("{}", show::clauses(&done));
@@ -60,11 +84,6 @@ pub(super) fn world(setup: Setup, defect: Option<&Defect>) -> Defective {
         Some(defect) => (defect.world)(setup),
         None => defects::none(setup),
     }
-}
-
-fn explore(check: &Check, chosen: &Chosen, world: &Defective, limits: &Limits) -> Report<Act> {
-    let mut watch = Watch::new(chosen.name(), check.quiet);
-    world.explore(limits, &mut |now| watch.see(now))
 }
 
 fn show_counterexample(world: &Defective, found: &Counterexample<Act>) -> anyhow::Result<()> {

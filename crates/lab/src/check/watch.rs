@@ -1,31 +1,53 @@
-//! How it goes, on standard error: one line that is written over on a terminal, now and then a
-//! line of its own elsewhere.
+//! How it goes, on standard error: a line for each search that is written over on a terminal, now and
+//! then a line of its own elsewhere.
 
 use crate::search::Progress;
-use indicatif::{ProgressBar, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
 use std::io::IsTerminal;
 use std::time::Duration;
 
 /// Time between two plain lines.
 const PAUSE: Duration = Duration::from_secs(10);
 
-/// Shows the progress of one search.
+/// Shows the progress of searches.
+pub(super) struct Watches {
+    quiet: bool,
+    bars: MultiProgress,
+}
+
+/// Shows that of one.
 pub(super) struct Watch {
     name: String,
     bar: Option<ProgressBar>,
     said: Duration,
 }
 
-impl Watch {
-    pub(super) fn new(name: String, quiet: bool) -> Self {
-        let bar = (!quiet && std::io::stderr().is_terminal()).then(|| {
-            let style = ProgressStyle::with_template("{spinner} {msg}").expect("a valid template");
-            ProgressBar::new_spinner().with_style(style)
-        });
-        let said = if quiet { Duration::MAX } else { Duration::ZERO };
-        Self { name, bar, said }
+impl Watches {
+    pub(super) fn new(quiet: bool) -> Self {
+        let bars = MultiProgress::new();
+        Self { quiet, bars }
     }
 
+    pub(super) fn of(&self, name: String) -> Watch {
+        let bar = (!self.quiet && std::io::stderr().is_terminal()).then(|| {
+            let style = ProgressStyle::with_template("{spinner} {msg}").expect("a valid template");
+            self.bars.add(ProgressBar::new_spinner().with_style(style))
+        });
+        let said = if self.quiet {
+            Duration::MAX
+        } else {
+            Duration::ZERO
+        };
+        Watch { name, bar, said }
+    }
+
+    /// A line on standard output.
+    pub(super) fn say(&self, line: &str) {
+        self.bars.suspend(|| println!("{line}"));
+    }
+}
+
+impl Watch {
     pub(super) fn see(&mut self, now: &Progress) {
         if let Some(bar) = &self.bar {
             bar.set_message(line(&self.name, now));

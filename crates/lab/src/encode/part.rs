@@ -54,7 +54,7 @@ thread_local! {
 }
 
 /// By this name the serializer knows one.
-pub(super) const NAME: &str = "checker::encode::Part";
+pub(super) const NAME: &str = "lab::encode::Part";
 
 /// Writes something that is a part for itself: in its place where a world is written whole, not at
 /// all where it is written in parts.

@@ -5,13 +5,15 @@
 //! `CHECKER_PIN=1 cargo test -p lab --test whole pinned` writes the numbers down anew;
 //! with `CHECKER_WORLD=NAME` those of that world alone.
 
+use lab::beside::side_by_side;
 use lab::bound::Bound;
 use lab::pinned;
-use lab::scenario::{ALL, Mode};
+use lab::scenario::{ALL, Mode, Scenario};
 use lab::search::{Stop, explore};
 use lab::situations;
 use lab::world::World;
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::ControlFlow;
 
 const FILE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/pinned.toml");
 
@@ -35,21 +37,32 @@ fn explore_all(bound: Bound, asked: impl Fn(Mode, &str) -> bool) -> BTreeMap<Str
     let only = one_world();
     let asked =
         |mode, world: &str| asked(mode, world) && only.as_deref().is_none_or(|only| world == only);
-    for mode in [Mode::Landing, Mode::Direct] {
-        for scenario in ALL.iter().filter(|it| asked(mode, it.name)) {
-            let Some(setup) = scenario.setup(bound, mode) else {
-                continue;
-            };
-            let key = pinned::key(bound, mode, scenario.name);
-            let world = World::new(setup);
-            let report = explore(&world, &bound.limits(), &mut |_| {});
+    let worlds: Vec<_> = [Mode::Landing, Mode::Direct]
+        .into_iter()
+        .flat_map(|mode| ALL.iter().map(move |scenario| (mode, scenario)))
+        .filter(|(mode, scenario)| asked(*mode, scenario.name))
+        .filter_map(|(mode, it)| Some((mode, it, World::new(it.setup(bound, mode)?))))
+        .collect();
+    let mut limits = bound.limits();
+    let lanes = std::mem::replace(&mut limits.threads, 1);
+    let one = |(_, _, world): &(_, _, World)| explore(world, &limits, &mut |_| {});
+    let size = |(mode, scenario, _): &(Mode, &Scenario, _)| {
+        pinned::states(bound, *mode, scenario.name).unwrap_or_default()
+    };
+    side_by_side(
+        &worlds,
+        lanes,
+        size,
+        one,
+        |(mode, scenario, world), report| {
+            let key = pinned::key(bound, *mode, scenario.name);
             if let Some(found) = &report.violation {
-                let timeline = lab::timeline::replay(&world, &found.acts);
+                let timeline = lab::timeline::replay(world, &found.acts);
                 let timeline = timeline.expect("a run of this world");
                 panic!("{key}: {}\n{timeline}", found.violation);
             }
             assert_eq!(report.stop, Stop::Complete, "{key}");
-            for situation in scenario.must_see(mode) {
+            for situation in scenario.must_see(*mode) {
                 let seen = report.tally.seen.contains_key(situation);
                 assert!(seen, "{key}: never happened: {situation}");
             }
@@ -58,8 +71,9 @@ fn explore_all(bound: Bound, asked: impl Fn(Mode, &str) -> bool) -> BTreeMap<Str
             let seen = report.tally.seen.keys().copied().collect();
             let states = report.states as u64;
             found.insert(key, Pinned { states, seen });
-        }
-    }
+            ControlFlow::Continue(())
+        },
+    );
     // Some need more room than the smallest worlds have: they are asked for where there is.
     if bound == Bound::Quick && only.is_none() {
         let never = situations::ALL
