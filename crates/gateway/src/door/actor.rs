@@ -1,6 +1,6 @@
 //! The task that owns the machine: inputs become events, effects are carried out in order.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
@@ -14,7 +14,7 @@ use wire::trace::{Header, TraceError, Writer};
 use super::counters::Counters;
 use super::dialect::{Names, Order, Reference};
 use super::leg::{Client, Running};
-use super::requests::{Open, Part, Submission};
+use super::requests::{NotTaken, Open, Part, Submission};
 use super::{Config, Found, Upstream, facts, verdict};
 use crate::engine::ModelFacts;
 use crate::pairs::{Board, Domains};
@@ -71,6 +71,8 @@ pub(super) struct Actor {
     of: BTreeMap<AttemptId, RequestId>,
     /// The tasks that read their answers.
     legs: BTreeMap<(AttemptId, Leg), AbortHandle>,
+    /// Those that were told to end and whose answers are read.
+    aborted: BTreeSet<(AttemptId, Leg)>,
     /// What prefills have answered with and no decode was asked with yet.
     references: BTreeMap<AttemptId, Reference>,
     timers: wire::Timers<Timer>,
@@ -123,6 +125,7 @@ impl Actor {
             requests: BTreeMap::new(),
             of: BTreeMap::new(),
             legs: BTreeMap::new(),
+            aborted: BTreeSet::new(),
             references: BTreeMap::new(),
             timers: wire::Timers::default(),
             domains: Domains::new(secret),
@@ -287,7 +290,10 @@ impl Actor {
                 self.references.insert(attempt, reference);
             }
         }
-        self.counters.ended(leg, ended.end);
+        // How a leg ends that was told to says nothing of its engine.
+        if !self.aborted.remove(&(attempt, leg)) {
+            self.counters.ended(leg, ended.end);
+        }
         self.stale = true;
         self.feed(Event::Ended(attempt, leg, ended.end));
     }
@@ -337,14 +343,15 @@ impl Actor {
             Effect::Abort(attempt, leg, engine) => self.abort(attempt, leg, engine),
             Effect::Drop(attempt, leg) => {
                 self.counters.aborts_unanswered += 1;
+                self.aborted.remove(&(attempt, leg));
                 if let Some(task) = self.legs.remove(&(attempt, leg)) {
                     task.abort();
                 }
             }
             Effect::Release { request, .. } => {
                 let open = self.requests.get_mut(&request);
-                if open.is_some_and(|open| open.release().is_err()) {
-                    self.counters.readers_behind += 1;
+                if let Some(Err(not)) = open.map(Open::release) {
+                    self.counters.readers_behind += u64::from(not == NotTaken::Behind);
                     return Some(Event::ClientGone(request));
                 }
             }
@@ -421,10 +428,13 @@ impl Actor {
             return;
         };
         let names = Names::of(self.epoch, attempt, leg);
+        let reads = self.legs.contains_key(&(attempt, leg));
+        if reads {
+            self.aborted.insert((attempt, leg));
+        }
         match found.dialect.abort(&names) {
             Some(call) => {
-                // A leg whose answer is read to its end says itself that it has ended.
-                let reads = self.legs.contains_key(&(attempt, leg));
+                // A leg whose answer is read says itself that it has ended.
                 let back = self.back.clone();
                 let upstream = self.places[at].upstream.clone();
                 let done = self.client.call(upstream, call);

@@ -64,9 +64,14 @@ fn ended() -> Fault {
     )
 }
 
-/// What a reader did not take.
+/// Why a reader did not take something.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct NotTaken;
+pub(super) enum NotTaken {
+    /// It has no room: it reads too slowly.
+    Behind,
+    /// It has left.
+    Gone,
+}
 
 /// A request that a reader waits for.
 pub(super) struct Open {
@@ -160,7 +165,7 @@ impl Open {
                 let finished = Event::Finished { choice: 0, reason };
                 match told.and_then(|()| self.say(finished)) {
                     Ok(()) => Event::Done,
-                    Err(NotTaken) => Event::Failed(behind()),
+                    Err(_) => Event::Failed(behind()),
                 }
             }
             (Ok(()), None) => Event::Failed(Fault::new(
@@ -178,7 +183,10 @@ impl Open {
     }
 
     fn say(&mut self, event: Event) -> Result<(), NotTaken> {
-        self.events.try_send(event).map_err(|_| NotTaken)
+        self.events.try_send(event).map_err(|error| match error {
+            mpsc::error::TrySendError::Full(_) => NotTaken::Behind,
+            mpsc::error::TrySendError::Closed(_) => NotTaken::Gone,
+        })
     }
 }
 
