@@ -285,7 +285,7 @@ fn replayed(dir: &Path) {
         let role = match replayed.header {
             Header::Prefill { .. } => "prefill",
             Header::Decode { .. } => "decode",
-            Header::Gateway { .. } => "gateway",
+            Header::Gateway { .. } | Header::Door { .. } => "gateway",
         };
         println!(
             "{role}: {} inputs, {} bytes of effects",
