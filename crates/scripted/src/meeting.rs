@@ -9,6 +9,11 @@ use tokio::sync::watch;
 use crate::content::Seed;
 use crate::engine::Role;
 
+/// So many rooms and references are remembered at least.
+const MANY: usize = 1 << 20;
+/// References older than this are forgotten, used or not, when there are many.
+const LONG_AGO: Duration = Duration::from_secs(60);
+
 /// What is known in a room.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meet {
@@ -95,7 +100,7 @@ impl Meeting {
                 rooms.open.remove(&number);
             }
         }
-        if rooms.seen.len() > 1 << 20 {
+        if rooms.seen.len() >= MANY {
             rooms.seen.clear();
         }
     }
@@ -123,6 +128,9 @@ impl Meeting {
             used: false,
         };
         let mut references = self.references.lock().expect("nobody panics with it");
+        if references.len() >= MANY {
+            references.retain(|_, it| it.made.elapsed() < LONG_AGO);
+        }
         references.insert(id, kept);
     }
 
