@@ -11,7 +11,8 @@ use crate::engine::Role;
 
 /// So many rooms and references are remembered at least.
 const MANY: usize = 1 << 20;
-/// References older than this are forgotten, used or not, when there are many.
+/// References that were used are forgotten after this when there are many, before it when there are
+/// too many.
 const LONG_AGO: Duration = Duration::from_secs(60);
 
 /// What is known in a room.
@@ -129,7 +130,10 @@ impl Meeting {
         };
         let mut references = self.references.lock().expect("nobody panics with it");
         if references.len() >= MANY {
-            references.retain(|_, it| it.made.elapsed() < LONG_AGO);
+            references.retain(|_, it| !it.used || it.made.elapsed() < LONG_AGO);
+            if references.len() > MANY / 2 {
+                references.retain(|_, it| !it.used);
+            }
         }
         references.insert(id, kept);
     }
