@@ -62,9 +62,11 @@ pub(crate) async fn generate(
             ));
         }
     };
-    let header = parts.headers.get("x-request-id");
-    let header = header.and_then(|it| it.to_str().ok()).map(str::to_owned);
-    ask.rid = ask.rid.take().or(header);
+    if dialect == Dialect::Vllm {
+        let header = parts.headers.get("x-request-id");
+        let header = header.and_then(|it| it.to_str().ok()).map(str::to_owned);
+        ask.rid = ask.rid.take().or(header);
+    }
     let ids = ask.prompt.ids();
     let (seed, count) = (Seed::of(&ids), ids.len() as u64);
     let rule = decide(&state, parts.uri.path(), &ask);
