@@ -14,7 +14,7 @@ use crate::log::{Arrival, NOTED_BODY, What};
 use crate::part::{self, Trouble};
 use crate::script::{Act, Case, Rule};
 use crate::shapes::{Shape, over_length, refusal};
-use crate::speak::{aborted, speak};
+use crate::speak::{aborted, speak, too_long};
 use crate::state::State;
 use crate::tell::{Body, Gone, full};
 use crate::wire::Extra;
@@ -62,9 +62,11 @@ pub(crate) async fn generate(
             ));
         }
     };
-    let header = parts.headers.get("x-request-id");
-    let header = header.and_then(|it| it.to_str().ok()).map(str::to_owned);
-    ask.rid = ask.rid.take().or(header);
+    if dialect == Dialect::Vllm {
+        let header = parts.headers.get("x-request-id");
+        let header = header.and_then(|it| it.to_str().ok()).map(str::to_owned);
+        ask.rid = ask.rid.take().or(header);
+    }
     let ids = ask.prompt.ids();
     let (seed, count) = (Seed::of(&ids), ids.len() as u64);
     let rule = decide(&state, parts.uri.path(), &ask);
@@ -150,7 +152,7 @@ async fn answer(mut work: Work, mut request: Request, extra: &Extra) -> Answer {
     match &request.act {
         Act::Refuse { status, message } => {
             let body = refusal(dialect, shape, *status, message.as_deref());
-            return Ok(refuse(work, room, *status, body));
+            return Ok(refuse(work, room, json(*status, body)));
         }
         Act::Hang => {
             if let Some(room) = room {
@@ -163,8 +165,9 @@ async fn answer(mut work: Work, mut request: Request, extra: &Extra) -> Answer {
             return Err(Gone);
         }
         Act::Answer => {
-            if let Some(body) = long {
-                return Ok(refuse(work, room, 400, body));
+            if let Some(long) = long {
+                let response = too_long(&work, &request, long);
+                return Ok(refuse(work, room, response));
             }
         }
         _ => {}
@@ -192,8 +195,8 @@ async fn answer(mut work: Work, mut request: Request, extra: &Extra) -> Answer {
     speak(work, request, part, extra).await
 }
 
-fn refuse(mut work: Work, room: Option<u64>, status: u16, body: String) -> Response<Body> {
+fn refuse(mut work: Work, room: Option<u64>, response: Response<Body>) -> Response<Body> {
     work.refuse(room);
-    work.end(status);
-    json(status, body)
+    work.end(response.status().as_u16());
+    response
 }

@@ -20,8 +20,8 @@ pub struct Load {
     /// Connections, each with one request at a time.
     #[arg(long, default_value_t = 16)]
     connections: usize,
-    /// How long, after half a second to warm up.
-    #[arg(long, default_value_t = 3.0)]
+    /// How long, after a quarter of a second to warm up.
+    #[arg(long, default_value_t = 1.0)]
     seconds: f64,
     /// Of the request's body, about.
     #[arg(long, default_value_t = 1100)]
@@ -54,7 +54,7 @@ impl Load {
     /// Nobody listens, or a connection fails.
     pub async fn run(self) -> Result<()> {
         let request: Arc<[u8]> = self.request().into();
-        self.measure(&request, Duration::from_millis(500)).await?;
+        self.measure(&request, Duration::from_millis(250)).await?;
         let before = self.pid.map(processor_time).transpose()?;
         let began = Instant::now();
         let times = self

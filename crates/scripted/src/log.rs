@@ -14,7 +14,7 @@ pub(crate) const NOTED_BODY: usize = 64 << 10;
 pub struct Arrival {
     /// The path, without a query.
     pub path: String,
-    /// `rid`, `request_id`, or the header `x-request-id`.
+    /// `rid`, `request_id`, or with vLLM the header `x-request-id`.
     pub rid: Option<String>,
     /// `bootstrap_room`.
     pub room: Option<u64>,

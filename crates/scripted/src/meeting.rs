@@ -9,6 +9,12 @@ use tokio::sync::watch;
 use crate::content::Seed;
 use crate::engine::Role;
 
+/// So many rooms and references are remembered at least.
+const MANY: usize = 1 << 20;
+/// References that were used are forgotten after this when there are many, before it when there are
+/// too many.
+const LONG_AGO: Duration = Duration::from_secs(60);
+
 /// What is known in a room.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Meet {
@@ -95,7 +101,7 @@ impl Meeting {
                 rooms.open.remove(&number);
             }
         }
-        if rooms.seen.len() > 1 << 20 {
+        if rooms.seen.len() >= MANY {
             rooms.seen.clear();
         }
     }
@@ -123,6 +129,12 @@ impl Meeting {
             used: false,
         };
         let mut references = self.references.lock().expect("nobody panics with it");
+        if references.len() >= MANY {
+            references.retain(|_, it| !it.used || it.made.elapsed() < LONG_AGO);
+            if references.len() > MANY / 2 {
+                references.retain(|_, it| !it.used);
+            }
+        }
         references.insert(id, kept);
     }
 

@@ -9,10 +9,12 @@ use crate::engine::{Dialect, Role};
 use crate::generate::{Answer, Request, json, typed};
 use crate::part::Part;
 use crate::script::Act;
-use crate::shapes::{Finish, Shape, Spoken, quoted, refusal};
+use crate::shapes::{Finish, Shape, Spoken, TooLong, quoted, refusal, too_long_for_pool};
 use crate::tell::{Body, broken_off, full, stream};
 use crate::wire::Extra;
 use crate::work::Work;
+
+const EVENTS: &str = "text/event-stream; charset=utf-8";
 
 /// What SGLang and vLLM answer to whom an abort has ended: 200, and the abort inside.
 pub(crate) fn aborted(mut work: Work, request: &Request, said: usize) -> Response<Body> {
@@ -31,9 +33,38 @@ pub(crate) fn aborted(mut work: Work, request: &Request, said: usize) -> Respons
     };
     work.aborted();
     match request.ask.stream {
-        true => typed(200, "text/event-stream", full(spoken.closing(said))),
+        true => typed(200, EVENTS, full(spoken.closing(said))),
         false => json(200, spoken.whole()),
     }
+}
+
+/// A refusal of what is too long. SGLang says it inside a 200 where it streams, unless it is said
+/// to an OpenAI request by the tokenizer.
+pub(crate) fn too_long(work: &Work, request: &Request, long: TooLong) -> Response<Body> {
+    let sglang = work.state.engine.dialect == Dialect::Sglang;
+    let generate = request.shape == Shape::Generate;
+    if !sglang || !request.ask.stream || (long.at_once && !generate) {
+        return json(400, long.body);
+    }
+    if long.at_once {
+        let body = Spoken::refused_in_stream(&long.message);
+        return typed(200, EVENTS, full(body));
+    }
+    let mut spoken = spoken(
+        work,
+        request,
+        Part {
+            seed: None,
+            transfer: None,
+        },
+    );
+    spoken.ids.clear();
+    spoken.prompt_tokens = 1;
+    spoken.finish = Finish::Abort {
+        message: long.message.clone(),
+        status: Some(400),
+    };
+    typed(200, EVENTS, full(spoken.in_band(&long.message)))
 }
 
 pub(crate) async fn speak(mut work: Work, request: Request, part: Part, extra: &Extra) -> Answer {
@@ -57,7 +88,7 @@ pub(crate) async fn speak(mut work: Work, request: Request, part: Part, extra: &
     let spoken = spoken(&work, &request, part);
     if request.ask.stream {
         let body = stream(work, spoken, request.act, request.gap);
-        return Ok(typed(200, "text/event-stream; charset=utf-8", body));
+        return Ok(typed(200, EVENTS, body));
     }
     let time = request.gap * spoken.ids.len().saturating_sub(1) as u32;
     if work.pause(time).await.is_err() {
@@ -138,11 +169,7 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
         Act::InBand => {
             spoken.prompt_tokens = 1;
             spoken.ids.clear();
-            let limit = engine.max_req_input_len();
-            let message = format!(
-                "Input length ({} tokens) exceeds the maximum allowed length ({limit} tokens). Use a shorter input or enable --allow-auto-truncate.",
-                request.tokens
-            );
+            let message = too_long_for_pool(request.tokens, engine.max_req_input_len());
             let status = Some(400);
             spoken.finish = Finish::Abort { message, status };
         }

@@ -6,7 +6,7 @@ mod tokens;
 
 use crate::engine::Dialect;
 
-pub(crate) use refusal::{over_length, refusal};
+pub(crate) use refusal::{TooLong, over_length, refusal, too_long_for_pool};
 pub(crate) use tokens::list;
 
 /// Which endpoint's shape an answer has.
@@ -135,7 +135,19 @@ impl Spoken {
                 r#"{{"error":{{"message":{message},"type":"BadRequestError","param":null,"code":400}}}}"#
             ),
         };
-        event(&error) + &event(&self.usage_chunk(0)) + "data: [DONE]\n\n"
+        let usage = match self.include_usage {
+            true => event(&self.usage_chunk(0)),
+            false => String::new(),
+        };
+        event(&error) + &usage + "data: [DONE]\n\n"
+    }
+
+    /// What SGLang's tokenizer says to a `/generate` that streams.
+    pub(crate) fn refused_in_stream(message: &str) -> String {
+        let message = quoted(message);
+        event(&format!(
+            r#"{{"error":{{"message":{message},"type":"invalid_request_error","code":400,"retryable":false}}}}"#
+        )) + "data: [DONE]\n\n"
     }
 
     fn finish_name(&self) -> &'static str {

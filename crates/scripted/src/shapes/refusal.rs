@@ -49,25 +49,30 @@ pub(crate) fn refusal(
     }
 }
 
-/// Whether a prompt is too long, and what is then said; always with 400.
-pub(crate) fn over_length(engine: &Engine, shape: Shape, tokens: u64) -> Option<String> {
+/// What is said to a prompt that is too long.
+pub(crate) struct TooLong {
+    /// SGLang's words.
+    pub(crate) message: String,
+    /// The whole body of a 400.
+    pub(crate) body: String,
+    /// SGLang's tokenizer has refused it, not its scheduler.
+    pub(crate) at_once: bool,
+}
+
+/// Whether a prompt is too long, and what is then said.
+pub(crate) fn over_length(engine: &Engine, shape: Shape, tokens: u64) -> Option<TooLong> {
     if tokens <= engine.longest_prompt() {
         return None;
     }
-    let context = engine.context;
-    Some(match engine.dialect {
-        Dialect::Sglang => {
-            let message = match tokens >= context {
-                true => format!(
-                    "The input ({tokens} tokens) is longer than the model's context length ({context} tokens)."
-                ),
-                false => format!(
-                    "Input length ({tokens} tokens) exceeds the maximum allowed length ({} tokens). Use a shorter input or enable --allow-auto-truncate.",
-                    engine.max_req_input_len()
-                ),
-            };
-            refusal(engine.dialect, shape, 400, Some(&message))
-        }
+    let (context, limit) = (engine.context, engine.max_req_input_len());
+    let message = match tokens >= context {
+        true => format!(
+            "The input ({tokens} tokens) is longer than the model's context length ({context} tokens)."
+        ),
+        false => too_long_for_pool(tokens, limit),
+    };
+    let body = match engine.dialect {
+        Dialect::Sglang => refusal(engine.dialect, shape, 400, Some(&message)),
         Dialect::Vllm => {
             // Tokenizing stops one behind the limit, so that this is what vLLM has counted.
             let counted = context + 1;
@@ -78,5 +83,17 @@ pub(crate) fn over_length(engine: &Engine, shape: Shape, tokens: u64) -> Option<
         Dialect::Llama => format!(
             r#"{{"error":{{"code":400,"message":"request ({tokens} tokens) exceeds the available context size ({context} tokens), try increasing it","type":"exceed_context_size_error","n_prompt_tokens":{tokens},"n_ctx":{context}}}}}"#
         ),
+    };
+    Some(TooLong {
+        message,
+        body,
+        at_once: tokens >= context,
     })
+}
+
+/// The words of SGLang's scheduler.
+pub(crate) fn too_long_for_pool(tokens: u64, limit: u64) -> String {
+    format!(
+        "Input length ({tokens} tokens) exceeds the maximum allowed length ({limit} tokens). Use a shorter input or enable --allow-auto-truncate."
+    )
 }

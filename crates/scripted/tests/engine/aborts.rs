@@ -1,7 +1,5 @@
 //! Aborts: by prefix, by id, heard, unheard, and answered late.
 
-use std::time::Duration;
-
 use scripted::{Act, Engine, Fleet, Rule, What, expected};
 use serde_json::json;
 
@@ -54,7 +52,10 @@ async fn a_stream_ends_with_the_abort_in_it() {
     let at = fleet.address("single");
     let body = json!({"prompt": "x", "max_tokens": 9, "stream": true, "rid": "r"});
     let mut stream = send(at, "/v1/completions", &body).await;
-    tokio::time::sleep(Duration::from_millis(30)).await;
+    let mut seen = [0; 4096];
+    while !String::from_utf8_lossy(&seen).contains("data: ") {
+        stream.peek(&mut seen).await.unwrap();
+    }
     abort(&fleet, "single", "r").await;
     let (events, done) = read(&mut stream).await.unwrap().events();
     assert!(done && events.len() == 2, "{events:?}");
@@ -119,7 +120,7 @@ async fn an_abort_in_mid_transfer_breaks_it() {
 
 #[tokio::test]
 async fn the_deaf_work_on_and_the_late_answer_afterwards() {
-    let fleet = Fleet::start([Engine::sglang().paced(60, 0, 0)])
+    let fleet = Fleet::start([Engine::sglang().paced(300, 0, 0)])
         .await
         .unwrap();
     let at = fleet.address("single");

@@ -58,7 +58,10 @@ async fn aborts_inside_a_200() {
     let whole = got(&fleet, false).await;
     assert_eq!(whole.status, 200);
     assert_eq!(whole.json()["choices"][0]["finish_reason"], "abort");
-    let (events, done) = got(&fleet, true).await.events();
+    let mut body = ask(true);
+    body["stream_options"] = json!({"include_usage": true});
+    let at = fleet.address("single");
+    let (events, done) = post(at, "/v1/completions", &body).await.events();
     assert!(done);
     assert_eq!(events[0]["error"]["code"], 400);
     assert_eq!(events[1]["usage"]["prompt_tokens"], 1);

@@ -203,6 +203,38 @@ async fn what_is_too_long_is_refused_in_each_engines_words() {
     assert_eq!(got.json()["error"]["type"], "exceed_context_size_error");
 }
 
+#[tokio::test]
+async fn sglang_refuses_inside_a_stream() {
+    let fleet = Fleet::start([Engine::sglang().sized(4096, 2000)])
+        .await
+        .unwrap();
+    let at = fleet.address("single");
+    for (n, status, place) in [
+        (2500, 200, "/meta_info/finish_reason/status_code"),
+        (5000, 200, "/error/code"),
+    ] {
+        let mut body = tokens(&vec![THE; n], 4);
+        body["stream"] = true.into();
+        let got = post(at, "/generate", &body).await;
+        let (events, done) = got.events();
+        assert!(done && events.len() == 1 && got.status == status);
+        assert_eq!(events[0].pointer(place), Some(&json!(400)), "{events:?}");
+    }
+    for (n, status) in [(2500, 200), (5000, 400)] {
+        let body = json!({"prompt": vec![THE; n], "stream": true, "stream_options": {"include_usage": true}});
+        let got = post(at, "/v1/completions", &body).await;
+        assert_eq!(got.status, status);
+        if status == 200 {
+            let (events, done) = got.events();
+            assert_eq!(
+                (&events[0]["error"]["type"], done),
+                (&json!("BAD_REQUEST"), true)
+            );
+            assert_eq!(events[1]["usage"]["prompt_tokens"], 1);
+        }
+    }
+}
+
 #[test]
 fn words_have_owners() {
     let prompt = encode("my prompt");
