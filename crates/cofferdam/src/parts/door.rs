@@ -202,10 +202,7 @@ fn found(at: &EngineAt, node: &Node) -> Result<Found, String> {
             role,
             bootstrap: (role == Role::Prefill).then_some(at.bootstrap.unwrap_or(BOOTSTRAP)),
         },
-        Software::Vllm => Dialect::Vllm {
-            role,
-            model: served_name(node)?,
-        },
+        Software::Vllm => Dialect::Vllm { role },
         Software::LlamaCpp if role == Role::Alone => Dialect::Llama,
         other => return Err(format!("{other} is not spoken to")),
     };
@@ -247,14 +244,6 @@ fn role(at: &EngineAt, node: &Node) -> Result<Role, String> {
         }
         (says, Some(named)) => Err(format!("it was named {named:?} and says that it is {says}")),
     }
-}
-
-fn served_name(node: &Node) -> Result<String, String> {
-    let model = node
-        .model
-        .as_ref()
-        .map_err(|why| format!("its model: {why}"))?;
-    Ok(model.value.clone())
 }
 
 /// The smallest of what it measured: prefill's pool holds prompts, decode's prompt and answer.

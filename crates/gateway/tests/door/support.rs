@@ -100,10 +100,7 @@ impl Front {
                 role,
                 bootstrap: Some(engine.bootstrap_port),
             },
-            scripted::Dialect::Vllm => Dialect::Vllm {
-                role,
-                model: engine.model.clone(),
-            },
+            scripted::Dialect::Vllm => Dialect::Vllm { role },
             scripted::Dialect::Llama => Dialect::Llama,
         };
         Found {

@@ -29,8 +29,6 @@ pub enum Dialect {
     Vllm {
         /// What it does.
         role: Role,
-        /// The name under which it serves its model.
-        model: String,
     },
     /// llama.cpp's server, by `/completion`.
     Llama,
@@ -130,7 +128,7 @@ impl Dialect {
     pub fn serves(&self) -> Serves {
         let (role, handing) = match self {
             Self::Sglang { role, .. } => (*role, Handing::Together),
-            Self::Vllm { role, .. } => (*role, Handing::Pull),
+            Self::Vllm { role } => (*role, Handing::Pull),
             Self::Llama => return Serves::Alone,
         };
         match role {
@@ -159,7 +157,7 @@ impl Dialect {
     pub(super) fn ask(&self, order: &Order) -> (Call, Reading) {
         let (call, form) = match self {
             Self::Sglang { role, .. } => (sglang::ask(order, *role), Form::Sglang),
-            Self::Vllm { role, model } => (vllm::ask(order, *role, model), Form::Vllm),
+            Self::Vllm { role } => (vllm::ask(order, *role), Form::Vllm),
             Self::Llama => (llama::ask(order), Form::Llama),
         };
         let reading = Reading {
@@ -178,9 +176,8 @@ impl Dialect {
     /// The engine's own tokenizer, asked about a text.
     pub(super) fn tokenize(&self, text: &str) -> Call {
         let body = match self {
-            Self::Sglang { .. } => json!({"prompt": text, "add_special_tokens": false}),
-            Self::Vllm { model, .. } => {
-                json!({"model": model, "prompt": text, "add_special_tokens": false})
+            Self::Sglang { .. } | Self::Vllm { .. } => {
+                json!({"prompt": text, "add_special_tokens": false})
             }
             Self::Llama => json!({"content": text, "add_special": false}),
         };

@@ -44,10 +44,7 @@ const SGLANG: Dialect = Dialect::Sglang {
 };
 
 fn vllm(role: Role) -> Dialect {
-    Dialect::Vllm {
-        role,
-        model: "smollm2".into(),
-    }
+    Dialect::Vllm { role }
 }
 
 fn body(call: &Call) -> Value {

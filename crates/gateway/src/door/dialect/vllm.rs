@@ -6,11 +6,10 @@ use serde_json::{Value, json};
 use super::{Call, Heard, Order, Reading, Role, bytes, ids, reason};
 use crate::door::requests::Part;
 
-pub(super) fn ask(order: &Order, role: Role, model: &str) -> Call {
+pub(super) fn ask(order: &Order, role: Role) -> Call {
     let (job, sampling) = (&order.job, &order.job.sampling);
     let prefill = order.leg == Leg::Prefill;
     let mut body = json!({
-        "model": model,
         "prompt": job.prompt,
         "max_tokens": if prefill { 1 } else { order.max_new },
         "temperature": sampling.temperature,
