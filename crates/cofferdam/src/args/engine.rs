@@ -183,8 +183,8 @@ pub struct Door {
     #[arg(long, value_name = "TIME", env = "COFFERDAM_MEASURE_EVERY")]
     #[arg(default_value = "5s", value_parser = times::duration)]
     pub measure_every: Duration,
-    /// Say what these engines take and whether they go together, and end
-    #[arg(long, env = "COFFERDAM_CHECK", num_args = 0..=1, require_equals = true)]
+    /// Say what these engines take and whether they go together, and end; needs no model
+    #[arg(long, env = "COFFERDAM_CHECK", requires = "engine", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     pub check: bool,

@@ -2,7 +2,7 @@
 //! and again, and nothing goes to one of which it is not known.
 
 use super::{api, runtime, say};
-use crate::args::{EngineAt, EngineRole, Gateway};
+use crate::args::{Door, EngineAt, EngineRole, Gateway};
 use crate::exit::Failure;
 use crate::supervisor::Ready;
 use anyhow::{Context, anyhow};
@@ -30,9 +30,9 @@ const SAMPLES: [&str; 4] = [
 
 /// Runs it.
 pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
-    let engines = Engines::new(&settings).map_err(Failure::usage)?;
-    if settings.door.check {
-        return runtime()?.block_on(engines.check());
+    let engines = Engines::new(&settings.door).map_err(Failure::usage)?;
+    for (n, at) in engines.at.iter().enumerate() {
+        tracing::info!("engine-{n} is {}", at.url);
     }
     api::check(&settings.api)?;
     let served = api::Served::load(weights, &settings.api)?;
@@ -61,18 +61,25 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     })
 }
 
+/// Says what the engines take and whether they go together, and serves nobody.
+///
+/// # Errors
+/// Nothing could be answered.
+pub fn check(door: &Door) -> Result<(), Failure> {
+    let engines = Engines::new(door).map_err(Failure::usage)?;
+    runtime()?.block_on(engines.check())
+}
+
 struct Engines {
     at: Vec<EngineAt>,
     targets: Vec<Target>,
 }
 
 impl Engines {
-    fn new(settings: &Gateway) -> anyhow::Result<Self> {
-        let door = &settings.door;
+    fn new(door: &Door) -> anyhow::Result<Self> {
         let key = door.engine_key_file.as_deref();
         let key = key.map(Secret::from_file).transpose()?;
         let target = |(n, at): (usize, &EngineAt)| {
-            tracing::info!("engine-{n} is {}", at.url);
             Ok(Target {
                 // Clients are told this name, and no address.
                 name: format!("engine-{n}"),
@@ -102,12 +109,15 @@ impl Engines {
         self.targets.iter().map(upstream).collect()
     }
 
-    async fn read(&self) -> Vec<Result<Found, String>> {
+    async fn read(&self) -> Vec<Result<Found, Unusable>> {
         let nodes = describe(&self.targets, &Limits::default()).await;
         let each = self.at.iter().zip(&nodes);
         each.map(|(at, nodes)| match nodes.as_slice() {
             [node] => found(at, node),
-            _ => Err("it speaks for several workers: engines are named one by one".into()),
+            _ => Err(Unusable::new(
+                "speaks for several workers",
+                "name them one by one",
+            )),
         })
         .collect()
     }
@@ -120,6 +130,7 @@ impl Engines {
         samples: [(&'static str, Result<Vec<u32>, String>); 4],
     ) {
         let mut missed = vec![MISSES; self.at.len()];
+        let mut said = vec![None::<Unusable>; self.at.len()];
         let mut same_words = vec![None::<(String, Option<String>)>; self.at.len()];
         loop {
             for (at, found) in self.read().await.into_iter().enumerate() {
@@ -128,7 +139,17 @@ impl Engines {
                         missed[at] += 1;
                         continue;
                     }
-                    found => found,
+                    Err(why) => {
+                        if said[at].as_ref() != Some(&why) {
+                            tracing::warn!("engine-{at} {}: {}", why.what, why.how);
+                            said[at] = Some(why.clone());
+                        }
+                        Err(why.what.to_owned())
+                    }
+                    Ok(found) => {
+                        said[at] = None;
+                        Ok(found)
+                    }
                 };
                 missed[at] = if found.is_ok() { 0 } else { MISSES };
                 if let Ok(found) = &mut found {
@@ -160,15 +181,14 @@ impl Engines {
         let mut roles = Vec::new();
         for (at, found) in self.at.iter().zip(&found) {
             match found {
-                Err(why) => println!("{}: not usable: {why}", at.url),
+                Err(why) => println!("{}: not usable: {}: {}", at.url, why.what, why.how),
                 Ok(found) => {
                     println!("{}: {:?}", at.url, found.dialect);
-                    match found.lengths {
-                        None => println!("  takes nothing: its limits are not known"),
-                        Some(it) => println!(
+                    if let Some(it) = found.lengths {
+                        println!(
                             "  takes prompts up to {} tokens, prompt and answer up to {}",
                             it.max_prompt, it.max_model_len
-                        ),
+                        );
                     }
                     found
                         .derivation
@@ -193,105 +213,114 @@ impl Engines {
     }
 }
 
+/// Why nothing goes to an engine.
+#[derive(Clone, Debug, PartialEq)]
+struct Unusable {
+    /// What clients may hear: no address in it.
+    what: &'static str,
+    /// What the operator hears besides.
+    how: String,
+}
+
+impl Unusable {
+    fn new(what: &'static str, how: impl ToString) -> Self {
+        let how = how.to_string();
+        Self { what, how }
+    }
+}
+
 /// What the engine is and takes, by its own figures.
-fn found(at: &EngineAt, node: &Node) -> Result<Found, String> {
-    let software = node.engine.as_ref().map_err(ToString::to_string)?.value;
+fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
+    let software = node.engine.as_ref();
+    let software = software.map_err(|why| Unusable::new("does not say what it is", why))?;
     let role = role(at, node)?;
-    let dialect = match software {
+    let dialect = match software.value {
         Software::Sglang => Dialect::Sglang {
             role,
             bootstrap: (role == Role::Prefill).then_some(at.bootstrap.unwrap_or(BOOTSTRAP)),
         },
         Software::Vllm => Dialect::Vllm { role },
         Software::LlamaCpp if role == Role::Alone => Dialect::Llama,
-        other => return Err(format!("{other} is not spoken to")),
+        other => return Err(Unusable::new("is of a kind that is not spoken to", other)),
     };
-    let (lengths, derivation) = match lengths(node, role) {
-        Ok((lengths, how)) => (Some(lengths), vec![how]),
-        Err(why) => (None, vec![why]),
-    };
+    let (lengths, how) = lengths(node, role)?;
     let version = node.version.as_ref().map(|it| it.value.to_string());
     let pool_tokens = node.smallest_pool().map_or(0, |pool| pool.value);
     let life = format!(
         "{} {} {pool_tokens} {lengths:?}",
-        software.name(),
+        software.value.name(),
         version.unwrap_or_default()
     );
     Ok(Found {
         dialect,
         life,
-        lengths,
-        derivation,
+        lengths: Some(lengths),
+        derivation: vec![how],
         pool_tokens,
         aborts_prefill: false,
     })
 }
 
-/// What it says that it does counts; where it says that it could be either, what it was named.
-fn role(at: &EngineAt, node: &Node) -> Result<Role, String> {
-    let says = node
-        .role
-        .as_ref()
-        .map_err(|why| format!("its role: {why}"))?;
-    match (says.value, at.role) {
-        (Says::Prefill, None | Some(EngineRole::Prefill))
-        | (Says::Either, Some(EngineRole::Prefill)) => Ok(Role::Prefill),
-        (Says::Decode, None | Some(EngineRole::Decode))
-        | (Says::Either, Some(EngineRole::Decode)) => Ok(Role::Decode),
-        (Says::Whole, None) => Ok(Role::Alone),
-        (Says::Either, None) => {
-            Err("it can be prefill or decode: name it prefill=URL or decode=URL".into())
+/// What it says that it does counts; where it does not say, or could be either, what it was named.
+fn role(at: &EngineAt, node: &Node) -> Result<Role, Unusable> {
+    let named = at.role.map(|named| match named {
+        EngineRole::Prefill => Role::Prefill,
+        EngineRole::Decode => Role::Decode,
+    });
+    let says = match node.role.as_ref().map(|it| it.value) {
+        Ok(Says::Prefill) => Role::Prefill,
+        Ok(Says::Decode) => Role::Decode,
+        Ok(Says::Whole) => Role::Alone,
+        Ok(Says::Either) => {
+            let how = "name it prefill=URL or decode=URL";
+            return named.ok_or_else(|| Unusable::new("can be prefill or decode", how));
         }
-        (says, Some(named)) => Err(format!("it was named {named:?} and says that it is {says}")),
+        Err(why) => return named.ok_or_else(|| Unusable::new("does not say its role", why)),
+    };
+    match named {
+        Some(named) if named != says => Err(Unusable::new(
+            "says another role than it was named",
+            format!("named {named:?}, says {says:?}"),
+        )),
+        _ => Ok(says),
     }
 }
 
 /// The smallest of what it measured: prefill's pool holds prompts, decode's prompt and answer.
-fn lengths(node: &Node, role: Role) -> Result<(Lengths, String), String> {
-    let pool = node
-        .smallest_pool()
-        .map_err(|why| format!("its pool: {why}"))?;
+fn lengths(node: &Node, role: Role) -> Result<(Lengths, String), Unusable> {
+    let pool = node.smallest_pool();
+    let pool = pool
+        .map_err(|why| Unusable::new("does not say its pool", why))?
+        .value;
     let context = node.context.as_ref().or(node.advertised.as_ref());
-    let context = context.map_err(|why| format!("its context: {why}"))?.value;
+    let context = context.map_err(|why| Unusable::new("does not say its context", why))?;
+    let context = context.value;
     let most = u64::from(u32::MAX);
-    let sum = match role {
-        Role::Prefill => context,
-        Role::Decode | Role::Alone => context.min(pool.value),
-    };
-    let room = match role {
-        Role::Prefill => pool.value,
-        Role::Decode | Role::Alone => pool.value.saturating_sub(1),
+    let (sum, room) = match role {
+        Role::Prefill => (context, pool),
+        Role::Decode | Role::Alone => (context.min(pool), pool.saturating_sub(1)),
     };
     let accepted = node.max_prompt.as_ref().map_or(most, |it| it.value);
     let beside = node.asides.as_ref().map_or(&[][..], Vec::as_slice);
-    let beside = beside
-        .iter()
-        .filter_map(|aside| aside.tokens)
-        .min()
-        .unwrap_or(most);
+    let beside = beside.iter().filter_map(|aside| aside.tokens).min();
+    let beside = beside.unwrap_or(most);
     let prompt = accepted
         .min(context.saturating_sub(1))
         .min(room)
         .min(beside);
     let small = |tokens: u64| u32::try_from(tokens.min(most)).unwrap_or(u32::MAX);
+    let accepts = match accepted == most {
+        true => String::new(),
+        false => format!(", accepts {accepted}"),
+    };
+    let how = format!("prompts up to {prompt}: pool {pool}, context {context}{accepts}");
     if prompt == 0 || sum == 0 {
-        return Err(format!(
-            "a pool of {} tokens and a context of {context}",
-            pool.value
-        ));
+        return Err(Unusable::new("takes no prompt", how));
     }
     let lengths = Lengths {
         max_prompt: small(prompt),
         max_model_len: small(sum.min(beside)),
     };
-    let how = format!(
-        "prompts up to {prompt}: pool {}, context {context}{}",
-        pool.value,
-        match accepted == most {
-            true => String::new(),
-            false => format!(", accepts {accepted}"),
-        }
-    );
     Ok((lengths, how))
 }
 

@@ -109,6 +109,14 @@ pub fn check_api(settings: &crate::args::Api) -> Result<(), Failure> {
     api::check(settings)
 }
 
+/// Says what these engines take and whether they go together.
+///
+/// # Errors
+/// Nothing could be answered.
+pub fn check_engines(door: &crate::args::Door) -> Result<(), Failure> {
+    door::check(door)
+}
+
 /// Whether these weights are of a kind that is computed, as far as their names say: before a part
 /// begins to read them, which may take minutes.
 ///
