@@ -19,7 +19,7 @@ pub use engine::*;
     not(feature = "engine"),
     command(about = "Is my LLM serving safe? The tools of Cofferdam for other engines")
 )]
-#[command(name = "cofferdam", version, after_help = Exit::HELP, max_term_width = 100)]
+#[command(name = "cofferdam", version, after_help = Exit::HELP)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

@@ -71,13 +71,17 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         #[cfg(feature = "engine")]
         Command::Serve(it) => serve::run(it),
         #[cfg(feature = "engine")]
-        Command::Prefill(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
-            parts::prefill(it, weights)
-        }),
+        Command::Prefill(it) => {
+            return run_part(&it.common.clone(), &it.part.clone(), |weights| {
+                parts::prefill(it, weights)
+            });
+        }
         #[cfg(feature = "engine")]
-        Command::Decode(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
-            parts::decode(it, weights)
-        }),
+        Command::Decode(it) => {
+            return run_part(&it.common.clone(), &it.part.clone(), |weights| {
+                parts::decode(it, weights)
+            });
+        }
         #[cfg(feature = "engine")]
         Command::Gateway(it) if it.door.check => parts::check_engines(&it.door),
         #[cfg(feature = "engine")]
@@ -88,9 +92,11 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
             )))
         }
         #[cfg(feature = "engine")]
-        Command::Gateway(it) => run_part(&it.common.clone(), &it.part.clone(), |weights| {
-            parts::gateway(it, weights)
-        }),
+        Command::Gateway(it) => {
+            return run_part(&it.common.clone(), &it.part.clone(), |weights| {
+                parts::gateway(it, weights)
+            });
+        }
         Command::Certs {
             command: CertsCommand::New { directory },
         } => new_certs(&directory),

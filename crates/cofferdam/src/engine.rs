@@ -1,14 +1,14 @@
 //! What every command needs that runs the engine: weights, logs, a word to its supervisor.
 
 use crate::args::{Common, Part};
-use crate::exit::Failure;
+use crate::exit::{Exit, Failure};
 use crate::supervisor::report::{Refused, Report};
 use crate::{lifeline, logs};
 use anyhow::{Context, anyhow};
 use gguf::fetch::Fetcher;
 use std::path::{Path, PathBuf};
 
-/// Runs a part; if it fails, its supervisor is told why.
+/// Runs a part; if it fails, its supervisor is told why, and says so: then this is the exit code alone.
 ///
 /// # Errors
 /// See [`Failure`].
@@ -16,22 +16,24 @@ pub fn run_part(
     common: &Common,
     part: &Part,
     run: impl FnOnce(&Path) -> Result<(), Failure>,
-) -> Result<(), Failure> {
+) -> Result<Exit, Failure> {
     if part.until_stdin_closes {
         lifeline::end_with_parent()
             .context("cannot watch the parent")
             .map_err(Failure::found)?;
     }
     logs::start(common.log_format);
-    let result = weights(common).and_then(|weights| run(&weights));
-    if let Err(failure) = &result {
-        let refused = Refused {
-            message: failure.to_string(),
-            exit: failure.exit as u8,
-        };
-        let _ = Report::Refused(refused).say(); // the exit code says it too
+    let Err(failure) = weights(common).and_then(|weights| run(&weights)) else {
+        return Ok(Exit::Good);
+    };
+    let refused = Refused {
+        message: failure.to_string(),
+        exit: failure.exit as u8,
+    };
+    match Report::Refused(refused).say() {
+        Ok(()) if part.until_stdin_closes => Ok(failure.exit),
+        _ => Err(failure),
     }
-    result
 }
 
 /// The weights that were named, or the default ones.

@@ -11,6 +11,8 @@ use std::ffi::OsString;
 
 /// Where flags stand that no group names.
 const FURTHER: &str = "Further";
+/// Columns of the text of a flag in `--help`: of 100, those that are left behind clap's margin.
+const TEXT_COLUMNS: usize = 90;
 
 /// Prints the help that these words ask for, if it is arranged here.
 pub(crate) fn print(words: &[OsString]) -> bool {
@@ -42,7 +44,6 @@ fn arranged(command: &Command, groups: &[Group], short: bool) -> Command {
     let name = command.get_name().to_owned();
     let mut shown = Command::new("cofferdam")
         .bin_name(format!("cofferdam {name}"))
-        .max_term_width(100)
         .disable_help_flag(true);
     if let Some(about) = command.get_about() {
         shown = shown.about(about.clone());
@@ -63,7 +64,7 @@ fn arranged(command: &Command, groups: &[Group], short: bool) -> Command {
             shown = shown.arg(match (short, *text) {
                 (true, "") => flag.hide(true),
                 (true, text) => in_short(flag, text),
-                (false, _) => flag,
+                (false, _) => in_long(flag),
             });
         }
     }
@@ -71,7 +72,8 @@ fn arranged(command: &Command, groups: &[Group], short: bool) -> Command {
     for flag in flags_of(command).filter(is_left) {
         hidden += usize::from(short && !flag.is_hide_set());
         let hide = short || flag.is_hide_set();
-        shown = shown.arg(flag.clone().help_heading(FURTHER).hide(hide));
+        let flag = flag.clone().help_heading(FURTHER).hide(hide);
+        shown = shown.arg(in_long(flag));
     }
     let last = groups.last().map_or(FURTHER, |(heading, _)| *heading);
     let help = Arg::new("help")
@@ -108,6 +110,24 @@ fn in_short(flag: Arg, text: &'static str) -> Arg {
     }
 }
 
+/// The same, its text in lines that fit: clap breaks none without one more crate.
+fn in_long(flag: Arg) -> Arg {
+    let Some(text) = flag.get_long_help().or(flag.get_help()) else {
+        return flag;
+    };
+    let mut lines = vec![String::new()];
+    for word in text.to_string().split(' ') {
+        let last = lines.last_mut().expect("there is one");
+        if !last.is_empty() && last.chars().count() + 1 + word.chars().count() > TEXT_COLUMNS {
+            lines.push(word.to_owned());
+        } else {
+            *last += if last.is_empty() { "" } else { " " };
+            *last += word;
+        }
+    }
+    flag.long_help(lines.join("\n"))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -132,17 +152,16 @@ mod tests {
     }
 
     #[test]
-    fn every_commands_short_help_fits_a_screen() {
+    fn every_commands_help_fits_a_screen() {
         for command in program().get_subcommands() {
-            let text = text(command.get_name(), true);
-            let lines: Vec<&str> = text.lines().collect();
-            assert!(lines.len() <= LINES, "{} lines:\n{text}", lines.len());
-            let wide = lines.iter().find(|it| it.chars().count() > COLUMNS);
-            assert!(
-                wide.is_none(),
-                "{} columns: {wide:?}",
-                wide.unwrap().chars().count()
-            );
+            for short in [true, false] {
+                let text = text(command.get_name(), short);
+                let lines: Vec<&str> = text.lines().collect();
+                let few = lines.len() <= LINES || !short;
+                assert!(few, "{} lines:\n{text}", lines.len());
+                let wide = lines.iter().find(|it| it.chars().count() > COLUMNS);
+                assert!(wide.is_none(), "{wide:?}");
+            }
         }
     }
 

@@ -49,7 +49,7 @@ pub fn main(words: Vec<OsString>) -> ExitCode {
 }
 
 fn run(command: Command) -> Result<Exit, Failure> {
-    let done = match command {
+    match command {
         Command::Prefill(it) => {
             let (common, part) = (it.common.clone(), it.part.clone());
             cofferdam::run_part(&common, &part, |weights| prefill(it, weights))
@@ -62,9 +62,8 @@ fn run(command: Command) -> Result<Exit, Failure> {
             let (common, part) = (it.common.clone(), it.part.clone());
             cofferdam::run_part(&common, &part, |weights| gateway(it, weights))
         }
-        other => return Err(Failure::usage(anyhow!("no part: {other:?}"))),
-    };
-    done.map(|()| Exit::Good)
+        other => Err(Failure::usage(anyhow!("no part: {other:?}"))),
+    }
 }
 
 /// What is injected into this process.

@@ -36,7 +36,7 @@ use std::process::ExitCode;
 
 /// The laboratory of Cofferdam: checks the code that runs, and reproduces what went wrong elsewhere.
 #[derive(Debug, Parser)]
-#[command(name = "cofferdam-lab", version, max_term_width = 100)]
+#[command(name = "cofferdam-lab", version)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

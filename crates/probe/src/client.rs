@@ -4,15 +4,13 @@ use crate::finding::Sent;
 use crate::wire::{self, Dialect, Said};
 use flate2::read::MultiGzDecoder;
 use gate::facts::Trouble;
-use gate::facts::net::{Address, Secret, Tls, connect};
+use gate::facts::net::{Address, Secret, Tls, connect, exchange};
 use http::header::{
     ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, CONTENT_TYPE, HOST, RETRY_AFTER, USER_AGENT,
 };
 use http::{HeaderMap, HeaderName, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
-use hyper::client::conn::http1;
-use hyper_util::rt::TokioIo;
 use std::io::Read;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -74,6 +72,12 @@ pub enum NoReply {
     Trouble(Trouble),
 }
 
+impl From<Trouble> for NoReply {
+    fn from(trouble: Trouble) -> Self {
+        Self::Trouble(trouble)
+    }
+}
+
 impl Endpoint {
     /// Sends a request and reads the answer.
     ///
@@ -124,23 +128,7 @@ impl Endpoint {
         read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, NoReply>,
     ) -> Result<T, NoReply> {
         let stream = connect(&self.address, &self.tls).await;
-        let io = TokioIo::new(stream.map_err(NoReply::Trouble)?);
-        let made = http1::Builder::new().handshake(io).await;
-        let (mut sender, connection) = made.map_err(|it| broken(&it))?;
-        let asked = async {
-            let response = sender.send_request(request).await;
-            read(response.map_err(|it| broken(&it))?).await
-        };
-        // The connection must be driven while we wait; dropping it is how a client leaves.
-        let driven = async {
-            let _ = connection.await; // its error comes out of the request, too
-            std::future::pending().await
-        };
-        tokio::select! {
-            biased;
-            done = asked => done,
-            never = driven => never,
-        }
+        exchange(stream?, request, read).await
     }
 
     fn head(&self, method: Method, path: &str, with_key: bool) -> http::request::Builder {
@@ -282,13 +270,4 @@ fn unpack(bytes: &[u8]) -> (Vec<u8>, Option<String>) {
     };
     unpacked.truncate(ANSWER_MAX);
     (unpacked, wrong)
-}
-
-fn broken(error: &hyper::Error) -> NoReply {
-    let why: String = error
-        .to_string()
-        .chars()
-        .filter(|it| !it.is_control())
-        .collect();
-    NoReply::Trouble(Trouble::Unreachable { why })
 }

@@ -232,14 +232,15 @@ fn shown<'m>(
         let end = content.trim_end().len();
         content.to_mut().insert(end, cut);
     }
-    let mut fields = BTreeMap::from([("role", Value::from(role)), ("content", content.into())]);
+    // In this order, which `tojson` shows.
+    let mut fields = vec![("role", Value::from(role)), ("content", content.into())];
     if let Some(name) = &message.name {
-        fields.insert("name", guard(name).into());
+        fields.push(("name", guard(name).into()));
     }
     if let Some(reasoning) = &message.reasoning {
-        fields.insert("reasoning_content", guard(reasoning).into());
+        fields.push(("reasoning_content", guard(reasoning).into()));
     }
-    Ok(Value::from(fields))
+    Ok(Value::from_pairs(fields))
 }
 
 /// The text up to the end of the last message: to `cut`, and the white space behind it if the

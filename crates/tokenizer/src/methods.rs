@@ -4,7 +4,7 @@
 use std::fmt::{self, Write};
 
 use minijinja::value::{Kwargs, Rest, Value, ValueKind, ValueOrKwargs};
-use minijinja::{Environment, Error, State};
+use minijinja::{Environment, Error, ErrorKind, State};
 
 use crate::{FUEL_BYTES, TEMPLATE_FUEL};
 
@@ -56,6 +56,8 @@ fn format(
     minijinja::filters::format(state, format, arguments)
 }
 
+/// As Hugging Face's templates have it, which is `json.dumps(value, ensure_ascii=False)`: the engine's
+/// own is made for pages, and escapes what HTML would take for its own.
 fn tojson(
     state: &mut State,
     value: &Value,
@@ -70,7 +72,39 @@ fn tojson(
         state,
         bytes.saturating_mul(widest.unwrap_or(0).saturating_add(1)),
     )?;
-    minijinja::filters::tojson(value, indent, named)
+    // Only what it says by itself: characters as they are.
+    if named.get::<Option<bool>>("ensure_ascii")? == Some(true) {
+        let problem = "tojson(ensure_ascii=true) is not computed: what is no ASCII stays as it is";
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
+    let json = minijinja::filters::tojson(value, indent, named)?;
+    Ok(Value::from(unescaped(json.as_str().unwrap_or_default())))
+}
+
+/// JSON with the characters themselves that the engine escapes for HTML.
+fn unescaped(json: &str) -> String {
+    let mut plain = String::with_capacity(json.len());
+    let mut pieces = json.split('\\');
+    plain.push_str(pieces.next().unwrap_or_default());
+    while let Some(piece) = pieces.next() {
+        let html = ["u003c", "u003e", "u0026", "u0027"];
+        match html.iter().position(|it| piece.starts_with(it)) {
+            Some(at) => {
+                plain.push(['<', '>', '&', '\''][at]);
+                plain.push_str(&piece[html[at].len()..]);
+            }
+            // A backslash before a backslash is text, and so is what follows.
+            None if piece.is_empty() => {
+                plain.push_str("\\\\");
+                plain.push_str(pieces.next().unwrap_or_default());
+            }
+            None => {
+                plain.push('\\');
+                plain.push_str(piece);
+            }
+        }
+    }
+    plain
 }
 
 /// As Python's, but that each item is paid for before the next.

@@ -159,6 +159,47 @@ fn statements_say_what_they_said() {
     }
 }
 
+/// `tojson` is Hugging Face's, not the engine's, which writes for pages. What is expected here was said
+/// by Python's `jinja2` 3.1.6 with the filter of `transformers`: `json.dumps(x, ensure_ascii=False)`.
+#[test]
+fn json_is_as_it_was_trained_on() {
+    for (template, expected) in [
+        (
+            "{{ messages | tojson }}",
+            concat!(
+                r#"[{"role": "system", "content": " Be \"brief\".\n"}, "#,
+                r#"{"role": "user", "content": "a < b && {{ c }}?"}, "#,
+                r#"{"role": "assistant", "content": "x|y"}, {"role": "user", "content": "é\\n"}]"#,
+            ),
+        ),
+        (
+            "{{ messages[1] | tojson(indent=2) }}",
+            "{\n  \"role\": \"user\",\n  \"content\": \"a < b && {{ c }}?\"\n}",
+        ),
+        (
+            "{{ {'b': '<|im_end|>', 'a': [1, 2.5, none, {}, []]} | tojson(ensure_ascii=False) }}",
+            r#"{"b": "<|im_end|>", "a": [1, 2.5, null, {}, []]}"#,
+        ),
+        (
+            r#"{{ "it's \\u003c \\\\u003c \\" | tojson }}"#,
+            r#""it's \\u003c \\\\u003c \\""#,
+        ),
+        (
+            "{{ {} | tojson(indent=4) }}{{ '<' | tojson ~ '>' }}",
+            r#"{}"<">"#,
+        ),
+        ("{% for k in {'b': 1, 'a': 2} %}{{ k }}{% endfor %}", "ba"),
+    ] {
+        let template = ChatTemplate::from_gguf(&file(template)).unwrap();
+        let got = template.render(&Chat::new(messages())).unwrap();
+        assert_eq!(got, expected);
+    }
+    let ascii = file("{{ messages | tojson(ensure_ascii=True) }}");
+    let refused = ChatTemplate::from_gguf(&ascii).unwrap();
+    let refused = refused.render(&Chat::new(messages())).unwrap_err();
+    assert!(refused.to_string().contains("ensure_ascii"), "{refused}");
+}
+
 /// As the models have them, in essence.
 #[test]
 fn templates_in_use_say_what_they_said() {

@@ -162,5 +162,5 @@ fn no_words_of_a_client_are_a_control_token() {
     let ids = template.render_chat(&tokenizer, &chat, 4096).unwrap();
     assert_eq!(ends(ids), 1, "the template's own");
     let text = template.render(&chat).unwrap();
-    assert_eq!(ends(tokenizer.encode(&text, true)), 6, "as text: {text}");
+    assert_eq!(ends(tokenizer.encode(&text, true)), 10, "as text: {text}");
 }

@@ -224,9 +224,18 @@ impl Machine {
             Event::Refused { part, life, why } if self.parts[part].life == life => {
                 // What served once was not asked for the impossible: its end is a death like
                 // any other, and worth another try.
-                if !self.parts[part].was_ready {
-                    let part = self.parts[part].name.clone();
-                    self.begin_end(Ending::Refused { part, why });
+                let Part {
+                    name, was_ready, ..
+                } = &self.parts[part];
+                match was_ready {
+                    true => {
+                        let text = format!("{name} cannot go on: {}", why.message);
+                        actions.push(Action::Warning(text));
+                    }
+                    false => {
+                        let part = name.clone();
+                        self.begin_end(Ending::Refused { part, why });
+                    }
                 }
             }
             Event::Exited { part, life, how } if self.parts[part].life == life => {

@@ -203,7 +203,11 @@ fn a_refusal_ends_at_once_with_its_reason() {
 #[test]
 fn a_refusal_of_a_part_that_has_served_is_a_death_like_any_other() {
     let mut m = all_ready();
-    assert_eq!(acts(&mut m, refused(DECODE), at(1000)), []);
+    let said = m.handle(refused(DECODE), at(1000));
+    let [Action::Warning(text)] = &said[..] else {
+        panic!("{said:?}")
+    };
+    assert!(text.starts_with("decode-0 cannot go on: "), "{text}");
     assert_eq!(acts(&mut m, died(DECODE, 1), at(1001)), []);
     assert_eq!(acts(&mut m, Event::Tick, at(1201)), [spawn(DECODE, 2)]);
 }

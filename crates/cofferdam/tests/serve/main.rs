@@ -190,6 +190,9 @@ fn a_pool_that_is_too_small_is_refused_and_the_value_that_is_named_serves() {
         told.contains("the largest --max-context that fits is 96"),
         "{told}"
     );
+    // Prefill is as small and may say so as well; of decode it is told once.
+    let of_decode = |line: &&str| line.contains("decode") && line.contains("cannot hold");
+    assert_eq!(told.lines().filter(of_decode).count(), 1, "{told}");
     assert!(is_empty(base.path()));
 
     let serving = start(base.path(), &["--pool-tokens=100", "--max-context=96"]);

@@ -1,6 +1,10 @@
 //! Recorded servers are judged as they deserve, and no figure of theirs can be taken away, renamed,
 //! turned into text or halved without the verdict noticing.
 
+#[path = "../verdicts/servers.rs"]
+#[allow(dead_code, reason = "some of it is for the verdicts only")]
+mod servers;
+
 use gate::advisories::Table;
 use gate::assemble::{Reading, assemble};
 use gate::date::Date;
@@ -10,43 +14,14 @@ use gate::finding::{Answer, Finding};
 use gate::judge::{Headroom, Rules, Stated};
 use gate::{Report, Verdict};
 use serde_json::json;
+use servers::{fixture, guarded, nodes_at, pool_of_8000};
 use std::collections::BTreeSet;
-use std::path::Path;
 
 /// 2026-11-29, in seconds.
 const NOW: u64 = 1_795_977_000;
 
-fn recording(name: &str) -> Recording {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
-    Recording::load(&fixtures.join(name))
-}
-
 fn answers(name: &str) -> Recording {
-    recording(name).only_answers(&[])
-}
-
-/// The same server with a pool of 8000 instead of 2000: what SGLang's formula makes of it.
-fn with_8000(mut recording: Recording) -> Recording {
-    for (path, body) in &mut recording.answers {
-        let mut text = String::from_utf8_lossy(body).into_owned();
-        if path == "server.log" {
-            text = text.replace("#tokens: 2000", "#tokens: 8000");
-            text = text.replace("max_total_num_tokens=2000", "max_total_num_tokens=8000");
-            text = text.replace("max_total_tokens=2000", "max_total_tokens=8000");
-            let warning = |line: &&str| !line.contains("KV pool holds");
-            text = text.lines().filter(warning).collect::<Vec<_>>().join("\n");
-        }
-        for (old, new) in [
-            ("tokens\":2000", "tokens\":8000"),
-            ("capacity\":2000", "capacity\":8000"),
-            ("} 2000.0", "} 8000.0"),
-            ("input_len\":1994", "input_len\":4090"),
-        ] {
-            text = text.replace(old, new);
-        }
-        *body = text.into_bytes();
-    }
-    recording
+    fixture(name).only_answers(&[])
 }
 
 fn judged(servers: &[(&str, Stated, Vec<Node>)]) -> Report {
@@ -75,12 +50,6 @@ fn pair(prefill: &Recording, decode: &Recording) -> Report {
     ])
 }
 
-/// All recordings claim to come from one address; two servers of a pair have two.
-fn nodes_at(base: &str, recording: &Recording) -> Vec<Node> {
-    let text = serde_json::to_string(&recording.nodes()).unwrap();
-    serde_json::from_str(&text.replace(BASE, base)).unwrap()
-}
-
 fn server(recording: &Recording) -> Report {
     judged(&[("s0", Stated::Server, recording.nodes())])
 }
@@ -99,7 +68,7 @@ fn says<'a>(report: &'a Report, check: &str, subject: &str) -> &'a str {
 #[test]
 fn sglang_0_5_19_with_unequal_pools_is_violated_by_pool_limits_and_version() {
     let prefill = answers("sglang-0.5.19-prefill");
-    let report = pair(&prefill, &with_8000(answers("sglang-0.5.19-decode")));
+    let report = pair(&prefill, &pool_of_8000(answers("sglang-0.5.19-decode")));
     assert_eq!(report.verdict(), Verdict::Violated);
     assert_eq!(
         failing(&report),
@@ -126,8 +95,8 @@ fn sglang_0_5_19_with_unequal_pools_is_violated_by_pool_limits_and_version() {
 
 #[test]
 fn sglang_0_5_23_with_equal_pools_lacks_only_the_length_comparison() {
-    let prefill = with_8000(answers("sglang-0.5.23-prefill"));
-    let report = pair(&prefill, &with_8000(answers("sglang-0.5.23-decode")));
+    let prefill = pool_of_8000(answers("sglang-0.5.23-prefill"));
+    let report = pair(&prefill, &pool_of_8000(answers("sglang-0.5.23-decode")));
     assert_eq!(failing(&report), ["length-compared"]);
     let advice = report.findings.iter().filter(|it| {
         it.check.level == gate::check::Level::Advisory && it.answer == Answer::Violated
@@ -154,21 +123,9 @@ fn sglang_0_5_23_as_it_was_recorded_has_a_pool_below_its_context() {
     assert_eq!(report.verdict(), Verdict::Violated);
 }
 
-/// With what a guarded engine of this kind served beside it.
-fn guarded(mut recording: Recording, series: &str) -> Recording {
-    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/guard");
-    let series = std::fs::read(fixtures.join(series)).unwrap();
-    recording
-        .answers
-        .get_mut("/metrics")
-        .unwrap()
-        .extend(series);
-    recording
-}
-
 #[test]
 fn a_guard_compares_lengths_and_belongs_on_both_sides() {
-    let bare = |role: &str| with_8000(answers(&format!("sglang-0.5.23-{role}")));
+    let bare = |role: &str| pool_of_8000(answers(&format!("sglang-0.5.23-{role}")));
     let with = |role: &str| guarded(bare(role), &format!("sglang-0.5.23-{role}"));
     let both = pair(&with("prefill"), &with("decode"));
     assert_eq!(failing(&both), [""; 0]);
@@ -226,7 +183,7 @@ fn a_start_up_log_alone_shows_the_incident() {
     let report = judged(&[(
         "p0",
         Stated::Server,
-        recording("sglang-0.5.23-single").only_log().nodes(),
+        fixture("sglang-0.5.23-single").only_log().nodes(),
     )]);
     assert!(
         failing(&report).contains(&"pool-holds-context"),
@@ -332,17 +289,21 @@ fn harm(recording: &Recording, base: &str, judge: &dyn Fn(&Recording) -> Report)
 
 #[test]
 fn no_field_can_be_harmed_unnoticed() {
-    let p23 = with_8000(answers("sglang-0.5.23-prefill"));
-    let d23 = with_8000(answers("sglang-0.5.23-decode"));
-    let p19 = with_8000(answers("sglang-0.5.19-prefill"));
-    let d19 = with_8000(answers("sglang-0.5.19-decode"));
+    let p23 = pool_of_8000(answers("sglang-0.5.23-prefill"));
+    let d23 = pool_of_8000(answers("sglang-0.5.23-decode"));
+    let p19 = pool_of_8000(answers("sglang-0.5.19-prefill"));
+    let d19 = pool_of_8000(answers("sglang-0.5.19-decode"));
     let vllm = answers("vllm-0.32.0");
-    let log = with_8000(recording("sglang-0.5.23-prefill").only_log());
+    let log = pool_of_8000(fixture("sglang-0.5.23-prefill").only_log());
     let harmed = [
         harm(&p23, "http://p", &|it| pair(it, &d23)),
         harm(&d23, "http://d", &|it| pair(&p23, it)),
         harm(&p19, "http://p", &|it| pair(it, &d19)),
-        harm(&with_8000(answers("sglang-0.5.23-single")), BASE, &server),
+        harm(
+            &pool_of_8000(answers("sglang-0.5.23-single")),
+            BASE,
+            &server,
+        ),
         harm(&log, "http://p", &|it| pair(it, &d23)),
         harm(&vllm, "http://p", &|it| pair(it, &vllm)),
         harm(&vllm, BASE, &server),
@@ -358,8 +319,8 @@ fn no_field_can_be_harmed_unnoticed() {
 #[test]
 fn with_one_source_each_harm_to_a_size_is_noticed() {
     let only = |it: Recording| it.only_answers(&["/v1/loads", "/metrics", "/model_info"]);
-    let p23 = only(with_8000(answers("sglang-0.5.23-prefill")));
-    let d23 = only(with_8000(answers("sglang-0.5.23-decode")));
+    let p23 = only(pool_of_8000(answers("sglang-0.5.23-prefill")));
+    let d23 = only(pool_of_8000(answers("sglang-0.5.23-decode")));
     let good = pair(&p23, &d23);
     assert_eq!(failing(&good), ["length-compared"]);
     let sizes = [

@@ -5,7 +5,7 @@ use gate::facts::recording::{BASE, Recording};
 use serde_json::{Value, json};
 use std::path::Path;
 
-fn fixture(name: &str) -> Recording {
+pub fn fixture(name: &str) -> Recording {
     let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures");
     Recording::load(&fixtures.join(name))
 }
@@ -109,7 +109,7 @@ pub fn version(mut it: Recording, old: &str, new: &str) -> Recording {
 }
 
 /// What SGLang's formula makes of a pool of 8,000 instead of 2,000.
-fn pool_of_8000(mut it: Recording) -> Recording {
+pub fn pool_of_8000(mut it: Recording) -> Recording {
     for (path, body) in &mut it.answers {
         let mut text = String::from_utf8_lossy(body).into_owned();
         if path == "server.log" {

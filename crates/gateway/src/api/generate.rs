@@ -421,17 +421,20 @@ mod tests {
     /// What one of several pairs takes is taken, and a refusal names the most that any takes.
     #[test]
     fn of_several_limits_the_largest_that_holds_it_counts() {
-        // The second has the longer prompts, the first the longer context.
-        let limits = [limit(100, 20), limit(50, 40)].concat();
-        let room = |prompt, wanted| room(prompt, wanted, &limits);
-        assert_eq!(room(20, None).unwrap(), 80);
-        assert_eq!(room(21, None).unwrap(), 29);
-        assert_eq!(room(21, Some(29)).unwrap(), 29);
-        let fault = room(21, Some(30)).unwrap_err();
-        assert_eq!(fault.code, Code::MaxTokensOverContext);
-        assert!(fault.message.contains("context is 50 tokens"), "{fault}");
-        let fault = room(41, Some(1)).unwrap_err();
-        assert!(fault.message.contains("the limit is 40 tokens"), "{fault}");
+        // One has the longer prompts, the other the longer context.
+        let (wide, long) = (limit(100, 20), limit(50, 40));
+        for limits in [[wide.clone(), long.clone()], [long, wide]] {
+            let limits = limits.concat();
+            let room = |prompt, wanted| room(prompt, wanted, &limits);
+            assert_eq!(room(20, None).unwrap(), 80);
+            assert_eq!(room(21, None).unwrap(), 29);
+            assert_eq!(room(21, Some(29)).unwrap(), 29);
+            let fault = room(21, Some(30)).unwrap_err();
+            assert_eq!(fault.code, Code::MaxTokensOverContext);
+            assert!(fault.message.contains("context is 50 tokens"), "{fault}");
+            let fault = room(41, Some(1)).unwrap_err();
+            assert!(fault.message.contains("the limit is 40 tokens"), "{fault}");
+        }
     }
 
     #[test]

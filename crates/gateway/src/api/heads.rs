@@ -254,6 +254,36 @@ mod tests {
         }
     }
 
+    /// Each for its own reason: the parser behind refuses some of them as well, and of others it keeps
+    /// fewer lines than there were.
+    #[test]
+    fn what_can_be_read_in_two_ways_is_named() {
+        let one = "content-length: 5\r\n";
+        let chunked = "transfer-encoding: chunked\r\n";
+        for (fields, why) in [
+            (format!("{one}{one}"), "there are several"),
+            (format!("{one}content-length: 6\r\n"), "there are several"),
+            (format!("{one}{chunked}"), "both say where"),
+            (format!("{chunked}{one}"), "both say where"),
+            ("content-length: +5\r\n".into(), "no plain number"),
+            ("content-length: 5, 5\r\n".into(), "no plain number"),
+            ("x: y\n".into(), "does not end in CR LF"),
+            ("x: y\rz: a\r\n".into(), "a CR inside"),
+            ("x: y\r\r\n".into(), "a CR inside"),
+            ("x: y\r\n z\r\n".into(), "begins with a space"),
+            ("x : y\r\n".into(), "no colon"),
+        ] {
+            let text = format!("POST / HTTP/1.1\r\nhost: t\r\n{fields}\r\n");
+            for step in [1, 1000] {
+                let seen = seen(&text, step);
+                let [Some(said)] = seen[..] else {
+                    panic!("{fields:?}: {seen:?}")
+                };
+                assert!(said.contains(why), "{fields:?}: {said}");
+            }
+        }
+    }
+
     #[test]
     fn what_is_no_chunk_or_no_head_of_this_size_ends_the_reading() {
         let chunked = "POST / HTTP/1.1\r\ntransfer-encoding: chunked\r\n\r\n";

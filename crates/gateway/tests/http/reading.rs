@@ -19,6 +19,8 @@ struct Watched {
     stuck: Mutex<usize>,
     changed: Condvar,
     released: Mutex<bool>,
+    /// Bytes that the last chat may become.
+    most: AtomicUsize,
 }
 
 impl Watched {
@@ -62,6 +64,7 @@ impl Text for Watched {
     fn chat(&self, chat: &Chat, most: usize) -> Result<Vec<u32>, Fault> {
         let messages = chat.messages.iter();
         messages.for_each(|message| self.look(&message.content));
+        self.most.store(most, Ordering::SeqCst);
         ByteText.chat(chat, most)
     }
     fn reads(&self, variable: &str) -> bool {
@@ -152,6 +155,13 @@ async fn a_text_longer_than_any_prompt_is_refused_unread() {
         "{message}"
     );
     assert_eq!(text.read.load(Ordering::SeqCst), most);
+    // What a template makes of a short one has the same bound.
+    for path in ["/v1/chat/completions", "/tokenize"] {
+        text.most.store(0, Ordering::SeqCst);
+        let body = json!({"messages": [say(json!("a".repeat(60)))]});
+        server.post(path, &body).await;
+        assert_eq!(text.most.load(Ordering::SeqCst), most, "{path}");
+    }
 }
 
 #[tokio::test]

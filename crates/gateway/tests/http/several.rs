@@ -215,12 +215,17 @@ async fn an_echo_is_in_front_of_every_choice_and_bounded() {
     let both = json!({"prompt": "a", "echo": true, "logprobs": 1});
     let reply = server.post("/v1/completions", &both).await;
     assert_eq!(reply.json()["error"]["param"], "echo");
-    let large = json!({"prompt": "x".repeat(41), "echo": true, "n": 10});
-    let reply = server.post("/v1/completions", &large).await;
-    assert_eq!(
-        (reply.status, reply.code().as_str()),
-        (413, "payload_too_large")
-    );
+    // The bound is over all that is repeated: by ten choices, and by six prompts for five.
+    let (long, short) = ("x".repeat(41), "x".repeat(14));
+    for (prompt, n) in [(json!(long), 10), (json!(vec![&short; 6]), 5)] {
+        let large = json!({"prompt": prompt, "echo": true, "n": n});
+        let reply = server.post("/v1/completions", &large).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (413, "payload_too_large"),
+            "{n}"
+        );
+    }
 }
 
 /// What a choice says to a stop token or string, by what was asked.

@@ -204,6 +204,33 @@ async fn the_end_is_told_to_what_still_runs() {
     );
 }
 
+/// H-13: what a tenant names divides what it shares, in what workers are told.
+#[tokio::test]
+async fn a_cache_salt_is_a_domain_of_its_own_at_the_workers() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, _prefill, mut decode) = site.pair().await;
+    let mut domains = Vec::new();
+    for salt in [None, Some("a"), Some("b"), Some("a")] {
+        let cache_salt = salt.map(str::to_owned);
+        let job = Job {
+            cache_salt,
+            ..job(&[1], 1)
+        };
+        let answer = engine.submit(job).unwrap();
+        let (_, spec, _) = decode.expect().await;
+        domains.push(spec.domain);
+        drop(answer);
+        decode.cancelled().await;
+    }
+    let [whole, a, b, again] = domains[..] else {
+        panic!("{domains:?}")
+    };
+    assert!(
+        whole != a && a != b && b != whole && a == again,
+        "{domains:?}"
+    );
+}
+
 /// Whoever waits for the engine hears that its task is gone.
 #[tokio::test]
 async fn a_task_that_panics_ends_the_engine_with_an_error() {

@@ -8,7 +8,7 @@ use http::header::{
     ACCEPT, ACCEPT_ENCODING, AUTHORIZATION, CONTENT_ENCODING, HOST, LOCATION, USER_AGENT,
 };
 use http::{HeaderMap, Request, Response, StatusCode};
-use http_body_util::{BodyExt, Empty};
+use http_body_util::{BodyExt, Full};
 use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
@@ -56,7 +56,11 @@ pub async fn get(
         for _ in 0..=REDIRECTS_MAX {
             address.refuse_if_it_acts()?;
             let connection = connect(&address, tls).await?;
-            match exchange(connection, &address, key, limit).await? {
+            let sent = request(&address, key)?;
+            let answer = exchange(connection, sent, async |response| {
+                answer(response, &address, limit).await
+            });
+            match answer.await? {
                 Answer::Body(body) => return Ok(Body(body)),
                 Answer::Moved(to) => address = to,
             }
@@ -107,23 +111,34 @@ enum Answer {
     Moved(Address),
 }
 
-async fn exchange(
-    connection: Box<dyn Stream>,
+async fn answer(
+    response: Response<Incoming>,
     address: &Address,
-    key: Option<&Secret>,
     limit: usize,
 ) -> Result<Answer, Trouble> {
+    match judge(response.status(), response.headers(), address)? {
+        Some(moved) => Ok(Answer::Moved(moved)),
+        None => body(response, limit).await.map(Answer::Body),
+    }
+}
+
+/// Sends one request over a connection and gives the response to `read`; then, or when this is
+/// dropped, the connection is closed.
+///
+/// # Errors
+/// What `read` finds, or a [`Trouble`] before it.
+pub async fn exchange<T, E: From<Trouble>>(
+    connection: Box<dyn Stream>,
+    request: Request<Full<Bytes>>,
+    read: impl AsyncFnOnce(Response<Incoming>) -> Result<T, E>,
+) -> Result<T, E> {
     let io = TokioIo::new(connection);
     let mut http = http1::Builder::new();
     http.max_buf_size(HEAD_MAX).max_headers(HEADERS_MAX);
     let (mut sender, connection) = http.handshake(io).await.map_err(|it| broken(&it))?;
     let ask = async {
-        let response = sender.send_request(request(address, key)?).await;
-        let response = response.map_err(|it| broken(&it))?;
-        match judge(response.status(), response.headers(), address)? {
-            Some(moved) => Ok(Answer::Moved(moved)),
-            None => body(response, limit).await.map(Answer::Body),
-        }
+        let response = sender.send_request(request).await;
+        read(response.map_err(|it| broken(&it))?).await
     };
     // The connection must be driven while we wait, and is closed when we have what we want.
     let driven = async {
@@ -137,7 +152,7 @@ async fn exchange(
     }
 }
 
-fn request(address: &Address, key: Option<&Secret>) -> Result<Request<Empty<Bytes>>, Trouble> {
+fn request(address: &Address, key: Option<&Secret>) -> Result<Request<Full<Bytes>>, Trouble> {
     let mut request = Request::get(address.path())
         .header(HOST, address.authority())
         .header(
@@ -149,7 +164,7 @@ fn request(address: &Address, key: Option<&Secret>) -> Result<Request<Empty<Byte
     if let Some(key) = key {
         request = request.header(AUTHORIZATION, key.bearer());
     }
-    let request = request.body(Empty::new());
+    let request = request.body(Full::default());
     request.map_err(|_| Trouble::BadAddress {
         why: "not a path that can be asked for".into(),
     })

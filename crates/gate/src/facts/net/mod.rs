@@ -9,7 +9,7 @@ mod secret;
 mod tls;
 
 pub use address::Address;
-pub use client::{Body, Stream, connect, get};
+pub use client::{Body, Stream, connect, exchange, get};
 pub use secret::{Secret, SecretError};
 pub use tls::{Tls, TlsError, TlsFiles};
 
