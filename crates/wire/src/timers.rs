@@ -70,6 +70,8 @@ mod tests {
         timers.arm('a', start, 30);
         timers.arm('b', start, 10);
         timers.arm('c', start, 20);
+        timers.arm('d', start, 1);
+        timers.arm('d', start, 40);
         timers.arm('a', start, 5);
         timers.disarm('c');
         timers.disarm('x');
@@ -80,7 +82,9 @@ mod tests {
             Some('a'),
             "armed again: the later call counts"
         );
-        assert_eq!(timers.pop_due(at(100)), Some('b'));
+        assert_eq!(timers.pop_due(at(39)), Some('b'));
+        assert_eq!(timers.pop_due(at(39)), None, "also if it is longer");
+        assert_eq!(timers.pop_due(at(40)), Some('d'));
         assert_eq!(
             timers.pop_due(at(100)),
             None,

@@ -79,6 +79,22 @@ fn an_incident_counts_once_whatever_the_ranks_and_until_all_memory_is_back() {
     assert_eq!(d.connect(PREFILL, 15, 8).len(), 8);
 }
 
+/// Each rank's memory is its own: what nobody maps is given back with its fence, and waits for none.
+#[test]
+fn of_an_incident_only_what_is_mapped_waits() {
+    for mapped in [0, 1] {
+        let mut d = DecodeRig::new(64, |config| config.max_drops = 1);
+        let arenas = d.connect(PREFILL, 10, 2);
+        cut_off(&mut d, 10);
+        lingers(&mut d, arenas[mapped]);
+        d.fenced(arenas[1 - mapped]);
+        assert_eq!(d.hello(PREFILL, 11, 2), refused(11));
+        let arena = arenas[mapped];
+        d.tell(Event::ArenaReleased { arena });
+        assert_eq!(d.connect(PREFILL, 12, 2).len(), 2, "rank {mapped}");
+    }
+}
+
 /// What is still mapped stays counted, also when what came later is given back.
 #[test]
 fn memory_may_be_given_back_in_any_order() {
@@ -194,16 +210,20 @@ fn ranks_without_an_arena_are_tried_again_together() {
         wanted.collect()
     };
     let arenas = wanted(&d.hello(PREFILL, 10, 3));
-    let (slots, address) = (4, Vec::new());
-    d.tell(Event::ArenaOpened {
-        arena: arenas[0],
-        slots,
-        address,
-    });
     let after_ms = 250;
     let said = d.tell(Event::ArenaFailed { arena: arenas[1] });
     assert_eq!(said, [Effect::Arm { timer, after_ms }]);
     assert!(d.tell(Event::ArenaFailed { arena: arenas[2] }).is_empty());
+    let (slots, address) = (4, Vec::new());
+    let said = d.tell(Event::ArenaOpened {
+        arena: arenas[0],
+        slots,
+        address,
+    });
+    assert!(
+        said.is_empty(),
+        "what one has is nothing to others: {said:?}"
+    );
     let again = d.tell(Event::Fired(timer));
     assert_eq!(wanted(&again).len(), 2, "{again:?}");
     d.open_arenas(&again);

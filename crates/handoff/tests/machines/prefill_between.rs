@@ -189,6 +189,18 @@ fn h18_a_lost_decode_ends_what_was_for_it_alone() {
     assert_eq!(offers(&said).len(), 1, "the other is there");
 }
 
+#[test]
+fn h3_an_attach_that_fails_ends_nothing_that_is_for_another_arena() {
+    let mut p = scene();
+    let kept = ticketed_by_d2(&mut p);
+    let of = offers(&p.attempt(1, &spec(1, 8, 1)))[0];
+    p.ticket(of, 1, 2, 1);
+    let said = p.attached(1, false);
+    assert_eq!(to_decode(&said).len(), 1, "{said:?}");
+    assert!(endings(&said).iter().all(|(n, _)| *n == 1), "{said:?}");
+    assert_eq!(submitted(&p.chunk(kept, 100)).len(), 2);
+}
+
 /// The endpoint that goes is that of the arena that goes.
 #[test]
 fn h3_an_arena_that_goes_takes_no_other_with_it() {

@@ -260,6 +260,23 @@ fn h1_the_end_of_an_old_batch_sends_nothing_into_the_new_arena() {
     }
 }
 
+/// Nor is an endpoint there because that of the arena before it is.
+#[test]
+fn h3_the_end_of_an_old_attach_says_nothing_of_the_new_arena() {
+    for ok in [true, false] {
+        let mut p = PrefillRig::connected(24);
+        let first = offers(&p.attempt(1, &spec(1, 8, 1)))[0];
+        p.ticket(first, 1, 2, 1);
+        let second = offers(&p.attempt(2, &spec(2, 8, 1)))[0];
+        p.ticket(second, 2, 2, 2);
+        p.chunk(second, 100);
+        let said = p.attached(1, ok);
+        assert!(submitted(&said).is_empty(), "{ok}: {said:?}");
+        let said = p.attached(2, true);
+        assert_eq!(submitted(&said).len(), 1, "{ok}: {said:?}");
+    }
+}
+
 /// A certificate counts what was stated, and two that are wrong do not make one that is right.
 #[test]
 fn h2_batches_and_pages_are_counted_apart() {

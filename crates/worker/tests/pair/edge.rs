@@ -53,8 +53,9 @@ pub struct Shape {
     pub decode: EngineConfig,
     /// Where prefill dials, if not where decode listens.
     pub decode_at: Option<Addr>,
-    /// Of both.
+    /// Prefill's, and decode's.
     pub deadlines: worker::Deadlines,
+    pub decode_deadlines: worker::Deadlines,
     /// Who stands between prefill and its fabric.
     pub between: Box<dyn FabricLayer + Send>,
 }
@@ -73,6 +74,7 @@ impl Shape {
             decode: engine,
             decode_at: None,
             deadlines: worker::Deadlines::default(),
+            decode_deadlines: worker::Deadlines::default(),
             between: Box::new(Nothing),
         }
     }
@@ -111,7 +113,7 @@ impl Pair {
         let addr = |name: &str| Addr::Unix(dir.path().join(name).join("control.sock"));
         let mut config = decode::DecodeConfig::new(with.decode, addr("d"), &certs);
         config.fabric_dir = Some(dir.path().to_owned());
-        config.deadlines = with.deadlines;
+        config.deadlines = with.decode_deadlines;
         config.trace = Some(dir.path().join("decode.trace"));
         config.audit = Some(dir.path().join("decode.audit"));
         let stop = config.stop.clone();

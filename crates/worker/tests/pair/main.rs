@@ -9,6 +9,7 @@ mod golden_answers;
 mod held;
 mod liar;
 mod processes;
+mod stages;
 
 use edge::{Answer, Edge, Pair};
 use handoff::gateway::{Event, Outcome};
@@ -224,6 +225,7 @@ fn cached_pages_that_nobody_uses_are_given_up_after_their_lifetime() {
         let pair = Pair::start(|shape| {
             (shape.prefill.scrub, shape.decode.scrub) = (true, true);
             shape.deadlines.cache = Some(lifetime);
+            shape.decode_deadlines.cache = Some(lifetime);
         });
         let mut edge = pair.edge(1);
         edge.ready(&probe());

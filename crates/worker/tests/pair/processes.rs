@@ -3,6 +3,7 @@
 use crate::edge::{Answer, Edge};
 use crate::held::{Asking, Turnstile};
 use crate::{endless, probe, prompt, reference_of, spec};
+use handoff::decode::{Decode, Effect, Event as Heard};
 use handoff::gateway::{Event, Outcome};
 use handoff::{Refusal, RequestId, Spec};
 use pages::Sound;
@@ -16,7 +17,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use testkit::{SmallSpec, small_gguf};
 use wire::control::{Addr, Role, certs};
-use wire::trace::replay;
+use wire::trace::{DecodeInput, Watch, replay, replay_watched};
 use worker::{Deadlines, EngineConfig, Ready, WorkerError, decode, prefill};
 
 const CONTEXT: u32 = 1024;
@@ -200,6 +201,13 @@ impl Site {
             .join(format!("{}-{}.trace", process.role, process.child.id()))
     }
 
+    /// What decode's machine has heard of dropped arenas.
+    fn dropped(&self) -> Dropped {
+        let mut dropped = Dropped::default();
+        replay_watched(&self.trace(&self.decode), Sound, &mut dropped).unwrap();
+        dropped
+    }
+
     fn expected(&self, spec: &Spec) -> Vec<Vec<wire::TokenOut>> {
         reference_of(&self.model, CONTEXT, std::slice::from_ref(spec)).remove(0)
     }
@@ -279,6 +287,25 @@ fn in_the_middle_of_prefill(site: &Site, edge: &mut Edge, spec: Spec) -> (Reques
     (request, held)
 }
 
+#[derive(Debug, Default, PartialEq)]
+struct Dropped {
+    lingers: usize,
+    released: usize,
+}
+
+impl Watch<Sound> for Dropped {
+    fn decode(&mut self, input: &DecodeInput, _: &[Effect], _: &mut Decode) {
+        match input {
+            DecodeInput::Event(Heard::ArenaLingers { .. }) => self.lingers += 1,
+            DecodeInput::Event(Heard::ArenaReleased { .. }) => self.released += 1,
+            _ => {}
+        }
+    }
+}
+
+/// Decode looks at dropped memory no more often.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+
 fn until_fenced(edge: &mut Edge) {
     let until = Instant::now() + PATIENCE;
     while edge.facts(edge.decode).counters.fences == 0 {
@@ -343,6 +370,18 @@ fn a_prefill_worker_that_is_stopped_and_continued_wets_nothing() {
     // The client's pages come back although the writer may go on at any moment.
     edge.at_rest(edge.decode, site.pool_tokens, 16);
     until_fenced(&mut edge);
+    // It maps the dropped arena as long as it has stopped, however often decode looks.
+    for _ in 0..3 {
+        std::thread::sleep(LOOK_EVERY);
+        edge.facts(edge.decode);
+        assert_eq!(
+            site.dropped(),
+            Dropped {
+                lingers: 1,
+                released: 0
+            }
+        );
+    }
     assert_eq!(
         edge.at_rest(edge.decode, site.pool_tokens, 16)
             .counters
@@ -359,6 +398,19 @@ fn a_prefill_worker_that_is_stopped_and_continued_wets_nothing() {
     edge.at_rest(edge.prefill, site.pool_tokens, 16);
     let facts = edge.at_rest(edge.decode, site.pool_tokens, 16);
     assert_eq!(facts.counters.integrity_faults, 0);
+    let until = Instant::now() + PATIENCE;
+    while site.dropped().released == 0 {
+        assert!(Instant::now() < until, "its memory is never given back");
+        std::thread::sleep(LOOK_EVERY);
+        edge.facts(edge.decode);
+    }
+    assert_eq!(
+        site.dropped(),
+        Dropped {
+            lingers: 1,
+            released: 1
+        }
+    );
     drop(edge);
     site.end_well();
 }
