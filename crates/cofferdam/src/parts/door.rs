@@ -8,7 +8,7 @@ use crate::supervisor::Ready;
 use anyhow::{Context, anyhow};
 use gate::facts::net::{Address, Limits, Secret, Target, Tls, TlsFiles, describe};
 use gate::facts::{Engine as Software, Node, Role as Says};
-use gateway::door::dialect::{Dialect, Role};
+use gateway::door::dialect::{Protocol, Role};
 use gateway::door::{Config, Doors, Found, Upstream};
 use handoff::Lengths;
 use std::path::Path;
@@ -235,12 +235,12 @@ fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
     let software = software.map_err(|why| Unusable::new("does not say what it is", why))?;
     let role = role(at, node)?;
     let dialect = match software.value {
-        Software::Sglang => Dialect::Sglang {
+        Software::Sglang => Protocol::Sglang {
             role,
             bootstrap: (role == Role::Prefill).then_some(at.bootstrap.unwrap_or(BOOTSTRAP)),
         },
-        Software::Vllm => Dialect::Vllm { role },
-        Software::LlamaCpp if role == Role::Alone => Dialect::Llama,
+        Software::Vllm => Protocol::Vllm { role },
+        Software::LlamaCpp if role == Role::Alone => Protocol::Llama,
         other => return Err(Unusable::new("is of a kind that is not spoken to", other)),
     };
     let (lengths, how) = lengths(node, role)?;

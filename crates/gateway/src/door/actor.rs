@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
 use std::time::Instant;
 
-use handoff::door::{Door, Effect, End, EngineId, Event, Leg, Outcome, Said, Timer};
+use handoff::door::{Door, Effect, End, EngineId, Event, Label, Leg, Outcome, Timer};
 use handoff::{AttemptId, Broken, RequestId};
 use pages::Epoch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
@@ -26,7 +26,7 @@ pub(super) enum Input {
     /// A request.
     Submit(Box<Submission>),
     /// A part of a decode leg's answer.
-    Part(AttemptId, Said, Part),
+    Part(AttemptId, Label, Part),
     /// A leg has ended.
     Ended(AttemptId, Leg, Box<Ended>),
     /// An engine has carried out an abort.

@@ -1,7 +1,7 @@
 //! What the door counts since its start.
 
 use crate::engine::Count;
-use handoff::door::{Class, End, Leg, Outcome, Why};
+use handoff::door::{Blame, End, Leg, Outcome, Why};
 
 /// Declares the counters once: the struct, their names and what they count cannot drift apart.
 macro_rules! counters {
@@ -67,10 +67,10 @@ impl Counters {
     pub(super) fn ended(&mut self, leg: Leg, end: End) {
         *match (end, leg) {
             (End::Answered { .. }, _) => &mut self.legs_answered,
-            (End::Failed(Class::Client), _) => &mut self.legs_refused,
-            (End::Failed(Class::Busy), _) => &mut self.legs_busy,
-            (End::Failed(Class::Engine), Leg::Prefill) => &mut self.prefill_failed,
-            (End::Failed(Class::Engine), Leg::Decode) => &mut self.decode_failed,
+            (End::Failed(Blame::Client), _) => &mut self.legs_refused,
+            (End::Failed(Blame::Busy), _) => &mut self.legs_busy,
+            (End::Failed(Blame::Engine), Leg::Prefill) => &mut self.prefill_failed,
+            (End::Failed(Blame::Engine), Leg::Decode) => &mut self.decode_failed,
             (End::Lost, _) => &mut self.legs_lost,
         } += 1;
     }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use handoff::AttemptId;
-use handoff::door::{Class, End, Leg, Said, Whose};
+use handoff::door::{Blame, End, Label, Leg, Whose};
 use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
@@ -15,7 +15,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Duration, timeout};
 
 use super::actor::{Ended, Input};
-use super::dialect::{Call, Dialect, Order, Reading};
+use super::dialect::{Call, Order, Protocol, Reading};
 use super::requests::Part;
 use super::sse::{Line, Lines};
 use super::{Config, Upstream};
@@ -57,7 +57,7 @@ impl Client {
     pub(super) fn run(
         &self,
         running: Running,
-        dialect: Dialect,
+        dialect: Protocol,
         order: Order,
     ) -> impl Future<Output = ()> + Send + use<> {
         let client = self.clone();
@@ -219,7 +219,7 @@ fn lost() -> Ended {
     }
 }
 
-fn failed(class: Class, said: String) -> Ended {
+fn failed(class: Blame, said: String) -> Ended {
     Ended {
         end: End::Failed(class),
         said: Some(said.chars().take(ERROR_CHARS_MAX).collect()),
@@ -252,7 +252,7 @@ async fn refused(status: u16, body: Incoming) -> Ended {
 }
 
 /// What an engine that says nothing of itself has said.
-pub(super) const SILENT: Said = Said {
+pub(super) const SILENT: Label = Label {
     whose: Whose::Unsaid,
     prompt: None,
 };

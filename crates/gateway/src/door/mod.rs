@@ -35,7 +35,7 @@ use tokio::task::JoinSet;
 use crate::engine::{Answer, Code, Engine, EngineFacts, Fault, Job, ModelFacts, Steering};
 use crate::pairs::{Board, EndError};
 use actor::{Actor, Input};
-use dialect::Dialect;
+use dialect::Protocol;
 use leg::Client;
 use requests::Submission;
 
@@ -77,7 +77,7 @@ pub struct Upstream {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Found {
     /// How it is spoken to, and what it does.
-    pub dialect: Dialect,
+    pub dialect: Protocol,
     /// Whatever is different if another process has taken its place.
     pub life: String,
     /// The lengths that it takes; none: not known, and nothing goes to it.
@@ -202,7 +202,7 @@ impl Doors {
     }
 
     /// What the tokenizer of the engine at this place makes of a text; none if it has none to ask.
-    pub async fn tokenize(&self, place: usize, dialect: &Dialect, text: &str) -> Option<Vec<u32>> {
+    pub async fn tokenize(&self, place: usize, dialect: &Protocol, text: &str) -> Option<Vec<u32>> {
         let upstream = self.engines.get(place)?;
         let body = self
             .client

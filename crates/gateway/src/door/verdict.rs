@@ -1,6 +1,6 @@
 //! From what the door says to what a client is told: one code for each way to end.
 
-use handoff::door::{Class, Failing, Leg, Outcome, Prompt, Turned, Why};
+use handoff::door::{Blame, Failing, Leg, Outcome, Prompt, Turned, Why};
 
 use crate::engine::{Code, Fault};
 
@@ -64,15 +64,15 @@ fn of_failing(failing: &Failing, said: Option<&str>) -> Fault {
     };
     let words = said.map_or(String::new(), |said| format!(": {said}"));
     match failing.why {
-        Why::Said(Class::Client) => Fault::new(
+        Why::Said(Blame::Client) => Fault::new(
             Code::InvalidRequest,
             format!("the {leg} engine refused the request{words}"),
         ),
-        Why::Said(Class::Busy) => Fault::new(
+        Why::Said(Blame::Busy) => Fault::new(
             Code::OverCapacity,
             format!("the {leg} engine has too much to do; try again"),
         ),
-        Why::Said(Class::Engine) => {
+        Why::Said(Blame::Engine) => {
             Fault::new(failed, format!("the {leg} engine failed; try again"))
         }
         Why::Lost => Fault::new(

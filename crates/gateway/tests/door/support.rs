@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use gateway::door::dialect::{Dialect, Role};
+use gateway::door::dialect::{Protocol, Role};
 use gateway::door::{Config, Doors, Found, Upstream};
 use gateway::engine::{Answer, Code, Engine as _, Event, Fault, Job, TenantId};
 use handoff::{Finish, Lengths};
@@ -96,12 +96,12 @@ impl Front {
             scripted::Role::Single => Role::Alone,
         };
         let dialect = match engine.dialect {
-            scripted::Dialect::Sglang => Dialect::Sglang {
+            scripted::Dialect::Sglang => Protocol::Sglang {
                 role,
                 bootstrap: Some(engine.bootstrap_port),
             },
-            scripted::Dialect::Vllm => Dialect::Vllm { role },
-            scripted::Dialect::Llama => Dialect::Llama,
+            scripted::Dialect::Vllm => Protocol::Vllm { role },
+            scripted::Dialect::Llama => Protocol::Llama,
         };
         Found {
             dialect,

@@ -3,8 +3,8 @@
 use super::fleet::Route;
 use super::legs::{Moving, State};
 use super::{
-    Class, Decisions, Door, Effect, End, EngineId, Failing, Handing, Leg, Outcome, PrefillJudged,
-    Prompt, Said, Timer, Why,
+    Blame, Decisions, Door, Effect, End, EngineId, Failing, Handing, Label, Leg, Outcome,
+    PrefillJudged, Prompt, Timer, Why,
 };
 use crate::AttemptId;
 use crate::id::{LastAttempt, RequestKey};
@@ -131,7 +131,7 @@ impl<J: Decisions> Door<J> {
     }
 
     /// A part of decode's answer: held until prefill was judged.
-    pub(super) fn part(&mut self, id: AttemptId, said: Said) {
+    pub(super) fn part(&mut self, id: AttemptId, said: Label) {
         let Some(attempt) = self.attempts.get_mut(&id) else {
             return; // late
         };
@@ -269,7 +269,7 @@ impl<J: Decisions> Door<J> {
         self.wind_up(id);
     }
 
-    fn decode_answered(&mut self, id: AttemptId, said: Said) {
+    fn decode_answered(&mut self, id: AttemptId, said: Label) {
         let Some(attempt) = self.attempts.get_mut(&id) else {
             return;
         };
@@ -326,7 +326,7 @@ impl<J: Decisions> Door<J> {
 
     /// Nobody wants the answer any more; how it ended still says how decode is.
     fn blame_decode(&mut self, id: AttemptId, end: End) {
-        let failed = matches!(end, End::Failed(Class::Engine) | End::Lost);
+        let failed = matches!(end, End::Failed(Blame::Engine) | End::Lost);
         let well = self.prefill_of_is_well(id);
         if let Some(attempt) = self.attempts.get(&id)
             && failed
@@ -386,7 +386,7 @@ impl<J: Decisions> Door<J> {
 
     /// What is wrong with what decode says of itself; at the end of its answer it must have
     /// counted.
-    fn decode_differs(&self, id: AttemptId, said: Said, whole: bool) -> Option<Why> {
+    fn decode_differs(&self, id: AttemptId, said: Label, whole: bool) -> Option<Why> {
         let attempt = self.attempts.get(&id)?;
         if !self.decisions.is_ours(said.whose) {
             return Some(Why::Anothers);
@@ -442,7 +442,7 @@ impl Why {
     fn is_of_the_engine(self) -> bool {
         !matches!(
             self,
-            Self::Said(Class::Client | Class::Busy) | Self::Deadline | Self::Differ { .. }
+            Self::Said(Blame::Client | Blame::Busy) | Self::Deadline | Self::Differ { .. }
         )
     }
 }

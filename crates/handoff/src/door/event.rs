@@ -100,7 +100,7 @@ pub enum Event {
     /// The client has left.
     ClientGone(RequestId),
     /// The decode leg has said a part of its answer, which is held until [`Effect::Release`].
-    Part(AttemptId, Said),
+    Part(AttemptId, Label),
     /// A leg's answer has ended, or the connection to it.
     Ended(AttemptId, Leg, End),
     /// The engine has carried out the abort of a leg whose answer nobody reads any more.
@@ -113,7 +113,7 @@ pub enum Event {
 
 /// What a part of an answer says of itself.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub struct Said {
+pub struct Label {
     /// Whose answer it says that it is.
     pub whose: Whose,
     /// Tokens of the prompt that the engine has counted, if it says so.
@@ -137,19 +137,19 @@ pub enum End {
     /// Its whole answer was read, and no failure is in it.
     Answered {
         /// What it says of itself.
-        said: Said,
+        said: Label,
         /// Whether the reference to prefill's pages is in it.
         reference: bool,
     },
     /// The engine said that it failed: by the status, or inside an answer of status 200.
-    Failed(Class),
+    Failed(Blame),
     /// The connection was lost, or what came cannot be understood: the engine may still be at it.
     Lost,
 }
 
 /// Whose fault a failure is, by its status.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
-pub enum Class {
+pub enum Blame {
     /// The client's (4xx). Nothing was computed.
     Client,
     /// Nobody's: the engine has too much to do (429, 503). Nothing was computed.
@@ -273,7 +273,7 @@ pub struct Failing {
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Why {
     /// The engine said so.
-    Said(Class),
+    Said(Blame),
     /// Its connection, or what it said could not be understood.
     Lost,
     /// It computed another prompt than the one that was sent.

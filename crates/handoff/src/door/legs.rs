@@ -186,7 +186,7 @@ impl<J: Decisions> Door<J> {
     /// What the end of prefill's leg says about writes of its own (together), or about pages that
     /// nobody reads yet (pull).
     pub(super) fn prefill_moves(&mut self, id: AttemptId, handing: Handing, end: End) {
-        use super::Class::{Busy, Client, Engine};
+        use super::Blame::{Busy, Client, Engine};
         match (handing, end) {
             (Handing::Together, End::Answered { .. } | End::Failed(Client | Busy))
             | (Handing::Pull, _) => self.moves_no_more(id),
@@ -197,7 +197,7 @@ impl<J: Decisions> Door<J> {
     /// The same of decode's leg, which reads (pull), or which has refused to be written to
     /// (together).
     pub(super) fn decode_moves(&mut self, id: AttemptId, handing: Handing, end: End) {
-        use super::Class::{Busy, Client};
+        use super::Blame::{Busy, Client};
         match (handing, end) {
             (_, End::Failed(Client | Busy)) => self.moves_no_more(id),
             (Handing::Pull, End::Answered { .. } | End::Failed(_)) => self.moves_no_more(id),

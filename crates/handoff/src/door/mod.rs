@@ -14,8 +14,8 @@ mod request;
 
 pub use decisions::Decisions;
 pub use event::{
-    Ask, Class, Effect, End, Engine, EngineId, Event, Failing, Handing, Leg, Outcome, Prompt, Said,
-    Serves, Timer, Turned, Whose, Why,
+    Ask, Blame, Effect, End, Engine, EngineId, Event, Failing, Handing, Label, Leg, Outcome,
+    Prompt, Serves, Timer, Turned, Whose, Why,
 };
 pub use legs::Moving;
 

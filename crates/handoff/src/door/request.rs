@@ -164,10 +164,10 @@ impl Why {
     /// Whether another engine may do better. What points to pages of somebody else, and what is the
     /// client's fault, is not tried again: it would only be hidden.
     fn may_be_tried_again(self) -> bool {
-        use super::Class;
+        use super::Blame;
         match self {
-            Self::Said(Class::Busy | Class::Engine) | Self::Lost | Self::NoReference => true,
-            Self::Said(Class::Client)
+            Self::Said(Blame::Busy | Blame::Engine) | Self::Lost | Self::NoReference => true,
+            Self::Said(Blame::Client)
             | Self::Counts { .. }
             | Self::Differ { .. }
             | Self::Uncounted

@@ -5,7 +5,7 @@ use super::{Front, State};
 use crate::model::Notes;
 use handoff::AttemptId;
 use handoff::door::{
-    Class, Decisions, End, EngineId, Event, Handing, Leg, Prompt, Said, Serves, Timer, Whose,
+    Blame, Decisions, End, EngineId, Event, Handing, Label, Leg, Prompt, Serves, Timer, Whose,
 };
 use serde::{Deserialize, Serialize};
 use std::fmt;
@@ -152,7 +152,7 @@ impl<J: Decisions> Front<J> {
     }
 
     pub(super) fn happens(&self, state: &mut State<J>, act: &Act, notes: &mut Notes) {
-        let own = Said {
+        let own = Label {
             whose: Whose::Ours,
             prompt: None,
         };
@@ -174,7 +174,7 @@ impl<J: Decisions> Front<J> {
             Act::PrefillDone(id) => {
                 self.writes(state, id, Wrote::All);
                 let prompt = self.prompt_of(state, id, Leg::Prefill);
-                let said = Said { prompt, ..own };
+                let said = Label { prompt, ..own };
                 let end = End::Answered {
                     said,
                     reference: true,
@@ -189,12 +189,12 @@ impl<J: Decisions> Front<J> {
             Act::Part(id) => {
                 let prompt = self.prompt_of(state, id, Leg::Decode);
                 let prompt = prompt.filter(|_| self.setup.counts_in_parts);
-                let said = Said { prompt, ..own };
+                let said = Label { prompt, ..own };
                 self.speaks(state, id, said, notes);
             }
             Act::Answer(id) => {
                 let prompt = self.prompt_of(state, id, Leg::Decode);
-                let said = Said { prompt, ..own };
+                let said = Label { prompt, ..own };
                 let reference = false;
                 self.ends(
                     state,
@@ -205,7 +205,7 @@ impl<J: Decisions> Front<J> {
                 );
             }
             Act::Notices(id) => {
-                self.ends(state, id, Leg::Decode, End::Failed(Class::Engine), notes);
+                self.ends(state, id, Leg::Decode, End::Failed(Blame::Engine), notes);
             }
             Act::EndsAsTold(id, leg) => self.ends_as_told(state, id, leg, notes),
             Act::LandsLate(id) => self.lands_late(state, id, notes),

@@ -3,7 +3,7 @@
 use super::act::Act;
 use super::{Front, State};
 use crate::model::Notes;
-use handoff::door::{Class, Decisions, End, EngineId, Event, Handing, Leg, Said, Whose};
+use handoff::door::{Blame, Decisions, End, EngineId, Event, Handing, Label, Leg, Whose};
 use handoff::{AttemptId, RequestId};
 use serde::{Deserialize, Serialize};
 
@@ -213,7 +213,7 @@ impl<J: Decisions> Front<J> {
         &self,
         state: &mut State<J>,
         id: AttemptId,
-        said: Said,
+        said: Label,
         notes: &mut Notes,
     ) {
         if let Some(place) = state.places.get_mut(&(id, Leg::Decode)) {
@@ -237,7 +237,7 @@ impl<J: Decisions> Front<J> {
         let declared = self.setup.engines[place.engine.0 as usize].aborts_prefill;
         place.late &= !declared;
         let event = match place.connected {
-            true => Event::Ended(id, leg, End::Failed(Class::Engine)),
+            true => Event::Ended(id, leg, End::Failed(Blame::Engine)),
             false => Event::Aborted(id, leg),
         };
         self.tell(state, event, notes);
@@ -296,7 +296,7 @@ impl<J: Decisions> Front<J> {
         let engine = place.engine;
         let together = self.handing(engine) == Some(Handing::Together);
         let (whose, prompt) = (Whose::Ours, self.setup.tokens_of(place.request));
-        let right = Said { whose, prompt };
+        let right = Label { whose, prompt };
         let answered = |said| End::Answered {
             said,
             reference: kind != Kind::NoReference,
@@ -313,37 +313,37 @@ impl<J: Decisions> Front<J> {
                 *state.own_faults.entry(engine).or_default() += 1;
                 return self.tell(state, Event::Ended(id, leg, End::Lost), notes);
             }
-            Kind::Refuses => End::Failed(Class::Client),
-            Kind::IsBusy => End::Failed(Class::Busy),
+            Kind::Refuses => End::Failed(Blame::Client),
+            Kind::IsBusy => End::Failed(Blame::Busy),
             Kind::Fails => {
                 place.late |= leg == Leg::Prefill && together;
-                End::Failed(Class::Engine)
+                End::Failed(Blame::Engine)
             }
             Kind::Placeholder => {
                 place.wrote = place.wrote.max(Wrote::One);
                 place.miscounted = true;
-                answered(Said {
+                answered(Label {
                     prompt: Some(1),
                     ..right
                 })
             }
             Kind::Foreign => {
                 place.foreign = true;
-                answered(Said {
+                answered(Label {
                     whose: Whose::Anothers,
                     ..right
                 })
             }
             Kind::Uncounted => {
                 place.miscounted |= !(place.spoke && self.setup.counts_in_parts);
-                answered(Said {
+                answered(Label {
                     prompt: None,
                     ..right
                 })
             }
             Kind::Miscounts => {
                 place.miscounted = true;
-                answered(Said {
+                answered(Label {
                     prompt: prompt.map(|tokens| tokens + 7),
                     ..right
                 })
@@ -353,7 +353,7 @@ impl<J: Decisions> Front<J> {
                 answered(right)
             }
         };
-        if !matches!(end, End::Failed(Class::Client | Class::Busy)) {
+        if !matches!(end, End::Failed(Blame::Client | Blame::Busy)) {
             *state.own_faults.entry(engine).or_default() += 1;
         }
         self.ends(state, id, leg, end, notes);

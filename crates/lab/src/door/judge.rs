@@ -100,7 +100,7 @@ impl<J: Decisions> Front<J> {
         };
         let decode = state.places.get(&(id, Leg::Decode));
         let refused = |place: &Place| {
-            use handoff::door::Class::{Busy, Client};
+            use handoff::door::Blame::{Busy, Client};
             matches!(place.said, Some(End::Failed(Client | Busy)))
         };
         let never = decode.is_some_and(refused);

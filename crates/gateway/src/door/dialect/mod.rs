@@ -6,7 +6,7 @@ mod vllm;
 
 use std::sync::Arc;
 
-use handoff::door::{Class, Handing, Leg, Said, Serves, Whose};
+use handoff::door::{Blame, Handing, Label, Leg, Serves, Whose};
 use handoff::{AttemptId, Finish};
 use pages::Epoch;
 use serde_json::{Value, json};
@@ -17,7 +17,7 @@ use crate::engine::Job;
 
 /// Which engine, and what it does there.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Dialect {
+pub enum Protocol {
     /// SGLang, by `/generate`.
     Sglang {
         /// What it does.
@@ -101,14 +101,14 @@ impl Names {
 pub(super) struct Heard {
     pub(super) part: Part,
     /// A failure inside it, in the engine's words.
-    pub(super) failed: Option<(Class, String)>,
+    pub(super) failed: Option<(Blame, String)>,
 }
 
 /// Reads the answer of one leg, piece by piece. What cannot be understood is none.
 pub(super) struct Reading {
     form: Form,
     id: String,
-    said: Said,
+    said: Label,
     tokens: u32,
     /// As many as the engine says that it has sampled.
     total: Option<u32>,
@@ -123,7 +123,7 @@ enum Form {
     Llama,
 }
 
-impl Dialect {
+impl Protocol {
     /// What it does, in the machine's words.
     pub fn serves(&self) -> Serves {
         let (role, handing) = match self {
@@ -218,7 +218,7 @@ impl Reading {
     }
 
     /// What the answer has said of itself so far.
-    pub(super) fn said(&self) -> Said {
+    pub(super) fn said(&self) -> Label {
         self.said
     }
 
@@ -265,22 +265,22 @@ impl Reading {
 }
 
 /// Whose fault a status is; none: it is no answer to what was asked.
-pub(super) fn class_of(status: u16) -> Option<Class> {
+pub(super) fn class_of(status: u16) -> Option<Blame> {
     match status {
-        429 | 503 => Some(Class::Busy),
-        408 | 499 => Some(Class::Engine),
-        400..=498 => Some(Class::Client),
-        500..=599 => Some(Class::Engine),
+        429 | 503 => Some(Blame::Busy),
+        408 | 499 => Some(Blame::Engine),
+        400..=498 => Some(Blame::Client),
+        500..=599 => Some(Blame::Engine),
         _ => None,
     }
 }
 
 /// A failure inside an answer of status 200.
-fn in_band(error: &Value) -> (Class, String) {
+fn in_band(error: &Value) -> (Blame, String) {
     let code = error.get("code").and_then(Value::as_u64);
     let class = code.and_then(|code| class_of(u16::try_from(code).ok()?));
     let said = words(error).unwrap_or_else(|| "an error without a message".into());
-    (class.unwrap_or(Class::Engine), said)
+    (class.unwrap_or(Blame::Engine), said)
 }
 
 /// The message of an engine's error.

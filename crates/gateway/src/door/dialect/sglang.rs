@@ -1,6 +1,6 @@
 //! SGLang: `/generate` with token ids, both legs of a pair at once under one room.
 
-use handoff::door::{Class, Leg};
+use handoff::door::{Blame, Leg};
 use serde_json::{Value, json};
 
 use super::{Call, Heard, Names, Order, Reading, Role, bytes, class_of, ids, reason};
@@ -92,12 +92,12 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
     Some(heard)
 }
 
-fn aborted(finish: &Value) -> (Class, String) {
+fn aborted(finish: &Value) -> (Blame, String) {
     let status = finish.get("status_code").and_then(Value::as_u64);
     let class = status.and_then(|status| class_of(u16::try_from(status).ok()?));
     let said = finish.get("message").and_then(Value::as_str);
     let said = said.unwrap_or("aborted").to_owned();
-    (class.unwrap_or(Class::Engine), said)
+    (class.unwrap_or(Blame::Engine), said)
 }
 
 fn cached(meta: &Value) -> Option<u32> {

@@ -38,13 +38,13 @@ fn order(leg: Leg, max_new: u32) -> Order {
     }
 }
 
-const SGLANG: Dialect = Dialect::Sglang {
+const SGLANG: Protocol = Protocol::Sglang {
     role: Role::Decode,
     bootstrap: None,
 };
 
-fn vllm(role: Role) -> Dialect {
-    Dialect::Vllm { role }
+fn vllm(role: Role) -> Protocol {
+    Protocol::Vllm { role }
 }
 
 fn body(call: &Call) -> Value {
@@ -146,7 +146,7 @@ fn sglang_streams_are_read_whichever_way_they_count() {
         let whose = Whose::Ours;
         assert_eq!(
             reading.said(),
-            Said {
+            Label {
                 whose,
                 prompt: Some(3)
             }
@@ -173,14 +173,14 @@ fn failures_inside_a_200_have_their_class() {
         reading.read(json.as_bytes()).unwrap().failed
     };
     let client = read(r#"{"error":{"message":"too long","code":400}}"#);
-    assert_eq!(client, Some((Class::Client, "too long".into())));
+    assert_eq!(client, Some((Blame::Client, "too long".into())));
     let aborted = read(
         r#"{"output_ids":[],"meta_info":{"id":"x","prompt_tokens":0,"completion_tokens":0,
         "finish_reason":{"type":"abort","message":"lost","status_code":503}}}"#,
     );
-    assert_eq!(aborted, Some((Class::Busy, "lost".into())));
+    assert_eq!(aborted, Some((Blame::Busy, "lost".into())));
     let unsaid = read(r#"{"error":"boom"}"#);
-    assert_eq!(unsaid, Some((Class::Engine, "boom".into())));
+    assert_eq!(unsaid, Some((Blame::Engine, "boom".into())));
 }
 
 /// Recorded: vLLM 0.32's reference, and its answer to it.
@@ -233,7 +233,7 @@ fn an_answer_without_its_tokens_is_not_whole() {
 
 #[test]
 fn llamas_last_event_counts_the_prompt() {
-    let (_, mut reading) = Dialect::Llama.ask(&order(Leg::Decode, 4));
+    let (_, mut reading) = Protocol::Llama.ask(&order(Leg::Decode, 4));
     let part = br#"{"index":0,"content":"1","tokens":[33],"stop":false,"tokens_evaluated":3}"#;
     assert_eq!(reading.read(part).unwrap().part.tokens, [33]);
     let last =
@@ -242,7 +242,7 @@ fn llamas_last_event_counts_the_prompt() {
     let whose = Whose::Unsaid;
     assert_eq!(
         reading.said(),
-        Said {
+        Label {
             whose,
             prompt: Some(3)
         }
@@ -260,7 +260,7 @@ fn what_is_no_answer_is_none() {
         br#"{"meta_info":{"completion_tokens":-1},"output_ids":[1]}"#,
         br#"{"meta_info":{"completion_tokens":1},"output_ids":["a"]}"#,
     ];
-    for dialect in [SGLANG, vllm(Role::Alone), Dialect::Llama] {
+    for dialect in [SGLANG, vllm(Role::Alone), Protocol::Llama] {
         for json in garbage {
             let (_, mut reading) = dialect.ask(&order(Leg::Decode, 4));
             assert!(reading.read(json).is_none(), "{dialect:?} {json:?}");
@@ -271,14 +271,14 @@ fn what_is_no_answer_is_none() {
 #[test]
 fn statuses_have_the_class_of_whose_fault_they_are() {
     let classes = [
-        (400, Some(Class::Client)),
-        (404, Some(Class::Client)),
-        (422, Some(Class::Client)),
-        (429, Some(Class::Busy)),
-        (503, Some(Class::Busy)),
-        (499, Some(Class::Engine)),
-        (500, Some(Class::Engine)),
-        (502, Some(Class::Engine)),
+        (400, Some(Blame::Client)),
+        (404, Some(Blame::Client)),
+        (422, Some(Blame::Client)),
+        (429, Some(Blame::Busy)),
+        (503, Some(Blame::Busy)),
+        (499, Some(Blame::Engine)),
+        (500, Some(Blame::Engine)),
+        (502, Some(Blame::Engine)),
         (302, None),
         (101, None),
     ];

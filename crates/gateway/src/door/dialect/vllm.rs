@@ -87,7 +87,7 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
         match finish {
             None => {}
             Some("abort" | "error") => {
-                let failed = (handoff::door::Class::Engine, "aborted".to_owned());
+                let failed = (handoff::door::Blame::Engine, "aborted".to_owned());
                 return Some(Heard {
                     part,
                     failed: Some(failed),
