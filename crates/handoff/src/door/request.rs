@@ -43,12 +43,8 @@ impl<J: Decisions> Door<J> {
     }
 
     fn judge(&self, ask: &Ask) -> Option<Outcome> {
-        let known = self.routes().into_iter().filter_map(|route| route.lengths);
-        let known: Vec<Lengths> = known.collect();
-        let largest = known
-            .iter()
-            .max_by_key(|lengths| (lengths.max_model_len, lengths.max_prompt));
-        let Some(limit) = largest else {
+        let known = self.lengths();
+        let Some(limit) = known.first() else {
             return Some(Outcome::Refused(Turned::NoEngine));
         };
         let room = |lengths: &Lengths| {
