@@ -138,7 +138,7 @@ fn another_tokenizer_is_found_before_traffic() {
     let weights = crate::small::model(4096);
     let runtime = Runtime::new().expect("a runtime");
     let fleet = runtime
-        .block_on(Fleet::start([Engine::vllm()]))
+        .block_on(Fleet::start([Engine::llama()]))
         .expect("a free port");
     let url = fleet.url("single");
     let model: &Path = &weights;
