@@ -31,7 +31,8 @@ fn every_world(mode: Mode) {
     }
     // Those about runs are judged by fixpoint.
     let of_runs = ["H-11", "H-14", "H-18"];
-    for clause in CLAUSES.iter().filter(|clause| !of_runs.contains(clause)) {
+    let of_a_world = |clause: &&&str| clause.starts_with("H-") && !of_runs.contains(clause);
+    for clause in CLAUSES.iter().filter(of_a_world) {
         assert!(
             clauses.contains(clause),
             "{mode}: {clause} was never judged"
