@@ -97,3 +97,33 @@ async fn nothing_is_tried_again_behind_what_was_released() {
     let decodes = front.fleet.counts("decode").arrived + front.fleet.counts("decode-b").arrived;
     assert!(tokens.is_empty() || decodes == 1, "{decodes}");
 }
+
+/// Decode of an attempt that has failed goes on speaking, words of somebody else, while another pair
+/// answers: none of them is in the answer.
+#[tokio::test]
+async fn what_an_old_attempt_says_is_in_no_answer() {
+    let pairs = ["", "-b"].map(|n| {
+        Engine::sglang_pair().map(|engine| {
+            let name = format!("{}{n}", engine.name);
+            engine.named(&name).paced(0, 0, 30)
+        })
+    });
+    let front = Front::with(pairs.into_iter().flatten(), |config| {
+        config.machine.settle_ms = 1_000; // so long the old decode is left to itself
+    })
+    .await;
+    let refuse = Act::Refuse {
+        status: 500,
+        message: None,
+    };
+    let prompt = prompt(1, 20);
+    let others = Rule::new(Act::IgnoreRoom).on("decode");
+    front.fleet.rule(others.nth(1).every_ms(20));
+    front
+        .fleet
+        .rule(Rule::new(refuse).on("prefill").nth(1).after_ms(70));
+    front.ask(&prompt).await.is_right(&prompt);
+    assert_eq!(front.fleet.counts("decode").arrived, 1);
+    assert_eq!(front.fleet.counts("decode-b").arrived, 1);
+    front.comes_to_rest().await;
+}
