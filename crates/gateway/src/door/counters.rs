@@ -1,26 +1,7 @@
 //! What the door counts since its start.
 
-use crate::engine::Count;
+use crate::engine::counters;
 use handoff::door::{Blame, End, Leg, Outcome, Why};
-
-/// Declares the counters once: the struct, their names and what they count cannot drift apart.
-macro_rules! counters {
-    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
-        /// See the module's documentation.
-        #[derive(Debug, Default)]
-        pub(super) struct Counters { $($(#[doc = $doc])+ pub(super) $name: u64,)* }
-
-        impl Counters {
-            pub(super) fn named(&self) -> Vec<Count> {
-                vec![$(Count {
-                    name: stringify!($name),
-                    help: concat!($($doc),+).trim_ascii(),
-                    value: self.$name,
-                },)*]
-            }
-        }
-    };
-}
 
 counters! {
     /// Requests that the machine judged.

@@ -174,3 +174,23 @@ pub struct Count {
     /// How many.
     pub value: u64,
 }
+
+/// Declares the counters once: the struct, their names and what they count cannot drift apart.
+macro_rules! counters {
+    ($($(#[doc = $doc:literal])+ $name:ident,)*) => {
+        /// See the module's documentation.
+        #[derive(Debug, Default)]
+        pub(super) struct Counters { $($(#[doc = $doc])+ pub(super) $name: u64,)* }
+
+        impl Counters {
+            pub(super) fn named(&self) -> Vec<$crate::engine::Count> {
+                vec![$($crate::engine::Count {
+                    name: stringify!($name),
+                    help: concat!($($doc),+).trim_ascii(),
+                    value: self.$name,
+                },)*]
+            }
+        }
+    };
+}
+pub(crate) use counters;

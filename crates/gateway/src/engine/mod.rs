@@ -21,6 +21,7 @@ mod facts;
 mod fault;
 mod job;
 
+pub(crate) use facts::counters;
 pub use facts::{
     Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, WorkerFacts,
     WorkerRole,
