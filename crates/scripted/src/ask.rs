@@ -44,6 +44,8 @@ pub(crate) struct Ask {
     pub(crate) continuous_usage: bool,
     /// vLLM's completions: token ids beside the text.
     pub(crate) token_ids: bool,
+    /// It may call tools, and does.
+    pub(crate) tools: bool,
     pub(crate) rid: Option<String>,
     pub(crate) room: Option<u64>,
     pub(crate) transfer: Option<Value>,
@@ -103,7 +105,10 @@ fn read<'de, A: MapAccess<'de>>(name: &str, map: &mut A, ask: &mut Ask) -> Resul
         "messages" => {
             let messages: Vec<Message> = map.next_value()?;
             let all = messages.iter().map(|it| (it.role.as_str(), &*it.content.0));
-            ask.prompt = Prompt::Text(tokens::chat(all));
+            // SGLang: token ids that stand beside them are the prompt.
+            if !matches!(ask.prompt, Prompt::Ids(_)) {
+                ask.prompt = Prompt::Text(tokens::chat(all));
+            }
         }
         "max_tokens" | "max_completion_tokens" | "n_predict" => {
             let most = map.next_value::<Value>()?;
@@ -123,6 +128,7 @@ fn read<'de, A: MapAccess<'de>>(name: &str, map: &mut A, ask: &mut Ask) -> Resul
             ask.include_usage = on("include_usage");
             ask.continuous_usage = on("continuous_usage_stats");
         }
+        "tools" => ask.tools = !map.next_value::<Value>()?.is_null(),
         "model" => ask.model = text(&map.next_value()?),
         "rid" | "request_id" => ask.rid = text(&map.next_value()?).or(ask.rid.take()),
         "bootstrap_room" => ask.room = number(&map.next_value()?),

@@ -161,6 +161,7 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
         include_usage: ask.include_usage,
         continuous_usage: ask.continuous_usage,
         token_ids: ask.token_ids,
+        tools: ask.tools && request.shape == Shape::Chat,
     };
     match act {
         Act::Incident if engine.role == Role::Prefill => spoken.prompt_tokens = 1,

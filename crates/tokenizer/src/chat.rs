@@ -22,7 +22,7 @@ const KEY: &str = "tokenizer.chat_template";
 /// The chat template of a GGUF: it turns messages into the prompt that the model was trained on.
 ///
 /// A template may `raise_exception` ([`Error::Refused`]); it sees `messages`, `bos_token`,
-/// `eos_token`, `add_generation_prompt` and the chat's own variables. No files, no clock, no tools;
+/// `eos_token`, `add_generation_prompt` and the chat's own variables. `tools` if there are any. No files, no clock;
 /// bounded by [`TEMPLATE_FUEL`], with whatever walks through lists in lists paid for before (`rewritten`).
 pub struct ChatTemplate {
     environment: Environment<'static>,
@@ -162,6 +162,9 @@ impl ChatTemplate {
         for (name, value) in &chat.variables {
             context.insert(name, written(value, &guard));
         }
+        if let Some(tools) = &chat.tools {
+            context.insert("tools", written(tools, &guard));
+        }
         // Last, so that none of these can be anybody's own.
         context.insert("messages", messages.into());
         let open = chat.ending == Ending::Answer;
@@ -239,6 +242,12 @@ fn shown<'m>(
     }
     if let Some(reasoning) = &message.reasoning {
         fields.push(("reasoning_content", guard(reasoning).into()));
+    }
+    if let Some(calls) = &message.tool_calls {
+        fields.push(("tool_calls", written(calls, guard)));
+    }
+    if let Some(call) = &message.tool_call_id {
+        fields.push(("tool_call_id", guard(call).into()));
     }
     Ok(Value::from_pairs(fields))
 }

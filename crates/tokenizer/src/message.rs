@@ -7,7 +7,7 @@ use serde_json::{Map, Value as Json};
 pub const ROLES: [&str; 5] = ["system", "developer", "user", "assistant", "tool"];
 
 /// One message of a chat.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Message {
     /// Who speaks: one of [`ROLES`]. The template may accept fewer.
     pub role: String,
@@ -17,6 +17,11 @@ pub struct Message {
     pub name: Option<String>,
     /// What was thought before it was said, for templates that show it (as `reasoning_content`).
     pub reasoning: Option<String>,
+    /// The calls of tools in it, as OpenAI writes them. Texts in them are as little trusted as contents
+    /// are.
+    pub tool_calls: Option<Json>,
+    /// The call that it answers.
+    pub tool_call_id: Option<String>,
 }
 
 impl Message {
@@ -31,7 +36,7 @@ impl Message {
 
     /// Everything in it that is somebody's own words.
     fn texts(&self) -> impl Iterator<Item = &str> {
-        let own = [&self.name, &self.reasoning];
+        let own = [&self.name, &self.reasoning, &self.tool_call_id];
         let own = own.into_iter().filter_map(|text| text.as_deref());
         std::iter::once(self.content.as_str()).chain(own)
     }
@@ -59,6 +64,8 @@ pub struct Chat {
     /// Further variables that the template may read (`chat_template_kwargs`). Texts in them are as
     /// little trusted as contents are.
     pub variables: Map<String, Json>,
+    /// The tools that may be called, as OpenAI writes them; texts in them likewise.
+    pub tools: Option<Json>,
 }
 
 impl Chat {
@@ -89,6 +96,10 @@ impl Chat {
             .iter()
             .flat_map(Message::texts)
             .for_each(&mut *look);
+        let calls = self.messages.iter().filter_map(|it| it.tool_calls.as_ref());
+        for value in calls.chain(&self.tools) {
+            each_text(value, look);
+        }
         for (name, value) in &self.variables {
             look(name);
             each_text(value, look);

@@ -2,7 +2,7 @@
 
 use gateway::engine::{
     Answer, Count, Engine, EngineFacts, Event, Fault, Job, Limit, ModelFacts, PageCounts,
-    Provenance, Readiness, Steering, WorkerFacts, WorkerRole,
+    Provenance, Readiness, Steering, TextPath, WorkerFacts, WorkerRole,
 };
 use gateway::verdict;
 use handoff::gateway::Outcome;
@@ -108,6 +108,7 @@ impl Engine for Unified {
             counters: counters.named().into_iter().map(count).collect(),
         };
         Arc::new(EngineFacts {
+            text_path: TextPath::default(),
             models: vec![self.model.clone()],
             limits: vec![limit],
             readiness,

@@ -158,3 +158,87 @@ fn another_tokenizer_is_found_before_traffic() {
     assert!(said.contains("lengths=None"), "{said}");
     assert_eq!(fleet.all().arrived, 0);
 }
+
+/// Tools, and whatever else tokens cannot carry: the engine writes the answer, and the prompt is still
+/// counted.
+#[test]
+fn what_tokens_cannot_carry_is_handed_on_and_still_counted() {
+    let weights = crate::small::model(4096);
+    let door = start(Engine::sglang_pair().into(), &weights, &[]);
+    let tools = json!([{"type": "function", "function": {"name": "look", "parameters": {}}}]);
+    let call = json!([{"id": "call_0", "type": "function",
+        "function": {"name": "look", "arguments": "{\"where\": \"up\"}"}}]);
+    let messages = json!([
+        {"role": "user", "content": "what is there"},
+        {"role": "assistant", "content": null, "tool_calls": call},
+        {"role": "tool", "tool_call_id": "call_0", "content": "a star"},
+    ]);
+    let ask = json!({
+        "messages": messages, "tools": tools, "tool_choice": "auto", "max_tokens": 5,
+        "ignore_eos": true, "user": "somebody", "n": 2, "cache_salt": "mine",
+    });
+    let asked = json!({"messages": messages, "tools": tools});
+    let prompt = door.api.post("/tokenize", &asked).good();
+    let prompt: Vec<u32> = serde_json::from_value(prompt["tokens"].clone()).expect("ids");
+    let right = scripted::tokens::decode(&scripted::expected(&prompt, 5));
+    let answer = door.api.post("/v1/chat/completions", &ask).good();
+    for at in 0..2 {
+        let choice = &answer["choices"][at];
+        assert_eq!(choice["index"], at, "{answer}");
+        let said = &choice["message"]["tool_calls"][0]["function"];
+        assert_eq!(said["arguments"], *right, "{answer}");
+        assert_eq!(choice["finish_reason"], "length", "{answer}");
+        assert!(choice.get("matched_stop").is_none(), "{answer}");
+    }
+    let (usage, id) = (&answer["usage"], answer["id"].as_str().expect("an id"));
+    assert_eq!(usage["prompt_tokens"], prompt.len(), "{answer}");
+    assert_eq!(usage["completion_tokens"], 10, "{answer}");
+    let arrived = ["prefill", "decode"].map(|name| door.fleet.arrivals(name));
+    assert_eq!(arrived[0].len(), 2, "an answer each");
+    for arrival in arrived.iter().flatten() {
+        assert_eq!(arrival.path, "/v1/chat/completions");
+        assert_eq!(arrival.prompt_tokens, prompt.len() as u64);
+        let has = |name: &str| arrival.fields.iter().any(|it| it == name);
+        assert!(has("tools") && has("tool_choice") && has("rid") && has("extra_key"));
+        assert!(!has("user") && !has("cache_salt"), "{:?}", arrival.fields);
+        assert!(!id.contains(arrival.rid.as_deref().expect("a name")));
+    }
+    let mut stream = ask;
+    stream["stream"] = json!(true);
+    stream["n"] = json!(1);
+    stream["stream_options"] = json!({"include_usage": true});
+    let reply = door.api.post("/v1/chat/completions", &stream);
+    let text = String::from_utf8_lossy(&reply.body).into_owned();
+    assert!(text.ends_with("data: [DONE]\n\n"), "{text}");
+    let events = text
+        .split("\n\n")
+        .filter_map(|it| it.strip_prefix("data: {"));
+    let events = events.map(|it| serde_json::from_str::<Value>(&format!("{{{it}")).expect("JSON"));
+    let events: Vec<Value> = events.collect();
+    let arguments = events.iter().filter_map(|event| {
+        event["choices"][0]["delta"]["tool_calls"][0]["function"]["arguments"].as_str()
+    });
+    assert_eq!(arguments.collect::<String>(), right, "{text}");
+    let usage = &events.last().expect("events")["usage"];
+    assert_eq!(usage["completion_tokens"], 5, "{text}");
+    assert!(!text.contains("\"id\":\"cd"), "an engine's name: {text}");
+    let arrived = door.fleet.all().arrived;
+    let mut long = json!({"messages": [{"role": "user", "content": "x y ".repeat(9_000)}]});
+    long["tools"] = tools.clone();
+    let reply = door.api.post("/v1/chat/completions", &long);
+    assert_eq!(reply.error().0, "context_length_exceeded");
+    let banned = json!({"messages": messages, "tools": tools, "bootstrap_room": 1});
+    assert_eq!(
+        door.api.post("/v1/chat/completions", &banned).error().0,
+        "unknown_parameter"
+    );
+    assert_eq!(door.fleet.all().arrived, arrived, "no engine was asked");
+    door.fleet.rule(Rule::new(Act::Incident).on("prefill"));
+    stream["stream"] = json!(false);
+    stream
+        .as_object_mut()
+        .expect("it is one")
+        .remove("stream_options");
+    let reply = door.api.post("/v1/chat/completions", &stream);
+    assert_eq!(reply.error().0, "integrity_wrong_count");
+}

@@ -1,6 +1,8 @@
 //! One choice of an answer on its way from tokens to text: detokenized, cut at a stop string,
 //! its log-probabilities kept beside the text that they belong to.
 
+use serde_json::Value;
+
 use super::ask::Rules;
 use super::text::{Detokenize, Text};
 use crate::engine::{Finish, TokenOut};
@@ -23,6 +25,8 @@ pub(super) struct Piece {
     pub text: String,
     /// Log-probabilities of the tokens whose text begins in what was shown.
     pub logs: Vec<TokenLog>,
+    /// What the engine itself has written, instead of all this.
+    pub said: Option<Value>,
     /// The choice ended here.
     pub finish: Option<Finish>,
 }
@@ -46,6 +50,8 @@ pub(super) struct ChoiceText {
     finish: Option<Finish>,
     /// It was ended here, at a stop string; the engine may not have heard of it yet.
     cut: bool,
+    /// The engine writes it itself.
+    written: bool,
 }
 
 impl ChoiceText {
@@ -69,6 +75,7 @@ impl ChoiceText {
             held: Vec::new(),
             finish: None,
             cut: false,
+            written: false,
         }
     }
 
@@ -111,13 +118,29 @@ impl ChoiceText {
         own || self.rules.stop_tokens.binary_search(&token).is_ok()
     }
 
+    /// Takes what the engine itself has written, and how many tokens that is by its count.
+    pub(super) fn said(&mut self, said: Vec<Value>, sampled: Option<u32>) -> Vec<Piece> {
+        self.tokens = sampled.unwrap_or(self.tokens).max(1);
+        self.written = true;
+        let piece = |said| Piece {
+            choice: self.index,
+            said: Some(said),
+            ..Piece::default()
+        };
+        said.into_iter().map(piece).collect()
+    }
+
     /// Whether a stop string ended it here, before the engine did.
     pub(super) fn is_cut(&self) -> bool {
         self.cut
     }
 
-    /// The engine ended the choice: shows what was held.
-    pub(super) fn end(&mut self, reason: Finish) -> Piece {
+    /// The engine ended the choice: shows what was held. Of what it has written itself nothing was.
+    pub(super) fn end(&mut self, reason: Finish) -> Option<Piece> {
+        if self.written {
+            self.finish = Some(reason);
+            return None;
+        }
         let tail = self.detokenize.finish();
         let mut piece = self.scan(&tail);
         if piece.finish.is_none() {
@@ -128,7 +151,7 @@ impl ChoiceText {
             self.finish = Some(reason);
             piece.finish = self.finish;
         }
-        piece
+        Some(piece)
     }
 
     fn scan(&mut self, new: &str) -> Piece {
@@ -157,6 +180,7 @@ impl ChoiceText {
             choice: self.index,
             text: std::mem::take(&mut self.before) + &text,
             logs,
+            said: None,
             finish: self.finish,
         }
     }

@@ -19,7 +19,7 @@ use super::run::{Asked, Run};
 use super::server::Phase;
 use super::text::Text;
 use super::{models, status, stream, tokenize};
-use crate::engine::{Code, EngineFacts, Fault, Job, Limit, Sampling};
+use crate::engine::{Carried, Code, EngineFacts, Fault, Job, Limit, Sampling};
 
 /// Answers one generation request.
 pub(super) async fn answer(
@@ -103,7 +103,8 @@ async fn prepare(
     let snapshot = facts.clone();
     let (ask, model, prompts) = shared
         .block(&tenant, move || {
-            let ask = Ask::parse(dialect, &received.bytes, max_choices)?;
+            let carries = snapshot.text_path.fields;
+            let ask = Ask::parse(dialect, &received.bytes, max_choices, carries)?;
             drop(received);
             let model = models::resolve(&snapshot, ask.model.as_deref())?.id.clone();
             let prompts = prompts(&ask, &*text, &snapshot, echo_max)?;
@@ -113,17 +114,19 @@ async fn prepare(
             Ok((ask, model, prompts))
         })
         .await?;
-    record.usage.prompt = prompts.iter().map(|read| read.tokens.len() as u32).sum();
     let limits = limits(&facts)?;
     let deadline = Instant::now() + shared.config.request_timeout;
+    let carried = carried(&ask);
+    let prompts = written_there(shared, carried.as_deref(), prompts).await?;
+    record.usage.prompt = prompts.iter().map(|read| read.tokens.len() as u32).sum();
     let mut jobs = Vec::with_capacity(prompts.len());
+    // Several answers are several jobs to an engine that gives one a job.
+    let (together, apart) = match facts.text_path.one_choice_a_job {
+        true => (1, ask.choices),
+        false => (ask.choices, 1),
+    };
     for (at, read) in prompts.into_iter().enumerate() {
         let max_new = judge_length(&read, &ask, limits)?;
-        let asked = Asked {
-            prompt: read.tokens.len() as u32,
-            max_new,
-            before: read.echo,
-        };
         let job = Job {
             label: record.id.clone(),
             tenant: tenant.clone(),
@@ -131,7 +134,7 @@ async fn prepare(
             model: model.clone(),
             prompt: read.tokens,
             max_new,
-            choices: ask.choices,
+            choices: together,
             sampling: Sampling {
                 // A client's own seed gives each prompt the answer that it has alone; with ours, a
                 // prompt that stands there twice gets two.
@@ -142,8 +145,20 @@ async fn prepare(
             stop_tokens: ask.rules.stop_tokens.clone(),
             min_new: ask.rules.min_tokens,
             deadline,
+            carried: carried.clone(),
         };
-        jobs.push((job, asked));
+        for choice in 0..apart {
+            let mut job = job.clone();
+            job.sampling.seed = job.sampling.seed.wrapping_add(u64::from(choice) << 32);
+            let asked = Asked {
+                prompt: job.prompt.len() as u32,
+                again: choice > 0,
+                choices: together,
+                max_new,
+                before: read.echo.clone(),
+            };
+            jobs.push((job, asked));
+        }
     }
     // Last, so that what can never be served is told so even while nothing can be.
     status::refuse_unready(shared)?;
@@ -152,6 +167,31 @@ async fn prepare(
         jobs,
         deadline,
     })
+}
+
+/// What only the engine itself can carry out, as it is told.
+fn carried(ask: &Ask) -> Option<Arc<Carried>> {
+    let fields = ask.carried.clone()?;
+    Some(Arc::new(Carried {
+        chat: ask.dialect == Dialect::Chat,
+        stream: ask.stream,
+        fields,
+    }))
+}
+
+/// The same prompts, as an engine has them that writes a conversation's prompt itself.
+async fn written_there(
+    shared: &Shared,
+    carried: Option<&Carried>,
+    mut prompts: Vec<Read>,
+) -> Result<Vec<Read>, Fault> {
+    if let Some(carried) = carried.filter(|it| it.chat)
+        && let Some(tokens) = shared.engine.tokens_of(carried).await?
+        && let [one] = &mut prompts[..]
+    {
+        one.tokens = tokens;
+    }
+    Ok(prompts)
 }
 
 /// A prompt as the engine gets it.
@@ -383,6 +423,7 @@ fn merge(answers: &mut Vec<Piece>, piece: Piece) {
         None => answers.push(piece),
         Some(known) => {
             known.text += &piece.text;
+            known.said = piece.said.or(known.said.take());
             known.logs.extend(piece.logs);
             known.finish = known.finish.or(piece.finish);
         }

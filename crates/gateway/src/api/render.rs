@@ -16,6 +16,8 @@ pub(super) struct Envelope {
     created: u64,
     usage: StreamUsage,
     logs: bool,
+    /// The engine writes its choices itself.
+    carried: bool,
 }
 
 impl Envelope {
@@ -32,6 +34,7 @@ impl Envelope {
             created,
             usage: ask.usage,
             logs: ask.sampling.logprobs.is_some(),
+            carried: ask.carried.is_some(),
         }
     }
 
@@ -70,7 +73,7 @@ impl Envelope {
 
     /// The chunk that opens a choice of a chat; completions have none.
     pub(super) fn opening(&self, choice: u16, usage: Usage) -> Option<Value> {
-        (self.dialect == Dialect::Chat).then(|| {
+        (self.dialect == Dialect::Chat && !self.carried).then(|| {
             let delta = json!({"role": "assistant", "content": ""});
             self.chunk(
                 vec![json!({
@@ -84,6 +87,9 @@ impl Envelope {
 
     /// The chunks of a piece: none if it shows nothing. `usage`: the figures so far.
     pub(super) fn chunks(&self, piece: &Piece, usage: Usage, text: &dyn Text) -> Vec<Value> {
+        if let Some(said) = &piece.said {
+            return vec![self.chunk(vec![at(piece.choice, said)], usage, false)];
+        }
         let mut chunks = Vec::new();
         let shows = !piece.text.is_empty() || !piece.logs.is_empty();
         match self.dialect {
@@ -133,6 +139,9 @@ impl Envelope {
         let choices = pieces
             .iter()
             .map(|piece| {
+                if let Some(said) = &piece.said {
+                    return at(piece.choice, said);
+                }
                 let logprobs = self.logprobs(&piece.logs, text);
                 let finish = piece.finish.map(reason);
                 match self.dialect {
@@ -169,6 +178,14 @@ impl Envelope {
             Dialect::Completion => completion_logprobs(logs, text),
         }
     }
+}
+
+/// A choice as the engine has written it, at its place among ours.
+fn at(choice: u16, said: &Value) -> Value {
+    let mut map = Map::new();
+    map.insert("index".into(), json!(choice));
+    map.extend(said.as_object().cloned().unwrap_or_default());
+    Value::Object(map)
 }
 
 fn reason(finish: Finish) -> &'static str {

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
+use serde_json::Value;
 use tokio::time::{Instant, timeout_at};
 
 use super::access_log::Record;
@@ -36,6 +37,10 @@ pub(super) struct Usage {
 pub(super) struct Asked {
     /// Tokens of the prompt.
     pub prompt: u32,
+    /// It is the prompt of the one before, which is counted once.
+    pub again: bool,
+    /// How many answers to it this is.
+    pub choices: u16,
     /// Most tokens of an answer to it.
     pub max_new: u32,
     /// What its answers begin with.
@@ -50,6 +55,7 @@ struct Part {
     choices: Range<usize>,
     committed: bool,
     prompt: u32,
+    again: bool,
     cached: u32,
     max_new: u32,
 }
@@ -85,7 +91,7 @@ impl Run {
         let mut parts = Vec::new();
         for (answer, asked) in accepted {
             let first = choices.len();
-            for index in first..first + usize::from(ask.choices) {
+            for index in first..first + usize::from(asked.choices) {
                 let before = asked.before.clone();
                 let rules = ask.rules.clone();
                 choices.push(ChoiceText::new(index as u16, &*text, rules, logs, before));
@@ -95,6 +101,7 @@ impl Run {
                 choices: first..choices.len(),
                 committed: false,
                 prompt: asked.prompt,
+                again: asked.again,
                 cached: 0,
                 max_new: asked.max_new,
             });
@@ -119,10 +126,11 @@ impl Run {
 
     /// The figures so far.
     pub(super) fn usage(&self) -> Usage {
+        let counted = || self.parts.iter().filter(|part| !part.again);
         Usage {
-            prompt: self.parts.iter().map(|part| part.prompt).sum(),
+            prompt: counted().map(|part| part.prompt).sum(),
             completion: self.choices.iter().map(ChoiceText::tokens).sum(),
-            cached: self.parts.iter().map(|part| part.cached).sum(),
+            cached: counted().map(|part| part.cached).sum(),
         }
     }
 
@@ -205,6 +213,11 @@ impl Run {
                 self.record.provenance = Some(provenance);
             }
             Event::Tokens { choice, tokens } => self.tokens(at, choice, tokens)?,
+            Event::Said {
+                choice,
+                said,
+                sampled,
+            } => self.said(at, choice, said, sampled)?,
             Event::Finished { choice, reason } => self.finished(at, choice, reason)?,
             Event::Done if choices.iter().all(|c| c.finish().is_some()) => part.answer = None,
             Event::Done => return Err(broken("is done while a choice is not")),
@@ -243,6 +256,27 @@ impl Run {
         Ok(())
     }
 
+    /// What the engine itself has written.
+    fn said(
+        &mut self,
+        at: usize,
+        index: u16,
+        said: Vec<Value>,
+        sampled: Option<u32>,
+    ) -> Result<(), Fault> {
+        let part = &self.parts[at];
+        if !part.committed {
+            return Err(broken("said something before the prompt was verified"));
+        }
+        let choice = choice(&mut self.choices[part.choices.clone()], index)?;
+        if sampled.is_some_and(|sampled| sampled > part.max_new) {
+            return Err(broken("sampled more tokens than the maximum"));
+        }
+        self.record.saw_token();
+        self.ready.extend(choice.said(said, sampled));
+        Ok(())
+    }
+
     fn finished(&mut self, at: usize, index: u16, reason: Finish) -> Result<(), Fault> {
         let part = &self.parts[at];
         if !part.committed {
@@ -258,8 +292,7 @@ impl Run {
         if choice.tokens() == 0 {
             return Err(broken("finished a choice without a token"));
         }
-        let piece = choice.end(reason);
-        self.ready.push_back(piece);
+        self.ready.extend(choice.end(reason));
         Ok(())
     }
 }

@@ -45,7 +45,11 @@ pub(super) async fn tokenize(
                     text.encode(&prompt, special.unwrap_or(true))?
                 }
                 None if chat => {
-                    let talk = talk(&mut fields)?;
+                    let carries = facts.text_path.fields;
+                    let mut talk = talk(&mut fields, carries)?;
+                    if carries.contains(&"tools") {
+                        talk.chat.tools = fields.take("tools");
+                    }
                     if special == Some(true) {
                         let expected = "false: the template writes its own special tokens";
                         return Err(invalid("add_special_tokens", expected));

@@ -4,8 +4,10 @@ use handoff::door::{Door, Serves};
 
 use super::actor::Place;
 use super::counters::Counters;
+use super::dialect::NO_TEXT_PATH;
 use crate::engine::{
-    EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, WorkerFacts, WorkerRole,
+    EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath, WorkerFacts,
+    WorkerRole,
 };
 
 /// A snapshot of now.
@@ -33,8 +35,22 @@ pub(super) fn snapshot(
         models: models.to_vec(),
         limits,
         readiness,
+        text_path: text_path(places),
         workers,
         counters: counters.named(),
+    }
+}
+
+/// What can be asked of all that are there: which of them a request goes to is not known yet.
+fn text_path(places: &[Place]) -> TextPath {
+    let mut paths = places.iter().filter_map(|place| {
+        let found = place.found.as_ref().ok()?;
+        Some(found.dialect.text_path())
+    });
+    let first = paths.next().unwrap_or(NO_TEXT_PATH);
+    match paths.all(|path| path == first) {
+        true => first,
+        false => NO_TEXT_PATH,
     }
 }
 

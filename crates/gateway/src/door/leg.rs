@@ -174,7 +174,7 @@ impl Client {
                 if let Some((class, said)) = heard.failed {
                     return Some(failed(class, said));
                 }
-                if running.leg == Leg::Decode && !heard.part.tokens.is_empty() {
+                if running.leg == Leg::Decode && !heard.part.is_empty() {
                     let said = reading.said();
                     let part = Input::Part(running.attempt, said, heard.part);
                     running.back.send(part).ok()?;
@@ -184,6 +184,7 @@ impl Client {
         let whole = reading.is_whole(running.leg) && (done || !reading.says_done());
         let part = Part {
             finish: reading.finish(),
+            sampled: reading.sampled(),
             ..Part::default()
         };
         whole.then(|| answered(reading, part))

@@ -32,7 +32,9 @@ use pages::Epoch;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
-use crate::engine::{Answer, Code, Engine, EngineFacts, Fault, Job, ModelFacts, Steering};
+use crate::engine::{
+    Answer, Carried, Code, Engine, EngineFacts, Fault, Job, ModelFacts, Steering, Told,
+};
 use crate::pairs::{Board, EndError};
 use actor::{Actor, Input};
 use dialect::Protocol;
@@ -136,6 +138,8 @@ pub struct Doors {
     unjudged: Arc<Semaphore>,
     answer_events_max: usize,
     engines: Vec<Upstream>,
+    /// How each engine that is up is spoken to.
+    spoken: Mutex<Vec<Option<Protocol>>>,
     client: Client,
     how: Arc<OnceLock<Result<(), Broken>>>,
     _tasks: JoinSet<()>,
@@ -185,6 +189,7 @@ impl Doors {
             unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
             answer_events_max: config.answer_events_max.max(1),
             client: Client::new(&config),
+            spoken: Mutex::new(vec![None; config.engines.len()]),
             engines: config.engines,
             how,
             _tasks: tasks,
@@ -198,6 +203,12 @@ impl Doors {
 
     /// What was measured of the engine at this place, or that it is not there.
     pub fn measured(&self, place: usize, found: Result<Found, String>) {
+        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
+        let dialect = found.as_ref().ok().map(|found| found.dialect.clone());
+        if let Some(at) = spoken.get_mut(place) {
+            *at = dialect;
+        }
+        drop(spoken);
         self.put(Input::Measured(place, Box::new(found)));
     }
 
@@ -244,20 +255,45 @@ impl Doors {
 
 /// What an engine of the other kind could not do, said before anything is asked of one.
 fn unsupported(job: &Job) -> Result<(), Fault> {
-    let refuse = |what: &'static str, why: &str| {
-        let why = format!("{why} through this gateway; leave {what} out");
-        Err(Fault::new(Code::UnsupportedParameter, why).on(what))
-    };
     if job.choices != 1 {
-        return refuse("n", "one answer a request is generated");
+        let why = "one answer a job is generated";
+        return Err(Fault::new(Code::Internal, why));
     }
     if job.sampling.logprobs.is_some() {
-        return refuse("logprobs", "no log-probabilities are handed on");
+        let why = "log-probabilities are not handed on from these engines; leave `logprobs` out";
+        return Err(Fault::new(Code::UnsupportedParameter, why).on("logprobs"));
     }
     Ok(())
 }
 
+impl Doors {
+    /// Of the first engine that has any: they were compared when they came up.
+    async fn written_by_them(&self, carried: &Carried) -> Result<Option<Vec<u32>>, Fault> {
+        let spoken = self.spoken.lock();
+        let spoken = spoken.unwrap_or_else(PoisonError::into_inner).clone();
+        let mut asked = false;
+        for (dialect, upstream) in spoken.into_iter().zip(&self.engines) {
+            let Some(call) = dialect.and_then(|it| it.tokens_of(carried)) else {
+                continue;
+            };
+            asked = true;
+            let body = self.client.body_of(upstream, call).await;
+            if let Some(tokens) = body.and_then(|body| dialect::tokens_of(&body)) {
+                return Ok(Some(tokens));
+            }
+        }
+        match asked {
+            true => Err(dialect::untold()),
+            false => Ok(None),
+        }
+    }
+}
+
 impl Engine for Doors {
+    fn tokens_of<'a>(&'a self, carried: &'a Carried) -> Told<'a> {
+        Box::pin(self.written_by_them(carried))
+    }
+
     fn facts(&self) -> Arc<EngineFacts> {
         self.board.read()
     }

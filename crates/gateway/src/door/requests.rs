@@ -5,6 +5,7 @@ use std::time::Instant;
 
 use handoff::door::{Ask, Leg, Prompt};
 use handoff::{AttemptId, Finish, RequestId};
+use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use wire::TokenOut;
@@ -42,6 +43,8 @@ impl Submission {
             last,
             attempts: Vec::new(),
             held: Vec::new(),
+            written: Vec::new(),
+            sampled: None,
             cached_tokens: 0,
             finish: None,
             said: Vec::new(),
@@ -84,6 +87,9 @@ pub(super) struct Open {
     pub(super) attempts: Vec<AttemptId>,
     /// What decode has said in the present one and the machine has not released.
     held: Vec<TokenOut>,
+    /// Likewise, where the engine writes the answer.
+    written: Vec<Value>,
+    sampled: Option<u32>,
     cached_tokens: u32,
     finish: Option<Finish>,
     /// What an engine said of its failure.
@@ -98,6 +104,8 @@ impl Open {
         if self.attempts.last() != Some(&attempt) {
             self.attempts.push(attempt);
             self.held.clear();
+            self.written.clear();
+            self.sampled = None;
             self.finish = None;
             self.cached_tokens = 0;
         }
@@ -112,6 +120,8 @@ impl Open {
             ..TokenOut::default()
         });
         self.held.extend(tokens);
+        self.written.extend(part.said);
+        self.sampled = part.sampled.or(self.sampled);
         self.finish = part.finish.or(self.finish);
         self.cached_tokens = part.cached_tokens.unwrap_or(self.cached_tokens);
     }
@@ -136,6 +146,15 @@ impl Open {
                 ..Provenance::default()
             };
             self.say(Event::Committed(of))?;
+        }
+        if self.job.carried.is_some() {
+            let said = std::mem::take(&mut self.written);
+            let sampled = self.sampled;
+            return self.say(Event::Said {
+                choice: 0,
+                said,
+                sampled,
+            });
         }
         if self.held.is_empty() {
             return Ok(());
@@ -204,4 +223,14 @@ pub(super) struct Part {
     pub(super) tokens: Vec<u32>,
     pub(super) finish: Option<Finish>,
     pub(super) cached_tokens: Option<u32>,
+    /// What the engine itself has written, and tokens sampled for it so far.
+    pub(super) said: Vec<Value>,
+    pub(super) sampled: Option<u32>,
+}
+
+impl Part {
+    /// Nothing in it is for the client.
+    pub(super) fn is_empty(&self) -> bool {
+        self.tokens.is_empty() && self.said.is_empty()
+    }
 }

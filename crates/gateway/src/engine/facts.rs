@@ -13,10 +13,24 @@ pub struct EngineFacts {
     pub limits: Vec<Limit>,
     /// Whether a request sent now would be taken.
     pub readiness: Readiness,
+    /// What can be asked for besides tokens.
+    pub text_path: TextPath,
     /// Every worker that is connected or expected.
     pub workers: Vec<WorkerFacts>,
     /// Counters of the engine that belong to no worker.
     pub counters: Vec<Count>,
+}
+
+/// What an engine carries out that tokens cannot carry, and how its prompt's length is known then.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+pub struct TextPath {
+    /// Fields of a request that are handed on as they are; none: there is no such path.
+    pub fields: &'static [&'static str],
+    /// How a prompt is counted there, or why there is no such path.
+    pub how: &'static str,
+    /// Whether several answers to one prompt are several jobs.
+    #[serde(skip)]
+    pub one_choice_a_job: bool,
 }
 
 /// One name under which a model is served.

@@ -1,6 +1,8 @@
 use std::fmt;
 use std::sync::Arc;
 use std::time::Instant;
+
+use serde_json::{Map, Value};
 use wire::Sampling;
 
 /// Who asks. One API key names one tenant, and one tenant is one isolation domain (H-13): cached
@@ -65,4 +67,18 @@ pub struct Job {
     pub min_new: u32,
     /// When the client's patience ends; the engine fails the request by then (H-15).
     pub deadline: Instant,
+    /// What only the engine itself can carry out; none: its tokens are all that is wanted.
+    pub carried: Option<Arc<Carried>>,
+}
+
+/// What tokens cannot carry (tools, a form that answers are held to, log-probabilities): fields that
+/// the engine reads itself, and whose answer it writes itself.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Carried {
+    /// Whether it is a conversation; a bare prompt otherwise.
+    pub chat: bool,
+    /// Whether its answer is wanted as it is written.
+    pub stream: bool,
+    /// The fields, each read and let through by name.
+    pub fields: Map<String, Value>,
 }

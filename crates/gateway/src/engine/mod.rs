@@ -4,7 +4,7 @@
 //! already judged; the engine hands back a stream of [`Event`]s in this order, and in no other:
 //!
 //! ```text
-//! Committed+ (Tokens | Finished{choice})* Done      every choice is Finished exactly once
+//! Committed+ (Tokens | Said | Finished{choice})* Done      every choice is Finished exactly once
 //! any prefix of the above, then Failed              nothing follows
 //! ```
 //!
@@ -23,14 +23,15 @@ mod job;
 
 pub(crate) use facts::counters;
 pub use facts::{
-    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, WorkerFacts,
-    WorkerRole,
+    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath,
+    WorkerFacts, WorkerRole,
 };
 pub use fault::{Code, Fault};
 pub use handoff::Finish;
-pub use job::{Job, TenantId};
+pub use job::{Carried, Job, TenantId};
 pub use wire::{Sampling, TokenOut};
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::mpsc;
@@ -47,7 +48,20 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// A [`Fault`] whose code says why (queue full, no worker, draining, over a limit).
     fn submit(&self, job: Job) -> Result<Answer, Fault>;
+
+    /// The tokens that the engine makes of a conversation, where it will write the prompt itself; none
+    /// if it takes ours.
+    ///
+    /// # Errors
+    /// It refuses the conversation, or does not say.
+    fn tokens_of<'a>(&'a self, carried: &'a Carried) -> Told<'a> {
+        let _ = carried;
+        Box::pin(std::future::ready(Ok(None)))
+    }
 }
+
+/// What an engine says when it is asked for the tokens of a conversation.
+pub type Told<'a> = Pin<Box<dyn Future<Output = Result<Option<Vec<u32>>, Fault>> + Send + 'a>>;
 
 /// A running request. Dropping it cancels the request: the engine sees its sender closed and the
 /// [`Steering`] dropped, whichever it prefers to watch.
@@ -78,6 +92,16 @@ pub enum Event {
         choice: u16,
         /// The new tokens in order; not empty.
         tokens: Vec<TokenOut>,
+    },
+    /// Some choice of a job that is [`Carried`] grew, in the engine's own words.
+    Said {
+        /// Index of the choice, from 0.
+        choice: u16,
+        /// What OpenAI calls a choice, without its index, of which only fields that a client may see
+        /// are left; several in their order.
+        said: Vec<serde_json::Value>,
+        /// Tokens sampled for it so far, as far as the engine has said.
+        sampled: Option<u32>,
     },
     /// Some choice ended.
     Finished {

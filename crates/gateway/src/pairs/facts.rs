@@ -9,8 +9,8 @@ use wire::Facts;
 use super::counters::Counters;
 use super::links::{Link, Links, Place};
 use crate::engine::{
-    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, WorkerFacts,
-    WorkerRole,
+    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath,
+    WorkerFacts, WorkerRole,
 };
 
 /// The present snapshot.
@@ -46,6 +46,7 @@ pub(super) fn snapshot<J: Decisions>(
     });
     let limits: Vec<_> = limits.collect();
     EngineFacts {
+        text_path: TextPath::default(),
         models: models.to_vec(),
         readiness: readiness(draining, &workers, !limits.is_empty()),
         limits,

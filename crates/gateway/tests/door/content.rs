@@ -1,7 +1,9 @@
 //! Ordinary traffic: every answer is the one to its own prompt.
 
-use super::support::{Front, LONG, prompt};
+use super::support::{Front, LONG, WORDS, hear, job, prompt};
+use gateway::engine::{Carried, Code, Engine as _, Finish, Job};
 use scripted::{Dialect, Engine, Role};
+use serde_json::json;
 use std::sync::Arc;
 
 #[tokio::test]
@@ -77,5 +79,41 @@ async fn a_crowd_with_leavers_gets_its_own_answers_and_leaves_nothing() {
         assert_eq!((all.orphans, all.rooms_again), (0, 0), "{all:?}");
         assert_eq!((all.broken, all.references_misused), (0, 0), "{all:?}");
         front.until("requests_answered", |count| count == 96).await;
+    }
+}
+
+/// vLLM writes a conversation's prompt itself: its tokens are asked for before, prefill is sent them,
+/// and what decode counts must be as many.
+#[tokio::test]
+async fn a_conversation_that_vllm_writes_is_counted_before() {
+    for engines in [Vec::from(Engine::vllm_pair()), vec![Engine::vllm()]] {
+        let front = Front::new(engines).await;
+        let messages = json!([{"role": "user", "content": "what is there"}]);
+        let fields = json!({"messages": messages, "tools": [{"type": "function"}], "stop": "now"});
+        let carried = Carried {
+            chat: true,
+            stream: true,
+            fields: fields.as_object().expect("it is one").clone(),
+        };
+        let tokens = front.doors.tokens_of(&carried).await.expect("it says");
+        let tokens = tokens.expect("it writes it");
+        assert_eq!(
+            tokens.len(),
+            scripted::tokens::count(&scripted::tokens::chat([("user", "what is there")]))
+        );
+        let job = |tokens: &[u32]| Job {
+            carried: Some(Arc::new(carried.clone())),
+            ..job(tokens, LONG)
+        };
+        let heard = hear(front.doors.submit(job(&tokens)).expect("taken")).await;
+        assert_eq!(heard.end, Ok(Finish::Length));
+        let right = scripted::expected(&tokens, WORDS as usize);
+        assert_eq!(heard.said, scripted::tokens::decode(&right));
+        assert_eq!(heard.sampled, Some(WORDS));
+        // The engine has another conversation than was counted.
+        let heard = hear(front.doors.submit(job(&tokens[1..])).expect("taken")).await;
+        let fault = heard.end.expect_err("a count that differs is no answer");
+        assert_eq!(fault.code, Code::IntegrityWrongCount, "{fault}");
+        assert_eq!(heard.said, "");
     }
 }

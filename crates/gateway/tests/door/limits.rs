@@ -91,12 +91,12 @@ async fn draining_takes_nothing_new() {
 
 #[tokio::test]
 async fn what_these_engines_cannot_do_is_said_by_name() {
-    let front = Front::new([Engine::sglang()]).await;
-    let mut several = super::support::job(&prompt(1, 20), super::support::LONG);
-    several.choices = 2;
-    let Err(fault) = front.doors.submit(several) else {
+    let front = Front::new([Engine::llama()]).await;
+    let mut asked = super::support::job(&prompt(1, 20), super::support::LONG);
+    asked.sampling.logprobs = Some(0);
+    let Err(fault) = front.doors.submit(asked) else {
         panic!("taken");
     };
     assert_eq!(fault.code, Code::UnsupportedParameter);
-    assert_eq!(fault.param.as_deref(), Some("n"));
+    assert_eq!(fault.param.as_deref(), Some("logprobs"));
 }

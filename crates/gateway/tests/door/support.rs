@@ -24,6 +24,9 @@ pub struct Front {
 pub struct Heard {
     pub tokens: Vec<u32>,
     /// Whether anything was released before the end.
+    /// What an engine that writes its answer itself has said as a tool's arguments, and its count.
+    pub said: String,
+    pub sampled: Option<u32>,
     pub begun: bool,
     pub end: Result<Finish, Fault>,
 }
@@ -130,6 +133,8 @@ impl Front {
             Err(fault) => Heard {
                 tokens: Vec::new(),
                 begun: false,
+                said: String::new(),
+                sampled: None,
                 end: Err(fault),
             },
         }
@@ -178,6 +183,7 @@ pub fn job(prompt: &[u32], time: Duration) -> Job {
         stop_tokens: Vec::new(),
         min_new: 0,
         deadline: Instant::now() + time,
+        carried: None,
     }
 }
 
@@ -186,6 +192,8 @@ pub async fn hear(mut answer: Answer) -> Heard {
     let mut heard = Heard {
         tokens: Vec::new(),
         begun: false,
+        said: String::new(),
+        sampled: None,
         end: Ok(Finish::Stop),
     };
     let mut reason = None;
@@ -199,6 +207,14 @@ pub async fn hear(mut answer: Answer) -> Heard {
                 Event::Tokens { tokens, .. } => {
                     assert!(heard.begun, "tokens before the beginning");
                     heard.tokens.extend(tokens.iter().map(|token| token.id));
+                }
+                Event::Said { said, sampled, .. } => {
+                    assert!(heard.begun, "words before the beginning");
+                    for choice in said {
+                        let call = &choice["delta"]["tool_calls"][0]["function"]["arguments"];
+                        heard.said += call.as_str().unwrap_or_default();
+                    }
+                    heard.sampled = sampled.or(heard.sampled);
                 }
                 Event::Finished { reason: why, .. } => reason = Some(why),
                 Event::Done => {

@@ -388,6 +388,7 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
         stop_tokens: Vec::new(),
         min_new: 0,
         deadline: Instant::now() + 2 * PATIENCE,
+        carried: None,
     }
 }
 

@@ -60,6 +60,8 @@ pub(crate) struct Spoken {
     pub(crate) continuous_usage: bool,
     /// vLLM's completions: token ids beside the text.
     pub(crate) token_ids: bool,
+    /// What it says are the arguments of a tool's call.
+    pub(crate) tools: bool,
 }
 
 impl Spoken {
@@ -153,6 +155,7 @@ impl Spoken {
     fn finish_name(&self) -> &'static str {
         match self.finish {
             Finish::Length => "length",
+            Finish::Stop if self.tools => "tool_calls",
             Finish::Stop => "stop",
             Finish::Abort { .. } => "abort",
         }

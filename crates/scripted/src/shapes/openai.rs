@@ -9,12 +9,16 @@ impl Spoken {
     pub(super) fn openai_whole(&self) -> String {
         let text = quoted(&decode(&self.ids));
         let finish = self.finish_name();
+        let (text, calls) = match self.tools {
+            true => ("null".to_owned(), self.call(&text, true)),
+            false => (text, String::new()),
+        };
         let choice = match (self.shape, self.dialect) {
             (Shape::Chat, Dialect::Sglang) => format!(
-                r#""message":{{"role":"assistant","content":{text},"reasoning_content":null}},"logprobs":null,"finish_reason":"{finish}","matched_stop":null"#
+                r#""message":{{"role":"assistant","content":{text},"reasoning_content":null{calls}}},"logprobs":null,"finish_reason":"{finish}","matched_stop":null"#
             ),
             (Shape::Chat, Dialect::Vllm) => format!(
-                r#""message":{{"role":"assistant","content":{text},"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null}},"logprobs":null,"finish_reason":"{finish}","stop_reason":null,"token_ids":null"#
+                r#""message":{{"role":"assistant","content":{text},"refusal":null,"annotations":null,"audio":null,"function_call":null,"reasoning":null{calls}}},"logprobs":null,"finish_reason":"{finish}","stop_reason":null,"token_ids":null"#
             ),
             (Shape::Chat, Dialect::Llama) => {
                 format!(
@@ -77,9 +81,22 @@ impl Spoken {
         });
         if !ids.is_empty() {
             let comma = if sglang { "," } else { "" };
-            delta += &format!(r#"{comma}"content":{}"#, quoted(&decode(ids)));
+            let text = quoted(&decode(ids));
+            delta += &match self.tools {
+                true => self.call(&text, said == ids.len())[usize::from(!sglang)..].to_owned(),
+                false => format!(r#"{comma}"content":{text}"#),
+            };
         }
         self.openai_chunk(&self.chat_choice(&delta, last), said)
+    }
+
+    /// A call of a tool with these words for arguments; its name goes with the first of them.
+    fn call(&self, text: &str, first: bool) -> String {
+        let name = match first {
+            true => r#""id":"call_1","type":"function","function":{"name":"look","#,
+            false => r#""function":{"#,
+        };
+        format!(r#","tool_calls":[{{"index":0,{name}"arguments":{text}}}}}]"#)
     }
 
     fn chat_choice(&self, delta: &str, last: bool) -> String {

@@ -56,7 +56,7 @@ const EFFORT: &str = "reasoning_effort";
 ///
 /// # Errors
 /// A fault naming the field that cannot be served.
-pub(crate) fn talk(fields: &mut Fields) -> Result<Talk, Fault> {
+pub(crate) fn talk(fields: &mut Fields, carries: &[&str]) -> Result<Talk, Fault> {
     let list = fields
         .take("messages")
         .ok_or_else(|| invalid("messages", LIST))?;
@@ -81,8 +81,9 @@ pub(crate) fn talk(fields: &mut Fields) -> Result<Talk, Fault> {
     }
     let chat = Chat {
         ending: ending(fields)?,
-        messages: messages(list)?,
+        messages: messages(list, carries.contains(&"tools"))?,
         variables,
+        tools: None,
     };
     Ok(Talk { chat, effort })
 }
@@ -126,24 +127,32 @@ fn variables(fields: &mut Fields) -> Result<Map<String, Value>, Fault> {
     }
 }
 
-/// Reads a conversation: known roles, text only.
-fn messages(value: Value) -> Result<Vec<Message>, Fault> {
+/// Reads a conversation: known roles, text only. `tools`: calls of tools and their answers too.
+fn messages(value: Value, tools: bool) -> Result<Vec<Message>, Fault> {
     match value {
         Value::Array(list) if (1..=MAX_MESSAGES).contains(&list.len()) => list
             .into_iter()
             .enumerate()
-            .map(|(i, value)| message(i, value))
+            .map(|(i, value)| message(i, value, tools))
             .collect(),
         _ => Err(invalid("messages", LIST)),
     }
 }
 
-fn message(index: usize, value: Value) -> Result<Message, Fault> {
+fn message(index: usize, value: Value, tools: bool) -> Result<Message, Fault> {
     let Value::Object(map) = value else {
         return Err(invalid(format!("messages[{index}]"), "an object"));
     };
     let mut fields = Fields::of(map, format!("messages[{index}]."));
-    let role = role(&mut fields)?;
+    let role = role(&mut fields, tools)?;
+    let mut tool_calls = None;
+    let mut tool_call_id = None;
+    if tools && role == "assistant" {
+        tool_calls = calls(&mut fields)?;
+    }
+    if role == "tool" {
+        tool_call_id = fields.text("tool_call_id")?;
+    }
     for (key, why) in [
         ("tool_calls", NO_TOOLS),
         ("tool_call_id", NO_TOOLS),
@@ -163,17 +172,50 @@ fn message(index: usize, value: Value) -> Result<Message, Fault> {
         name: fields.text("name")?,
         reasoning: reasoning(&mut fields)?,
         content: content(&mut fields, role)?,
+        tool_calls,
+        tool_call_id,
     };
     fields.finish()?;
     Ok(message)
 }
 
-fn role(fields: &mut Fields) -> Result<&'static str, Fault> {
+/// Calls of tools, as the assistant has made them. Their arguments are text in JSON; a template is
+/// shown what they say, as engines do it.
+fn calls(fields: &mut Fields) -> Result<Option<Value>, Fault> {
+    let name = fields.name("tool_calls");
+    let wrong = || {
+        let form =
+            "{\"id\": …, \"type\": \"function\", \"function\": {\"name\": …, \"arguments\": …}}";
+        invalid(name.clone(), format!("a list of calls {form}"))
+    };
+    let Some(value) = fields.take("tool_calls").filter(|it| !empty(it)) else {
+        return Ok(None);
+    };
+    let Value::Array(mut calls) = value else {
+        return Err(wrong());
+    };
+    for call in &mut calls {
+        let function = call.get_mut("function").ok_or_else(wrong)?;
+        if !function.get("name").is_some_and(Value::is_string) {
+            return Err(wrong());
+        }
+        if let Some(arguments) = function.get_mut("arguments")
+            && let Some(said) = arguments.as_str()
+            && let Ok(value) = serde_json::from_str(said)
+        {
+            *arguments = value;
+        }
+    }
+    Ok(Some(Value::Array(calls)))
+}
+
+fn role(fields: &mut Fields, tools: bool) -> Result<&'static str, Fault> {
     match fields.text("role")?.as_deref() {
         // OpenAI's newer name of the same role.
         Some("system" | "developer") => Ok("system"),
         Some("user") => Ok("user"),
         Some("assistant") => Ok("assistant"),
+        Some("tool") if tools => Ok("tool"),
         Some("tool" | "function") => Err(unsupported(fields.name("role"), NO_TOOLS)),
         _ => Err(invalid(
             fields.name("role"),

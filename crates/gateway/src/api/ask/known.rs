@@ -140,6 +140,19 @@ const KNOWN: &[(&str, ChangesNothing, &str)] = &[
     ("response_fields", empty, NO_EXTRAS),
 ];
 
+/// Whether a field that an engine could carry out asks for nothing.
+pub(super) fn changes_nothing(name: &str, value: &Value) -> bool {
+    match name {
+        "logprobs" => is_false(value),
+        // That it is a part of its text is how we answer, not how an engine does.
+        "include_reasoning" => false,
+        name => {
+            let known = KNOWN.iter().find(|(known, ..)| *known == name);
+            known.is_some_and(|(_, changes_nothing, _)| changes_nothing(value))
+        }
+    }
+}
+
 /// Takes out what changes nothing, and refuses by name what would.
 ///
 /// # Errors
@@ -148,7 +161,6 @@ pub(super) fn judge(fields: &mut Fields) -> Result<(), Fault> {
     for key in HARMLESS {
         fields.take(key);
     }
-    unused_tools(fields)?;
     for (key, changes_nothing, why) in KNOWN {
         if let Some(value) = fields.take(key)
             && !changes_nothing(&value)
@@ -160,7 +172,7 @@ pub(super) fn judge(fields: &mut Fields) -> Result<(), Fault> {
 }
 
 /// Tools that may not be called. The model is not shown them, so they change nothing.
-fn unused_tools(fields: &mut Fields) -> Result<(), Fault> {
+pub(super) fn unused_tools(fields: &mut Fields) -> Result<(), Fault> {
     for (list, choice) in [("tools", "tool_choice"), ("functions", "function_call")] {
         if fields.look(choice).and_then(Value::as_str) != Some("none") {
             continue;

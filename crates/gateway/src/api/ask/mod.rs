@@ -1,5 +1,6 @@
 //! From a request body to an [`Ask`]: every field read, checked, or refused by name.
 
+mod carried;
 mod chat;
 mod completion;
 mod ending;
@@ -8,6 +9,7 @@ mod sampling;
 
 use super::fields::{Fields, invalid, unsupported};
 use crate::engine::{Fault, Sampling};
+use serde_json::{Map, Value};
 
 pub(super) use chat::{Talk, talk};
 pub(super) use completion::token_ids;
@@ -66,6 +68,8 @@ pub(super) struct Ask {
     pub seed: Option<u64>,
     /// When an answer ends.
     pub rules: Rules,
+    /// What only the engine itself can carry out.
+    pub carried: Option<Map<String, Value>>,
     /// Answer as server-sent events.
     pub stream: bool,
     /// Which events of a stream have usage figures.
@@ -82,17 +86,27 @@ pub(super) struct StreamUsage {
 }
 
 impl Ask {
-    /// Reads the body of `POST /v1/chat/completions` or `/v1/completions`.
+    /// Reads the body of `POST /v1/chat/completions` or `/v1/completions`. `carries`: the fields that the
+    /// engine carries out itself.
     ///
     /// # Errors
     /// A fault naming the first field that cannot be served as asked.
-    pub(super) fn parse(dialect: Dialect, body: &[u8], max_choices: u16) -> Result<Self, Fault> {
+    pub(super) fn parse(
+        dialect: Dialect,
+        body: &[u8],
+        max_choices: u16,
+        carries: &[&str],
+    ) -> Result<Self, Fault> {
         let mut fields = Fields::parse(body)?;
+        known::unused_tools(&mut fields)?;
+        let carried = carried::take(&mut fields, carries);
+        let tools = carried.as_ref().and_then(|it| it.get("tools"));
         let mut echo = false;
         let mut add_special = true;
         let (input, logprobs) = match dialect {
             Dialect::Chat => {
-                let talk = chat::talk(&mut fields)?;
+                let mut talk = chat::talk(&mut fields, carries)?;
+                talk.chat.tools = tools.cloned();
                 (Input::Chat(talk), chat::logprobs(&mut fields)?)
             }
             Dialect::Completion => {
@@ -103,10 +117,11 @@ impl Ask {
                 (Input::Prompts(prompts), logprobs)
             }
         };
-        if echo && logprobs.is_some() {
+        if echo && (logprobs.is_some() || carried.is_some()) {
             return Err(unsupported(
                 "echo",
-                "log-probabilities of the prompt are not computed; leave out `echo` or `logprobs`",
+                "a prompt is repeated without log-probabilities and in no form; leave it out, or \
+                 `logprobs` and what the answer is to be held to",
             ));
         }
         let (mut sampling, seed) = sampling::read(&mut fields)?;
@@ -124,6 +139,7 @@ impl Ask {
             sampling,
             seed,
             rules: Rules::read(&mut fields)?,
+            carried,
             stream,
             usage: stream_options(&mut fields, stream)?,
         };

@@ -50,7 +50,7 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
     let part = Part {
         tokens,
         finish,
-        cached_tokens: None,
+        ..Part::default()
     };
     Some(Heard { part, failed: None })
 }

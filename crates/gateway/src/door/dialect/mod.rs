@@ -1,5 +1,6 @@
 //! How each engine is asked, and how its answers are read. Nothing here knows sockets.
 
+mod carried;
 mod llama;
 mod sglang;
 mod vllm;
@@ -13,7 +14,9 @@ use serde_json::{Value, json};
 
 use super::leg::SILENT;
 use super::requests::Part;
-use crate::engine::Job;
+pub(super) use carried::{NONE as NO_TEXT_PATH, untold};
+
+use crate::engine::{Carried, Job, TextPath};
 
 /// Which engine, and what it does there.
 #[derive(Clone, Debug, PartialEq)]
@@ -121,6 +124,8 @@ enum Form {
     Sglang,
     Vllm,
     Llama,
+    /// OpenAI's, of an engine that writes the answer itself.
+    OpenAi,
 }
 
 impl Protocol {
@@ -155,10 +160,16 @@ impl Protocol {
 
     /// The request of a leg, and how its answer is read.
     pub(super) fn ask(&self, order: &Order) -> (Call, Reading) {
-        let (call, form) = match self {
-            Self::Sglang { role, .. } => (sglang::ask(order, *role), Form::Sglang),
-            Self::Vllm { role } => (vllm::ask(order, *role), Form::Vllm),
-            Self::Llama => (llama::ask(order), Form::Llama),
+        let (call, form) = match (self, order.job.carried.as_deref()) {
+            (Self::Sglang { role, .. }, Some(carried)) => {
+                (carried::ask_sglang(order, carried, *role), Form::OpenAi)
+            }
+            (Self::Vllm { role }, Some(carried)) if order.leg == Leg::Decode => {
+                (carried::ask_vllm(order, carried, *role), Form::OpenAi)
+            }
+            (Self::Sglang { role, .. }, _) => (sglang::ask(order, *role), Form::Sglang),
+            (Self::Vllm { role }, _) => (vllm::ask(order, *role), Form::Vllm),
+            (Self::Llama, _) => (llama::ask(order), Form::Llama),
         };
         let reading = Reading {
             form,
@@ -188,6 +199,20 @@ impl Protocol {
         }
     }
 
+    /// What can be asked of it besides tokens.
+    pub(super) fn text_path(&self) -> TextPath {
+        match self {
+            Self::Sglang { .. } => carried::SGLANG,
+            Self::Vllm { .. } => carried::VLLM,
+            Self::Llama => carried::NONE,
+        }
+    }
+
+    /// Asks for the tokens of a conversation, where the engine writes the prompt itself.
+    pub(super) fn tokens_of(&self, carried: &Carried) -> Option<Call> {
+        matches!(self, Self::Vllm { .. }).then(|| carried::tokens_of(carried))
+    }
+
     /// The engine's own call to end a leg; none where it ends with its connection.
     pub(super) fn abort(&self, names: &Names) -> Option<Call> {
         match self {
@@ -211,6 +236,7 @@ impl Reading {
             Form::Sglang => sglang::read(self, &value),
             Form::Vllm => vllm::read(self, &value),
             Form::Llama => llama::read(self, &value),
+            Form::OpenAi => carried::read(self, &value),
         }?;
         self.tokens += u32::try_from(heard.part.tokens.len()).ok()?;
         self.finish = heard.part.finish.or(self.finish);
@@ -227,6 +253,11 @@ impl Reading {
     pub(super) fn is_whole(&self, leg: Leg) -> bool {
         let all = self.total.is_none_or(|total| total == self.tokens);
         self.finish.is_some() && (all || leg == Leg::Prefill)
+    }
+
+    /// As many tokens as the engine says that it has sampled.
+    pub(super) fn sampled(&self) -> Option<u32> {
+        self.total
     }
 
     pub(super) fn finish(&self) -> Option<Finish> {

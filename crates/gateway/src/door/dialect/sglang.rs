@@ -1,7 +1,7 @@
 //! SGLang: `/generate` with token ids, both legs of a pair at once under one room.
 
 use handoff::door::{Blame, Leg};
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::{Call, Heard, Names, Order, Reading, Role, bytes, class_of, ids, reason};
 use crate::door::requests::Part;
@@ -36,17 +36,24 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
         "stream": order.leg == Leg::Decode,
         "extra_key": order.salt,
     });
-    if role != Role::Alone
-        && let Some((host, port)) = &order.meet
-    {
-        body["bootstrap_host"] = json!(host);
-        body["bootstrap_port"] = json!(port);
-        body["bootstrap_room"] = json!(order.names.room);
+    if let Some(body) = body.as_object_mut() {
+        meeting(body, order, role);
     }
     Call {
         path: "/generate",
         body: bytes(&body),
         request_id: None,
+    }
+}
+
+/// Where the two of a pair meet.
+pub(super) fn meeting(body: &mut Map<String, Value>, order: &Order, role: Role) {
+    if role != Role::Alone
+        && let Some((host, port)) = &order.meet
+    {
+        body.insert("bootstrap_host".into(), json!(host));
+        body.insert("bootstrap_port".into(), json!(port));
+        body.insert("bootstrap_room".into(), json!(order.names.room));
     }
 }
 

@@ -26,6 +26,7 @@ fn order(leg: Leg, max_new: u32) -> Order {
         stop_tokens: Vec::new(),
         min_new: 0,
         deadline: Instant::now(),
+        carried: None,
     };
     Order {
         job: Arc::new(job),

@@ -68,11 +68,7 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
     let figure = |name| usage.and_then(|usage| usage.get(name));
     reading.counted(figure("prompt_tokens"), figure("completion_tokens"));
     let cached = usage.and_then(|usage| usage.pointer("/prompt_tokens_details/cached_tokens"));
-    let reference = value.get("kv_transfer_params");
-    let reference = reference.filter(|it| it.get("remote_block_ids").is_some_and(has_blocks));
-    if let Some(reference) = reference {
-        reading.reference = Some(reference.clone());
-    }
+    refer(reading, value);
     let mut part = Part {
         cached_tokens: cached
             .and_then(Value::as_u64)
@@ -97,6 +93,15 @@ pub(super) fn read(reading: &mut Reading, value: &Value) -> Option<Heard> {
         }
     }
     Some(Heard { part, failed: None })
+}
+
+/// The reference to prefill's pages, if there is one.
+pub(super) fn refer(reading: &mut Reading, value: &Value) {
+    let reference = value.get("kv_transfer_params");
+    let reference = reference.filter(|it| it.get("remote_block_ids").is_some_and(has_blocks));
+    if let Some(reference) = reference {
+        reading.reference = Some(reference.clone());
+    }
 }
 
 /// A list of lists of numbers (a list for each group of layers), not all of them empty.

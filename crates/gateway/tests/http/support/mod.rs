@@ -13,7 +13,7 @@ use gateway::Config;
 use gateway::api::AccessLog;
 use gateway::api::text::Text;
 use gateway::engine::{Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine};
-use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
+use gateway::engine::{Readiness, TextPath, WorkerFacts, WorkerRole};
 use serde_json::Value;
 use tokio::net::TcpListener;
 use tokio::sync::oneshot;
@@ -147,6 +147,7 @@ pub fn facts() -> EngineFacts {
         }],
     };
     EngineFacts {
+        text_path: TextPath::default(),
         models: ["small", "org/alias"]
             .map(|id| ModelFacts {
                 id: id.to_owned(),
