@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, OnceLock};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use handoff::door::{Door, Effect, End, EngineId, Event, Label, Leg, Outcome, Timer};
 use handoff::{AttemptId, Broken, RequestId};
@@ -83,6 +83,9 @@ pub(super) struct Actor {
     board: Arc<Board>,
     legs_max: u32,
     draining: bool,
+    /// When the task ends at the latest, once it is to.
+    ending: Option<Instant>,
+    end_within: Duration,
     /// The rule of its own that the machine has found broken: nothing more is done with it.
     broken: Option<Broken>,
     /// Where this task leaves how it ended.
@@ -135,6 +138,8 @@ impl Actor {
             board,
             legs_max: config.legs_max,
             draining: false,
+            ending: None,
+            end_within: config.end_within,
             broken: None,
             how: Arc::default(),
             stale: false,
@@ -151,7 +156,7 @@ impl Actor {
 
     pub(super) async fn run(mut self) {
         loop {
-            let due = self.timers.next();
+            let due = self.timers.next().into_iter().chain(self.ending).min();
             // The inbox comes first, so that a late timer does not overtake an answer.
             let input = match due {
                 None => self.inbox.recv().await,
@@ -160,17 +165,20 @@ impl Actor {
                     Err(_) => {
                         self.fire();
                         self.publish();
+                        if self.has_ended() {
+                            return self.end();
+                        }
                         continue;
                     }
                 },
             };
             match input {
-                None | Some(Input::End) => return self.end(),
+                None => return self.end(),
                 Some(input) => self.take(input),
             }
             self.fire();
             while self.tasks.try_join_next().is_some() {}
-            if self.broken.is_some() {
+            if self.broken.is_some() || self.has_ended() {
                 return self.end();
             }
             // Not for every request of a crowd: a snapshot costs as much as one.
@@ -215,8 +223,28 @@ impl Actor {
                 self.feed(Event::Drain);
                 self.publish();
             }
-            Input::End => {}
+            Input::End => self.begin_to_end(),
         }
+    }
+
+    /// Every request is told; their legs are wound up as if their clients had left, for as long as that
+    /// may take.
+    fn begin_to_end(&mut self) {
+        if self.ending.is_some() {
+            return;
+        }
+        self.ending = Some(Instant::now() + self.end_within);
+        self.draining = true;
+        self.feed(Event::Drain);
+        for (request, open) in std::mem::take(&mut self.requests) {
+            open.end();
+            self.feed(Event::ClientGone(request));
+        }
+    }
+
+    fn has_ended(&self) -> bool {
+        let over = |at: Instant| self.machine.at_rest() || Instant::now() >= at;
+        self.ending.is_some_and(over)
     }
 
     fn submit(&mut self, submission: Submission) {
@@ -385,7 +413,7 @@ impl Actor {
         let (Some(at), Some(found), Some(open)) =
             (at, at.and_then(found), self.requests.get_mut(&request))
         else {
-            return Some(Event::Ended(attempt, leg, End::Lost)); // it went a moment ago
+            return Some(Event::Ended(attempt, leg, End::Unreached)); // it went a moment ago
         };
         open.begins(attempt);
         self.of.insert(attempt, request);

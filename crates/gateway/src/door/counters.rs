@@ -36,6 +36,8 @@ counters! {
     decode_failed,
     /// Legs whose connection was lost, or whose answer could not be understood.
     legs_lost,
+    /// Legs that no connection was there for.
+    legs_unreached,
     /// Requests ended because an engine had computed another prompt, or did not say which.
     integrity_wrong_count,
     /// Requests ended because an engine answered with what is another request's.
@@ -53,6 +55,7 @@ impl Counters {
             (End::Failed(Blame::Engine), Leg::Prefill) => &mut self.prefill_failed,
             (End::Failed(Blame::Engine), Leg::Decode) => &mut self.decode_failed,
             (End::Lost, _) => &mut self.legs_lost,
+            (End::Unreached, _) => &mut self.legs_unreached,
         } += 1;
     }
 
@@ -72,7 +75,12 @@ impl Counters {
                 self.integrity_wrong_count += 1;
             }
             Why::Anothers => self.integrity_anothers_answer += 1,
-            Why::Said(_) | Why::Lost | Why::NoReference | Why::Deadline => {}
+            Why::Said(_)
+            | Why::Lost
+            | Why::Unreached
+            | Why::Silent
+            | Why::NoReference
+            | Why::Deadline => {}
         }
     }
 }

@@ -115,6 +115,7 @@ impl Client {
     async fn exchange(&self, running: &Running, call: Call, mut reading: Reading) -> Ended {
         let answer = match self.send(&running.upstream, call).await {
             Ok(answer) => answer,
+            Err(error) if error.is_connect() => return unreached(),
             Err(_) => return lost(),
         };
         let status = answer.status();
@@ -217,6 +218,14 @@ fn lost() -> Ended {
         part: Part::default(),
         said: None,
         reference: None,
+    }
+}
+
+/// No connection was made, so not a byte of the request has gone out.
+fn unreached() -> Ended {
+    Ended {
+        end: End::Unreached,
+        ..lost()
     }
 }
 

@@ -56,6 +56,8 @@ pub struct Config {
     pub answer_bytes_max: usize,
     /// How long a connection to an engine may take to be made.
     pub connect: Duration,
+    /// How long legs that nobody wants may go on at the end of this process.
+    pub end_within: Duration,
     /// Submissions that wait to be judged, at most; above it `queue_full`.
     pub unjudged_max: usize,
     /// Events that an answer holds for its reader; above it the request is cancelled.
@@ -102,6 +104,7 @@ impl Config {
             legs_max: 1024,
             answer_bytes_max: 64 << 20,
             connect: Duration::from_secs(3),
+            end_within: Duration::from_secs(10),
             unjudged_max: 256,
             answer_events_max: 1024,
             trace: None,
@@ -227,7 +230,8 @@ impl Doors {
         self.put(Input::Drain);
     }
 
-    /// Ends what still runs, each request with `draining`, and returns when all have been told.
+    /// Ends what still runs, each request with `draining`, and returns when all have been told and no
+    /// leg is in the middle of a transfer any more, or has had its time.
     ///
     /// # Errors
     /// As [`Doors::ended`].

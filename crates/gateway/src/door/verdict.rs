@@ -62,6 +62,10 @@ fn of_failing(failing: &Failing, said: Option<&str>) -> Fault {
         Leg::Prefill => Code::PrefillFailed,
         Leg::Decode => Code::DecodeFailed,
     };
+    let timeout = match leg {
+        Leg::Prefill => Code::PrefillTimeout,
+        Leg::Decode => Code::DecodeTimeout,
+    };
     let words = said.map_or(String::new(), |said| format!(": {said}"));
     match failing.why {
         Why::Said(Blame::Client) => Fault::new(
@@ -78,6 +82,14 @@ fn of_failing(failing: &Failing, said: Option<&str>) -> Fault {
         Why::Lost => Fault::new(
             failed,
             format!("the {leg} engine was lost, or its answer was none; try again"),
+        ),
+        Why::Unreached => Fault::new(
+            failed,
+            format!("the {leg} engine could not be reached; try again"),
+        ),
+        Why::Silent => Fault::new(
+            timeout,
+            format!("the {leg} engine said nothing for as long as it may; try again"),
         ),
         Why::NoReference => Fault::new(
             failed,
@@ -107,10 +119,7 @@ fn of_failing(failing: &Failing, said: Option<&str>) -> Fault {
             format!("the {leg} engine answered with what is another request's: it was not used"),
         ),
         Why::Deadline => Fault::new(
-            match leg {
-                Leg::Prefill => Code::PrefillTimeout,
-                Leg::Decode => Code::DecodeTimeout,
-            },
+            timeout,
             format!("the request's time was over before the {leg} engine was through"),
         ),
     }

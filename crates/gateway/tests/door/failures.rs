@@ -218,3 +218,42 @@ async fn decode_is_not_blamed_for_prefill() {
         .expect("it rests a while");
     heard.is_right(&prompt);
 }
+
+/// Engines that hang cost a stage's time and not the request's: another pair answers.
+#[tokio::test]
+async fn an_engine_that_says_nothing_has_a_stage_and_no_more() {
+    for engines in [Vec::from(Engine::sglang_pair()), Engine::vllm_pair().into()] {
+        for hung in ["prefill", "decode"] {
+            let about = format!("{:?}, {hung}", engines[0].dialect);
+            let named = |engine: &Engine, pair: &str| {
+                let name = format!("{pair}-{}", engine.name);
+                engine.clone().named(&name)
+            };
+            let all = ["a", "b"].map(|pair| [named(&engines[0], pair), named(&engines[1], pair)]);
+            let all = all.concat();
+            let front = Front::with(all, |config| {
+                config.machine.prefill_ms = 300;
+                config.machine.silence_ms = 300;
+                config.machine.linger_ms = 300;
+            })
+            .await;
+            front
+                .fleet
+                .rule(Rule::new(Act::Hang).on(&format!("a-{hung}")));
+            for seed in 0..3 {
+                let prompt = prompt(seed, 20);
+                println!("{about}");
+                front.ask(&prompt).await.is_right(&prompt);
+            }
+        }
+    }
+    // Where there is no other, the stage is said.
+    let front = Front::with(Engine::vllm_pair(), |config| {
+        config.machine.prefill_ms = 100;
+        config.machine.max_retries = 0;
+    })
+    .await;
+    front.fleet.rule(Rule::new(Act::Hang).on("prefill"));
+    let heard = front.ask(&prompt(1, 20)).await;
+    heard.failed_clean(Code::PrefillTimeout);
+}

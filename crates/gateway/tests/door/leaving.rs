@@ -1,7 +1,7 @@
 //! Clients that leave: nothing is dropped in the middle of a transfer, and nothing is left behind.
 
 use super::support::{Front, LONG, prompt};
-use gateway::engine::Event;
+use gateway::engine::{Code, Event};
 use scripted::{Act, Engine, Rule};
 
 /// The client leaves while prefill computes: both legs go on until the transfer has ended.
@@ -105,4 +105,38 @@ async fn decode_outlives_a_prefill_that_ended_in_doubt() {
         "decode",
     );
     assert!(ended - asked >= 199.0, "{} ms", ended - asked);
+}
+
+/// The gateway's own end breaks nothing off either: requests are told at once, legs go on as long as a
+/// transfer may be under way.
+#[tokio::test]
+async fn the_end_of_the_gateway_breaks_no_transfer_off() {
+    for engines in [
+        Engine::sglang_pair().map(|engine| engine.paced(150, 50, 5)),
+        Engine::vllm_pair().map(|engine| engine.paced(150, 50, 5)),
+    ] {
+        let about = format!("{:?}", engines[0].dialect);
+        let front = Front::new(engines).await;
+        let answer = front.submit(&prompt(1, 20), LONG).expect("taken");
+        assert!(front.fleet.until(LONG, |all| all.arrived >= 1).await);
+        let (heard, ended) = tokio::join!(super::support::hear(answer), front.doors.end());
+        ended.expect("it ends well");
+        heard.failed_clean(Code::Draining);
+        let all = front.fleet.all();
+        assert_eq!(front.fleet.counts("prefill").ended, 1, "{about}: {all:?}");
+        assert!(front.fleet.quiet(LONG).await);
+        let all = front.fleet.all();
+        assert_eq!((all.broken, all.orphans), (0, 0), "{about}: {all:?}");
+    }
+    // A leg that hangs has its time.
+    let front = Front::with(Engine::sglang_pair(), |config| {
+        config.end_within = std::time::Duration::from_millis(200);
+    })
+    .await;
+    front.fleet.rule(Rule::new(Act::Hang).on("prefill"));
+    let answer = front.submit(&prompt(1, 20), LONG).expect("taken");
+    assert!(front.fleet.until(LONG, |all| all.arrived >= 1).await);
+    let end = tokio::time::timeout(LONG, front.doors.end()).await;
+    end.expect("nobody waits for ever").expect("it ends well");
+    drop(answer);
 }

@@ -9,9 +9,13 @@ fn two_prefills() -> [Engine; 3] {
     [prefill.clone().named("one"), prefill.named("two"), decode]
 }
 
+/// Where there is no connection nothing was begun: nobody waits for what might still land.
 #[tokio::test]
-async fn a_dead_prefill_costs_nobody_an_answer() {
-    let front = Front::new(two_prefills()).await;
+async fn a_dead_prefill_costs_nobody_an_answer_nor_time() {
+    let front = Front::with(two_prefills(), |config| {
+        config.machine.settle_ms = 600_000;
+    })
+    .await;
     front.fleet.kill("one").await;
     for seed in 0..6 {
         let prompt = prompt(seed, 20);
@@ -20,6 +24,7 @@ async fn a_dead_prefill_costs_nobody_an_answer() {
     front.comes_to_rest().await;
     let all = front.fleet.all();
     assert_eq!((all.rooms_again, all.broken), (0, 0), "{all:?}");
+    front.until("legs_unreached", |count| count > 0).await;
 }
 
 /// The decode leg of an attempt that has failed is ended before another of the same request goes

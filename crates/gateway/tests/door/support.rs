@@ -39,7 +39,8 @@ impl Heard {
 
     #[track_caller]
     pub fn is_right(&self, prompt: &[u32]) {
-        assert_eq!(self.tokens, scripted::expected(prompt, WORDS as usize));
+        let right = scripted::expected(prompt, WORDS as usize);
+        assert_eq!(self.tokens, right, "{:?}", self.end);
         assert_eq!(self.end, Ok(Finish::Length));
     }
 

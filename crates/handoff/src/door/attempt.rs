@@ -38,6 +38,10 @@ pub(super) struct Attempt {
     pub answered: bool,
     /// Decode has failed, and prefill has not said yet how it ended.
     pub decode_failed: Option<Why>,
+    /// Decode, or prefill, has said something since the stage's timer was armed.
+    pub heard: bool,
+    /// Its timer of stages runs.
+    pub staged: bool,
     /// Its timer runs.
     pub lingers: bool,
 }
@@ -92,6 +96,7 @@ impl<J: Decisions> Door<J> {
         }
         self.attempts
             .insert(id, Attempt::new(key, before, &route, prompt, max_new));
+        self.arm_stage(id, self.config.prefill_ms);
         match route.prefill {
             None => self.dispatch(id, Leg::Decode),
             Some(_) => {
@@ -148,6 +153,7 @@ impl<J: Decisions> Door<J> {
             return self.wind_up(id);
         }
         attempt.speaks = true;
+        attempt.heard = true;
         attempt.counted_by_decode = said.prompt.or(attempt.counted_by_decode);
         if let Some(why) = self.decode_differs(id, said, false) {
             return self.fails(id, Leg::Decode, why);
@@ -222,6 +228,7 @@ impl<J: Decisions> Door<J> {
     fn prefill_is_well(&mut self, id: AttemptId, counted: Option<u32>) {
         if let Some(attempt) = self.attempts.get_mut(&id) {
             attempt.counted = counted;
+            attempt.heard = true;
         }
         self.judged(id);
         let Some(attempt) = self.attempts.get_mut(&id) else {
@@ -265,6 +272,7 @@ impl<J: Decisions> Door<J> {
             End::Answered { said, .. } => self.decode_answered(id, said),
             End::Failed(class) => self.decode_fails(id, Why::Said(class)),
             End::Lost => self.decode_fails(id, Why::Lost),
+            End::Unreached => self.decode_fails(id, Why::Unreached),
         }
         self.wind_up(id);
     }
@@ -310,7 +318,7 @@ impl<J: Decisions> Door<J> {
         let decode_at = attempt.decode_at;
         // Prefill's failure is often heard of at decode first.
         let waits = attempt.prefill == State::Going && attempt.handing == Handing::Together;
-        let waits = waits && why.is_of_the_engine();
+        let waits = waits && why.is_of_the_engine() && why != Why::Unreached;
         if waits {
             attempt.decode_failed = Some(why);
             self.arm(Timer::Word(id), self.config.settle_ms);
@@ -326,13 +334,38 @@ impl<J: Decisions> Door<J> {
 
     /// Nobody wants the answer any more; how it ended still says how decode is.
     fn blame_decode(&mut self, id: AttemptId, end: End) {
-        let failed = matches!(end, End::Failed(Blame::Engine) | End::Lost);
+        let failed = matches!(end, End::Failed(Blame::Engine) | End::Lost | End::Unreached);
         let well = self.prefill_of_is_well(id);
         if let Some(attempt) = self.attempts.get(&id)
             && failed
             && self.decisions.blames_decode(well)
         {
             self.failed(attempt.decode_at);
+        }
+    }
+
+    fn arm_stage(&mut self, id: AttemptId, after_ms: u64) {
+        if after_ms == 0 {
+            return; // the request's own deadline is all
+        }
+        if let Some(attempt) = self.attempts.get_mut(&id) {
+            attempt.staged = true;
+            self.arm(Timer::Stage(id), after_ms);
+        }
+    }
+
+    /// A stage has had its time: nobody waits longer for an engine that says nothing.
+    pub(super) fn stage_over(&mut self, id: AttemptId) {
+        let Some(attempt) = self.attempts.get_mut(&id).filter(|it| it.wanted) else {
+            return; // it is over
+        };
+        attempt.staged = false;
+        let heard = std::mem::take(&mut attempt.heard);
+        let unjudged = attempt.prefill_at.is_some() && attempt.counted.is_none();
+        match (unjudged, heard) {
+            (true, _) => self.fails(id, Leg::Prefill, Why::Silent),
+            (false, true) => self.arm_stage(id, self.config.silence_ms),
+            (false, false) => self.fails(id, Leg::Decode, Why::Silent),
         }
     }
 
@@ -373,6 +406,7 @@ impl<J: Decisions> Door<J> {
         match end {
             End::Failed(class) => Err(Why::Said(class)),
             End::Lost => Err(Why::Lost),
+            End::Unreached => Err(Why::Unreached),
             End::Answered { said, .. } if !self.decisions.is_ours(said.whose) => Err(Why::Anothers),
             End::Answered { said, .. } if !self.decisions.same_prompt(ours, said.prompt) => {
                 Err(miscounted(ours, said.prompt))
@@ -432,17 +466,23 @@ impl Attempt {
             counted_by_decode: None,
             answered: false,
             decode_failed: None,
+            heard: false,
+            staged: false,
             lingers: false,
         }
     }
 }
 
 impl Why {
-    /// Whether the engine is to blame. Where two differ, nobody knows which one.
+    /// Whether the engine is to blame. Where two differ, or wait for each other, nobody knows which one;
+    /// who hangs does not answer an abort either.
     fn is_of_the_engine(self) -> bool {
         !matches!(
             self,
-            Self::Said(Blame::Client | Blame::Busy) | Self::Deadline | Self::Differ { .. }
+            Self::Said(Blame::Client | Blame::Busy)
+                | Self::Deadline
+                | Self::Silent
+                | Self::Differ { .. }
         )
     }
 }
@@ -451,7 +491,7 @@ impl Why {
 fn after(end: End) -> State {
     match end {
         End::Lost => State::Silent,
-        End::Answered { .. } | End::Failed(_) => State::Over,
+        End::Answered { .. } | End::Failed(_) | End::Unreached => State::Over,
     }
 }
 

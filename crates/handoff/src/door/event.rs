@@ -145,6 +145,8 @@ pub enum End {
     Failed(Blame),
     /// The connection was lost, or what came cannot be understood: the engine may still be at it.
     Lost,
+    /// There was no connection to ask it over: nothing was begun.
+    Unreached,
 }
 
 /// Whose fault a failure is, by its status.
@@ -163,6 +165,8 @@ pub enum Blame {
 pub enum Timer {
     /// The whole request.
     Request(RequestId),
+    /// Prefill's answer; then anything more of decode's.
+    Stage(AttemptId),
     /// Prefill ended in doubt: what it has written may still land.
     Settle(AttemptId),
     /// Decode failed, and prefill's word on it is not there yet.
@@ -290,6 +294,10 @@ pub enum Why {
         /// As decode did.
         decode: u32,
     },
+    /// It could not be asked.
+    Unreached,
+    /// It said nothing for as long as it may.
+    Silent,
     /// It did not say what it has computed.
     Uncounted,
     /// It answered with what is somebody else's.

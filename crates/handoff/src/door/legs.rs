@@ -50,6 +50,9 @@ impl<J: Decisions> Door<J> {
             return; // both its legs have ended
         };
         attempt.wanted = false;
+        if std::mem::take(&mut attempt.staged) {
+            self.out.push(Effect::Disarm(Timer::Stage(id)));
+        }
         if attempt.decode_failed.take().is_some() {
             self.out.push(Effect::Disarm(Timer::Word(id)));
         }
@@ -188,7 +191,8 @@ impl<J: Decisions> Door<J> {
     pub(super) fn prefill_moves(&mut self, id: AttemptId, handing: Handing, end: End) {
         use super::Blame::{Busy, Client, Engine};
         match (handing, end) {
-            (Handing::Together, End::Answered { .. } | End::Failed(Client | Busy))
+            (_, End::Unreached)
+            | (Handing::Together, End::Answered { .. } | End::Failed(Client | Busy))
             | (Handing::Pull, _) => self.moves_no_more(id),
             (Handing::Together, End::Failed(Engine) | End::Lost) => self.moves_in_doubt(id),
         }
@@ -199,7 +203,7 @@ impl<J: Decisions> Door<J> {
     pub(super) fn decode_moves(&mut self, id: AttemptId, handing: Handing, end: End) {
         use super::Blame::{Busy, Client};
         match (handing, end) {
-            (_, End::Failed(Client | Busy)) => self.moves_no_more(id),
+            (_, End::Failed(Client | Busy) | End::Unreached) => self.moves_no_more(id),
             (Handing::Pull, End::Answered { .. } | End::Failed(_)) => self.moves_no_more(id),
             (Handing::Pull, End::Lost) => self.moves_in_doubt(id),
             (Handing::Together, _) => {} // prefill says when it has written

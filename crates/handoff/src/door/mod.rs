@@ -35,6 +35,12 @@ pub struct Config {
     pub max_requests: usize,
     /// Automatic retries of a request, with new identifiers, while nothing of it was released.
     pub max_retries: u32,
+    /// How long prefill's answer may take, or the first part of that of a server that answers by
+    /// itself; milliseconds. 0: as long as the request may.
+    pub prefill_ms: u64,
+    /// How long decode may say nothing once prefill has answered: at least this, at most twice;
+    /// milliseconds.
+    pub silence_ms: u64,
     /// How long what prefill has written may still land after it ended in doubt, and how long
     /// prefill's word is waited for when decode has failed; milliseconds.
     pub settle_ms: u64,
@@ -54,6 +60,8 @@ impl Default for Config {
         Self {
             max_requests: 4096,
             max_retries: 2,
+            prefill_ms: 300_000,
+            silence_ms: 60_000,
             settle_ms: 3_000,
             linger_ms: 60_000,
             abort_ms: 2_000,
@@ -137,6 +145,7 @@ impl<J: Decisions> Door<J> {
     fn fired(&mut self, timer: Timer) {
         match timer {
             Timer::Request(request) => self.request_deadline(request),
+            Timer::Stage(attempt) => self.stage_over(attempt),
             Timer::Settle(attempt) => self.settled(attempt),
             Timer::Word(attempt) => self.no_word_of_prefill(attempt),
             Timer::Linger(attempt) => self.lingered(attempt),

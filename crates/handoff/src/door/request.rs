@@ -162,7 +162,11 @@ impl Why {
     fn may_be_tried_again(self) -> bool {
         use super::Blame;
         match self {
-            Self::Said(Blame::Busy | Blame::Engine) | Self::Lost | Self::NoReference => true,
+            Self::Said(Blame::Busy | Blame::Engine)
+            | Self::Lost
+            | Self::Unreached
+            | Self::Silent
+            | Self::NoReference => true,
             Self::Said(Blame::Client)
             | Self::Counts { .. }
             | Self::Differ { .. }

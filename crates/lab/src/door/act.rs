@@ -135,6 +135,9 @@ impl<J: Decisions> Front<J> {
             if place.is_working() && !place.told_to_end {
                 let kinds = self.setup.wrong.iter().copied();
                 let kinds = kinds.filter(|kind| left.wrong > 0 && kind.concerns(*leg));
+                // Who was heard of, or has begun, was reached.
+                let fresh = !place.spoke && place.wrote == Wrote::Nothing;
+                let kinds = kinds.filter(|kind| fresh || *kind != Kind::Unreached);
                 out.extend(kinds.map(|kind| Act::Wrong(*id, *leg, kind)));
             }
             let said = place.said.is_some() && left.again > 0;

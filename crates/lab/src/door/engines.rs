@@ -66,6 +66,8 @@ pub enum Kind {
     Miscounts,
     /// Prefill gives no reference.
     NoReference,
+    /// There is no connection to ask it over.
+    Unreached,
 }
 
 impl Kind {
@@ -89,6 +91,7 @@ impl Kind {
             Self::Uncounted => "not counted",
             Self::Miscounts => "counted otherwise",
             Self::NoReference => "no reference",
+            Self::Unreached => "engine not reached",
         }
     }
 }
@@ -347,6 +350,12 @@ impl<J: Decisions> Front<J> {
                     prompt: prompt.map(|tokens| tokens + 7),
                     ..right
                 })
+            }
+            Kind::Unreached => {
+                *state.own_faults.entry(engine).or_default() += 1;
+                place.over = true;
+                place.said = Some(End::Unreached);
+                return self.tell(state, Event::Ended(id, leg, End::Unreached), notes);
             }
             Kind::NoReference => {
                 place.wrote = Wrote::All;

@@ -101,7 +101,10 @@ impl<J: Decisions> Front<J> {
         let decode = state.places.get(&(id, Leg::Decode));
         let refused = |place: &Place| {
             use handoff::door::Blame::{Busy, Client};
-            matches!(place.said, Some(End::Failed(Client | Busy)))
+            matches!(
+                place.said,
+                Some(End::Failed(Client | Busy) | End::Unreached)
+            )
         };
         let never = decode.is_some_and(refused);
         let declared = self.setup.engines[prefill.engine.0 as usize].aborts_prefill;

@@ -173,7 +173,11 @@ impl Client {
 
 fn of_attempt(timer: &Timer) -> Option<AttemptId> {
     match timer {
-        Timer::Settle(id) | Timer::Word(id) | Timer::Linger(id) | Timer::Abort(id, _) => Some(*id),
+        Timer::Stage(id)
+        | Timer::Settle(id)
+        | Timer::Word(id)
+        | Timer::Linger(id)
+        | Timer::Abort(id, _) => Some(*id),
         Timer::Request(_) | Timer::Rest(_) => None,
     }
 }
@@ -186,6 +190,8 @@ impl<J: Decisions> Model for Front<J> {
         let config = Config {
             faults: 2,
             max_retries: self.setup.retries,
+            prefill_ms: u64::from(self.setup.stages),
+            silence_ms: u64::from(self.setup.stages),
             ..Config::default()
         };
         let mut state = State {

@@ -35,6 +35,8 @@ pub struct Setup {
     pub counts_in_parts: bool,
     /// The ways in which legs go wrong.
     pub wrong: &'static [Kind],
+    /// Whether a stage has a time of its own.
+    pub stages: bool,
     /// How often anything does.
     pub faults: Faults,
 }
@@ -106,6 +108,7 @@ fn pair(handing: Handing, wrong: &'static [Kind], faults: Faults) -> Setup {
         retries: 1,
         counts_in_parts: true,
         wrong,
+        stages: false,
         faults,
     }
 }
@@ -122,6 +125,7 @@ const ANY: &[Kind] = &[
     Uncounted,
     Miscounts,
     NoReference,
+    Unreached,
 ];
 
 const TWO: Faults = Faults {
@@ -303,5 +307,26 @@ pub const ALL: &[Scenario] = &[
             )
         },
         sees: &["answered", "engine restarted", "said again"],
+    },
+    Scenario {
+        name: "door-stages",
+        about: "engines that hang, or cannot be reached, while a stage has a time of its own",
+        setup: |small| Setup {
+            engines: vec![
+                prefill(Together),
+                decode(Together),
+                prefill(Together),
+                decode(Together),
+            ],
+            stages: true,
+            ..pair(Together, &[Hangs, Unreached, Breaks], faults(small))
+        },
+        sees: &[
+            "answered",
+            "tried again",
+            "engine hung",
+            "engine not reached",
+            "leg given up",
+        ],
     },
 ];
