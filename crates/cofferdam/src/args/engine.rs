@@ -183,6 +183,23 @@ pub struct Door {
     #[arg(long, value_name = "TIME", env = "COFFERDAM_MEASURE_EVERY")]
     #[arg(default_value = "5s", value_parser = times::duration)]
     pub measure_every: Duration,
+    /// How long prefill may take to answer, or a server that answers by itself to begin
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_PREFILL_WITHIN")]
+    #[arg(default_value = "5m", value_parser = times::duration)]
+    pub prefill_within: Duration,
+    /// How long decode may say nothing once prefill has answered
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_SILENCE")]
+    #[arg(default_value = "1m", value_parser = times::duration)]
+    pub silence: Duration,
+    /// How long what prefill wrote may still land after it failed: not less than the engines' own
+    /// transfer time-out where a peer may hang
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_SETTLE")]
+    #[arg(default_value = "3s", value_parser = times::duration)]
+    pub settle: Duration,
+    /// How long a leg that nobody wants may go on before it is aborted in the middle of a transfer
+    #[arg(long, value_name = "TIME", env = "COFFERDAM_LINGER")]
+    #[arg(default_value = "1m", value_parser = times::duration)]
+    pub linger: Duration,
     /// Say what these engines take and whether they go together, and end; needs no model
     #[arg(long, env = "COFFERDAM_CHECK", requires = "engine", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]

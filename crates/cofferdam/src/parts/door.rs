@@ -38,6 +38,7 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     let served = api::Served::load(weights, &settings.api)?;
     let samples = SAMPLES.map(|text| (text, served.tokens(text)));
     let config = Config {
+        machine: bounds(&settings.door),
         trace: settings.part.trace,
         ..Config::new(engines.upstreams(), vec![served.name.clone()])
     };
@@ -59,6 +60,17 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
         }
         doors.end().await.map_err(Failure::found)
     })
+}
+
+fn bounds(door: &Door) -> handoff::door::Config {
+    let ms = |time: Duration| u64::try_from(time.as_millis()).unwrap_or(u64::MAX);
+    handoff::door::Config {
+        prefill_ms: ms(door.prefill_within),
+        silence_ms: ms(door.silence),
+        settle_ms: ms(door.settle),
+        linger_ms: ms(door.linger),
+        ..handoff::door::Config::default()
+    }
 }
 
 /// Says what the engines take and whether they go together, and serves nobody.

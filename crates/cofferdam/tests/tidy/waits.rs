@@ -1,4 +1,4 @@
-//! Nobody waits for ever (H-15): every state and every timer of the three machines, as the code has
+//! Nobody waits for ever (H-15): every state and every timer of the machines, as the code has
 //! them, has a row in `docs/waits.md`, which says what ends the wait.
 //!
 //! `TIDY_UPDATE=1 cargo test -p cofferdam --test tidy` writes the page.
@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write;
 
 /// The machines, and where their states are declared.
-const MACHINES: [(&str, &[&str]); 3] = [
+const MACHINES: [(&str, &[&str]); 4] = [
     (
         "prefill",
         &["prefill/mod.rs", "prefill/state.rs", "decisions.rs"],
@@ -25,11 +25,21 @@ const MACHINES: [(&str, &[&str]); 3] = [
             "gateway/workers.rs",
         ],
     ),
+    (
+        "door",
+        &[
+            "door/mod.rs",
+            "door/request.rs",
+            "door/attempt.rs",
+            "door/legs.rs",
+            "door/fleet.rs",
+        ],
+    ),
 ];
 /// Enums in those files that are no state of a machine.
 const NO_STATES: [&str; 4] = ["Mode", "AfterPrefill", "Write", "Evidence"];
 /// Structs in those files that are no part of a machine.
-const NO_PARTS: [&str; 2] = ["Config", "Arrived"];
+const NO_PARTS: [&str; 4] = ["Config", "Arrived", "Load", "Route"];
 
 fn source(file: &str) -> String {
     let path = root().join("crates/handoff/src").join(file);
@@ -152,7 +162,7 @@ fn every_timer_ends_a_wait_and_every_wait_names_timers_that_exist() {
 /// A row whose wait is on a peer must name a timer of the core: events alone come from the peer.
 #[test]
 fn who_waits_for_a_peer_has_a_deadline_in_the_core() {
-    let peers = ["prefill", "decode", "a worker"];
+    let peers = ["prefill", "decode", "a worker", "an engine"];
     let on_peer = |wait: &&Wait| peers.iter().any(|peer| wait.whom.starts_with(peer));
     // It is refused, and nothing is kept for it.
     let waits = WAITS.iter().filter(on_peer);
@@ -191,7 +201,7 @@ fn page() -> String {
     let mut text = String::from(
         "# What each machine waits for, and what ends it\n\n\
          Written by `TIDY_UPDATE=1 cargo test -p cofferdam --test tidy` from `tidy/ways_out.rs`; tests\n\
-         compare it with the code: a state or a timer of the three machines without a row fails the\n\
+         compare it with the code: a state or a timer of a machine without a row fails the\n\
          build, and so does a wait on a peer that names no timer (H-15).\n\n\
          A deadline ends a wait and ownership; it frees nothing that may still be written or read: that\n\
          takes a certificate, a fence, or a destroyed endpoint. Names in backticks are timers of that\n\
@@ -206,7 +216,13 @@ fn page() -> String {
          | `Unsettled` (decode) | - | 2 s |\n\
          | `Arena` (decode) | - | 250 ms, doubled up to 8 s |\n\
          | `Retry` (prefill) | what decode says with Busy | 20 ms |\n\
-         | `Cache` (prefill, decode): cached pages grow older | half of `--cache-ttl` | - |\n\n\
+         | `Cache` (prefill, decode): cached pages grow older | half of `--cache-ttl` | - |\n\
+         | `Request` (door) | `--request-deadline` | 10 min |\n\
+         | `Stage` (door) | `--prefill-within`, then `--silence` | 5 min, 1 min |\n\
+         | `Settle`, `Word` (door) | `--settle` | 3 s |\n\
+         | `Linger` (door) | `--linger` | 1 min |\n\
+         | `Abort` (door) | - | 2 s |\n\
+         | `Rest` (door) | - | 10 s |\n\n\
          So a worker that is stopped and not gone is hung up on after at most 21 s (with the defaults)\n\
          by whoever waits for it, and what it held at the others is given up after 10 s more. A stopped\n\
          process does not answer a new connection either, and no request goes to it until it does.\n",

@@ -1,9 +1,9 @@
-//! Every state of the three machines, who is waited for in it, and what ends it: the rows of
+//! Every state of the machines, who is waited for in it, and what ends it: the rows of
 //! `docs/waits.md`.
 
 /// One state and its ways out.
 pub struct Wait {
-    /// `prefill`, `decode` or `gateway`.
+    /// `prefill`, `decode`, `gateway` or `door`.
     pub machine: &'static str,
     /// As in the code: `Enum::Variant`, or `Struct.field` of what may be there or not.
     pub state: &'static str,
@@ -112,5 +112,35 @@ waits! {
         "Request.begun": "-", "-", "-";
         "Attempt.begun": "-", "-", "no retry of this attempt any more";
         "Gateway.draining": "-", "the driver's time to drain", "the gateway ends";
+    }
+    "door" {
+        "Request.attempt": "an engine", "the outcome, or `Request`", "504, with the stage; the legs are wound up";
+        "Request.failing": "an engine that has legs of the attempt before", "their ends, or `Request`", "504, or how that attempt failed";
+        "Request.released": "-", "-", "no other try any more";
+        "Attempt.before": "-", "-", "-";
+        "Attempt.prefill_at": "-", "-", "-";
+        "Attempt.counted": "an engine (prefill)", "prefill's answer, or `Stage`, or `Request`", "the attempt fails at prefill";
+        "Attempt.counted_by_decode": "an engine (decode)", "a part of its answer, or its end, or `Stage`, or `Request`", "nothing of a prompt known as a bound is released";
+        "Attempt.wanted": "-", "-", "the legs are wound up";
+        "State::Unsent": "an engine, if decode waits for prefill's reference", "prefill's answer, or `Stage`, or `Request`", "the attempt fails at prefill";
+        "State::Going": "an engine", "its answer's end, or `Stage` (its words put it off); once unwanted, `Linger`", "the attempt fails, and is tried elsewhere if nothing was released; unwanted, the leg is aborted";
+        "State::Silent": "an engine whose connection is lost", "`Linger`, or the end of what may be under way", "the leg is aborted by the engine's own call";
+        "State::Aborting": "an engine", "the answer to the abort, or `Abort`", "the leg is given up, the engine is blamed, and nothing of this request goes there again";
+        "State::Over": "-", "-", "-";
+        "State::GivenUp": "-", "-", "-";
+        "Moving::No": "-", "-", "-";
+        "Moving::May": "an engine", "prefill's end (together), decode's first word (pull), or `Linger`", "what may be under way is taken to have ended";
+        "Moving::Doubt": "an engine whose writes may still land", "`Settle`, or `Linger`", "as for `May`";
+        "Attempt.judged": "-", "-", "-";
+        "Attempt.speaks": "-", "-", "-";
+        "Attempt.answered": "an engine (prefill's own answer)", "prefill's end, or `Stage`, or `Request`", "nothing of the answer was released";
+        "Attempt.decode_failed": "an engine (prefill's word on it)", "prefill's end, or `Word`", "decode is at fault";
+        "Attempt.heard": "-", "-", "-";
+        "Attempt.staged": "-", "`Stage`", "as for `Going`";
+        "Attempt.lingers": "-", "`Linger`", "as for `May`";
+        "Health::Well": "-", "-", "-";
+        "Health::Resting": "-", "`Rest`", "one attempt at a time shows how it is";
+        "Health::OnTrial": "-", "-", "-";
+        "Door.draining": "-", "the driver's time to drain", "the gateway ends";
     }
 }
