@@ -85,7 +85,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         #[cfg(feature = "engine")]
         Command::Gateway(it) if it.door.check => parts::check_engines(&it.door),
         #[cfg(feature = "engine")]
-        Command::Gateway(it) if !it.door.engine.is_empty() && it.common.model.is_none() => {
+        Command::Gateway(it) if it.door.is_wanted() && it.common.model.is_none() => {
             Err(Failure::usage(anyhow::anyhow!(
                 "--engine needs --model: the GGUF file whose tokenizer and chat template these \
                  engines have"

@@ -161,7 +161,8 @@ pub struct Gateway {
 /// Settings of a gateway in front of engines that are not ours (docs/door.md).
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct Door {
-    /// SGLang, vLLM or llama.cpp server, [prefill=|decode=]URL[#bootstrap=PORT]; once for each. Needs
+    /// SGLang, vLLM or llama.cpp server, [prefill=|decode=]URL[#OPTION&…] (bootstrap=PORT, weight=N,
+    /// group=N, aborts); once for each; dns+http://NAME:PORT is one for each address of the name. Needs
     /// --model: the GGUF file whose tokenizer these engines have
     #[arg(
         long,
@@ -171,13 +172,29 @@ pub struct Door {
     )]
     #[arg(conflicts_with_all = ["prefill_at", "decode_at"])]
     pub engine: Vec<EngineAt>,
+    /// File with more of them, one a line, or what `kubectl get endpointslices -o json` printed; read
+    /// again as often as they are asked
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINES_FILE")]
+    #[arg(conflicts_with_all = ["prefill_at", "decode_at"])]
+    pub engines_file: Option<PathBuf>,
+    /// Label selector of prefill engines in what kubectl printed
+    #[arg(long, value_name = "SELECTOR", env = "COFFERDAM_PREFILL_SELECTOR")]
+    #[arg(requires = "engines_file")]
+    pub prefill_selector: Option<String>,
+    /// Of decode engines
+    #[arg(long, value_name = "SELECTOR", env = "COFFERDAM_DECODE_SELECTOR")]
+    #[arg(requires = "engines_file")]
+    pub decode_selector: Option<String>,
+    /// Of servers that answer alone
+    #[arg(long, value_name = "SELECTOR", env = "COFFERDAM_SERVER_SELECTOR")]
+    #[arg(requires = "engines_file")]
+    pub server_selector: Option<String>,
+    /// Name or number of their port there [default: the only one]
+    #[arg(long, value_name = "PORT", env = "COFFERDAM_ENGINES_PORT")]
+    #[arg(requires = "engines_file")]
+    pub engines_port: Option<String>,
     /// File with the key that goes with every request to these engines
-    #[arg(
-        long,
-        value_name = "FILE",
-        env = "COFFERDAM_ENGINE_KEY_FILE",
-        requires = "engine"
-    )]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINE_KEY_FILE")]
     pub engine_key_file: Option<PathBuf>,
     /// How often engines are asked what they take
     #[arg(long, value_name = "TIME", env = "COFFERDAM_MEASURE_EVERY")]
@@ -201,10 +218,17 @@ pub struct Door {
     #[arg(default_value = "1m", value_parser = times::duration)]
     pub linger: Duration,
     /// Say what these engines take and whether they go together, and end; needs no model
-    #[arg(long, env = "COFFERDAM_CHECK", requires = "engine", num_args = 0..=1, require_equals = true)]
+    #[arg(long, env = "COFFERDAM_CHECK", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
     #[arg(value_parser = BoolishValueParser::new())]
     pub check: bool,
+}
+
+impl Door {
+    /// Whether engines that are not ours were named.
+    pub fn is_wanted(&self) -> bool {
+        !self.engine.is_empty() || self.engines_file.is_some()
+    }
 }
 
 /// Where an engine that is not ours is.
@@ -212,10 +236,16 @@ pub struct Door {
 pub struct EngineAt {
     /// What it does, where it does not say so itself.
     pub role: Option<EngineRole>,
-    /// Its HTTP server.
+    /// Its HTTP server; with `dns+` before it one for each address of its name.
     pub url: String,
     /// SGLang's bootstrap port.
     pub bootstrap: Option<u16>,
+    /// How much it takes beside others.
+    pub weight: u32,
+    /// The engines that it may be paired with are those of the same group.
+    pub group: u32,
+    /// It declares that a prefill may be aborted at any time.
+    pub aborts: bool,
 }
 
 /// What an engine of a pair does.
@@ -236,22 +266,57 @@ impl FromStr for EngineAt {
             Some(("decode", url)) => (Some(EngineRole::Decode), url),
             _ => (None, text),
         };
-        let (url, bootstrap) = match url.split_once("#bootstrap=") {
+        let (url, options) = match url.split_once('#') {
             None => (url, None),
-            Some((url, port)) => {
-                let port = port.parse::<u16>().ok().filter(|port| *port > 0);
-                let port = port.ok_or("behind #bootstrap= stands a port, 1 to 65535")?;
-                (url, Some(port))
-            }
+            Some((url, options)) => (url, Some(options)),
         };
-        if !url.starts_with("http://") {
-            return Err("an engine is [prefill=|decode=]http://HOST:PORT[#bootstrap=PORT]".into());
+        let plain = url.strip_prefix("dns+").unwrap_or(url);
+        if !plain.starts_with("http://") && !(plain.starts_with("https://") && plain == url) {
+            return Err(format!(
+                "{url:?} is no URL: http://HOST:PORT, https://HOST:PORT, or dns+http://NAME:PORT"
+            ));
         }
-        Ok(Self {
+        let mut at = Self {
             role,
             url: url.to_owned(),
-            bootstrap,
-        })
+            bootstrap: None,
+            weight: 1,
+            group: 0,
+            aborts: false,
+        };
+        for option in options.into_iter().flat_map(|it| it.split('&')) {
+            at.option(option)?;
+        }
+        Ok(at)
+    }
+}
+
+impl EngineAt {
+    fn option(&mut self, option: &str) -> Result<(), String> {
+        let wrong = || {
+            format!(
+                "{option:?} is no option of an engine: bootstrap=PORT, weight=1 to 1000, group=N, \
+                 aborts"
+            )
+        };
+        let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
+        match option.split_once('=') {
+            Some(("bootstrap", port)) => {
+                let port = port.parse().ok().filter(|port| *port != 0);
+                self.bootstrap = Some(port.ok_or_else(wrong)?);
+            }
+            Some(("weight", text)) => {
+                let weight = number(text)?;
+                self.weight = (1..=1000)
+                    .contains(&weight)
+                    .then_some(weight)
+                    .ok_or_else(wrong)?;
+            }
+            Some(("group", text)) => self.group = number(text)?,
+            None if option == "aborts" => self.aborts = true,
+            _ => return Err(wrong()),
+        }
+        Ok(())
     }
 }
 

@@ -138,7 +138,7 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
 /// # Errors
 /// See [`Failure`].
 pub fn gateway(settings: Gateway, weights: &Path) -> Result<(), Failure> {
-    if !settings.door.engine.is_empty() {
+    if settings.door.is_wanted() {
         return door::run(settings, weights);
     }
     gateway_by(Sound, settings, weights)

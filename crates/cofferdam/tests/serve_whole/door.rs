@@ -242,3 +242,64 @@ fn what_tokens_cannot_carry_is_handed_on_and_still_counted() {
     let reply = door.api.post("/v1/chat/completions", &stream);
     assert_eq!(reply.error().0, "integrity_wrong_count");
 }
+
+/// Engines come and go by a file, which is taken over as a whole or not at all.
+#[test]
+fn engines_come_and_go_by_a_file() {
+    let weights = crate::small::model(4096);
+    let runtime = Runtime::new().expect("a runtime");
+    let engines = ["one", "two"].map(|name| Engine::sglang().named(name));
+    let fleet = runtime.block_on(Fleet::start(engines)).expect("free ports");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("engines");
+    let write = |text: &str| {
+        let new = folder.path().join("new");
+        std::fs::write(&new, text).expect("room");
+        std::fs::rename(&new, &file).expect("one file system");
+    };
+    let [one, two] = ["one", "two"].map(|name| fleet.url(name));
+    write(&format!("# the first\n{one}\n"));
+    let model: &Path = &weights;
+    let words = [
+        "gateway",
+        "--model",
+        model.to_str().expect("text"),
+        "--port=0",
+        "--engines-file",
+        file.to_str().expect("text"),
+        "--measure-every=50ms",
+    ];
+    let gateway = Running::start(COFFERDAM, &words);
+    let addr = gateway.line_from(0, "that it is ready", |line| {
+        let said: Value = serde_json::from_str(line).ok()?;
+        said["ready"]["addr"].as_str().map(str::to_owned)
+    });
+    let api = Api { addr, key: None };
+    let ask = || api.post(COMPLETIONS, &tokens(&[300, 301, 302], 3)).good();
+    ask();
+    let arrived = || ["one", "two"].map(|name| fleet.arrivals(name).len());
+    assert_eq!(arrived(), [1, 0]);
+    let says = |what: &str| {
+        let what = what.to_owned();
+        gateway.line_from(0, "what became of the file", |line| {
+            line.contains(&what).then_some(())
+        });
+    };
+    write(&format!("{one}\nhttp://127.0.0.1:1#weight=none\n"));
+    says("the engines stay as they are");
+    says("line 2");
+    ask();
+    assert_eq!(arrived(), [2, 0]);
+    write(&format!("{two}#weight=2\n"));
+    says("engine left");
+    gateway.line_from(0, "that the other was measured", |line| {
+        let measured = line.contains("engine measured") && line.contains("engine-1");
+        (measured && line.contains("max_prompt")).then_some(())
+    });
+    ask();
+    assert_eq!(arrived(), [2, 1]);
+    std::fs::remove_file(&file).expect("it is there");
+    says("No such file");
+    ask();
+    assert_eq!(arrived(), [2, 2]);
+}

@@ -131,6 +131,7 @@ async fn prepare(
             label: record.id.clone(),
             tenant: tenant.clone(),
             cache_salt: ask.cache_salt.clone(),
+            session: session(headers),
             model: model.clone(),
             prompt: read.tokens,
             max_new,
@@ -167,6 +168,14 @@ async fn prepare(
         jobs,
         deadline,
     })
+}
+
+/// Longest `x-session-id` that is looked at, bytes.
+const SESSION_BYTES_MAX: usize = 256;
+
+fn session(headers: &HeaderMap) -> Option<String> {
+    let session = headers.get("x-session-id")?.to_str().ok()?;
+    (session.len() <= SESSION_BYTES_MAX).then(|| session.to_owned())
 }
 
 /// What only the engine itself can carry out, as it is told.

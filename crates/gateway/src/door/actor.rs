@@ -11,6 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
 use wire::trace::{Header, TraceError, Writer};
 
+use super::affinity::Affinity;
 use super::counters::Counters;
 use super::dialect::{Names, Order, Reference};
 use super::leg::{Client, Running};
@@ -21,8 +22,10 @@ use crate::pairs::{Board, Domains};
 
 /// What reaches the task.
 pub(super) enum Input {
-    /// What was measured of the engine at this place, or why it cannot be asked.
-    Measured(usize, Box<Result<Found, String>>),
+    /// The engines from now on.
+    Engines(Vec<Upstream>),
+    /// What was measured of the engine of this name, or why it cannot be asked.
+    Measured(String, Box<Result<Found, String>>),
     /// A request.
     Submit(Box<Submission>),
     /// A part of a decode leg's answer.
@@ -56,6 +59,19 @@ pub(super) struct Place {
     /// Its number while this process is there.
     pub(super) id: Option<EngineId>,
     pub(super) found: Result<Arc<Found>, String>,
+    /// It is to be known no more when its legs have ended.
+    pub(super) leaving: bool,
+}
+
+impl Place {
+    fn new(upstream: Upstream) -> Self {
+        Self {
+            upstream: Arc::new(upstream),
+            id: None,
+            found: Err("it was not asked yet".into()),
+            leaving: false,
+        }
+    }
 }
 
 pub(super) struct Actor {
@@ -77,6 +93,7 @@ pub(super) struct Actor {
     references: BTreeMap<AttemptId, Reference>,
     timers: wire::Timers<Timer>,
     domains: Domains,
+    affinity: Affinity,
     counters: Counters,
     trace: Option<Writer>,
     models: Vec<ModelFacts>,
@@ -112,18 +129,13 @@ impl Actor {
         let trace = trace
             .map(|path| Writer::create(path, &header))
             .transpose()?;
-        let place = |upstream: &Upstream| Place {
-            upstream: Arc::new(upstream.clone()),
-            id: None,
-            found: Err("it was not asked yet".into()),
-        };
         let mut actor = Self {
             machine: Door::new(config.machine.clone(), epoch),
             epoch,
             inbox,
             back,
             client: Client::new(config),
-            places: config.engines.iter().map(place).collect(),
+            places: config.engines.iter().cloned().map(Place::new).collect(),
             next_engine: 0,
             requests: BTreeMap::new(),
             of: BTreeMap::new(),
@@ -132,6 +144,7 @@ impl Actor {
             references: BTreeMap::new(),
             timers: wire::Timers::default(),
             domains: Domains::new(secret),
+            affinity: Affinity::new(),
             counters: Counters::default(),
             trace,
             models,
@@ -197,7 +210,8 @@ impl Actor {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Measured(place, found) => self.measured(place, *found),
+            Input::Engines(engines) => self.engines(engines),
+            Input::Measured(name, found) => self.measured(&name, *found),
             Input::Submit(submission) => self.submit(*submission),
             Input::Part(attempt, said, part) => {
                 if let Some(open) = self.open_of(attempt) {
@@ -256,23 +270,62 @@ impl Actor {
         );
         let job = &submission.job;
         let domain = self.domains.of(&job.tenant, job.cache_salt.as_deref());
-        let (ask, deadline_ms, open) = submission.split(format!("{:016x}", domain.value()));
+        let session = job.session.as_deref();
+        let keys = self.affinity.keys(domain.value(), session, &job.prompt);
+        let near = self.affinity.near(&keys);
+        let salt = format!("{:016x}", domain.value());
+        let (ask, deadline_ms, open) = submission.split(salt, keys, near);
         self.counters.requests_judged += 1;
         self.requests.insert(request, open);
         self.feed(Event::Request { ask, deadline_ms });
     }
 
+    /// Nothing new goes to those that are not named any more.
+    fn engines(&mut self, engines: Vec<Upstream>) {
+        for at in 0..self.places.len() {
+            let place = &mut self.places[at];
+            let named = engines.iter().any(|it| it.name == place.upstream.name);
+            place.leaving = !named;
+            self.tell_of(at);
+        }
+        for upstream in engines {
+            let known = |it: &Place| it.upstream.name == upstream.name;
+            if !self.places.iter().any(known) {
+                self.places.push(Place::new(upstream));
+            }
+        }
+        self.forget_the_left();
+        self.publish();
+    }
+
+    /// Engines that are named no more, and have nothing left to do.
+    fn forget_the_left(&mut self) {
+        loop {
+            let idle = |id| self.machine.is_idle(id);
+            let left = |it: &Place| it.leaving && it.id.is_none_or(idle);
+            let Some(at) = self.places.iter().position(left) else {
+                return;
+            };
+            let gone = self.places.remove(at);
+            tracing::info!(engine = %gone.upstream.name, "engine left");
+            if let Some(id) = gone.id {
+                self.feed(Event::Gone(id));
+            }
+        }
+    }
+
     /// Another process, or another kind of engine, is another engine.
-    fn measured(&mut self, at: usize, found: Result<Found, String>) {
-        let Some(place) = self.places.get_mut(at) else {
-            return;
+    fn measured(&mut self, name: &str, found: Result<Found, String>) {
+        let named = |it: &Place| it.upstream.name == name;
+        let Some(at) = self.places.iter().position(named) else {
+            return; // it was asked while it was named
         };
+        let place = &mut self.places[at];
         let same = match (&place.found, &found) {
             (Ok(old), Ok(new)) => old.life == new.life && old.dialect == new.dialect,
             _ => false,
         };
         let gone = place.id.take_if(|_| !same);
-        let name = place.upstream.name.clone();
         if place.found.as_ref().ok().map(|it| it.lengths)
             != found.as_ref().ok().map(|it| it.lengths)
         {
@@ -281,28 +334,33 @@ impl Actor {
             tracing::info!(engine = %name, ?lengths, ?why, "engine measured");
         }
         place.found = found.map(Arc::new);
-        let engine = place
-            .found
-            .as_ref()
-            .ok()
-            .map(|found| handoff::door::Engine {
-                serves: found.dialect.serves(),
-                lengths: found.lengths,
-                most: self.legs_max,
-                aborts_prefill: found.aborts_prefill,
-            });
-        if let Some(gone) = gone {
-            self.feed(Event::Gone(gone));
-        }
-        if let Some(engine) = engine {
-            let place = &mut self.places[at];
-            let id = *place.id.get_or_insert_with(|| {
+        if place.found.is_ok() {
+            place.id.get_or_insert_with(|| {
                 self.next_engine += 1;
                 EngineId(self.next_engine)
             });
-            self.feed(Event::Engine(id, engine));
         }
+        if let Some(gone) = gone {
+            self.feed(Event::Gone(gone));
+        }
+        self.tell_of(at);
         self.publish();
+    }
+
+    /// What the machine is to know of the engine at this place.
+    fn tell_of(&mut self, at: usize) {
+        let place = &self.places[at];
+        let (Some(id), Ok(found)) = (place.id, &place.found) else {
+            return;
+        };
+        let engine = handoff::door::Engine {
+            serves: found.dialect.serves(found.group),
+            lengths: found.lengths.filter(|_| !place.leaving),
+            most: self.legs_max,
+            weight: found.weight,
+            aborts_prefill: found.aborts_prefill,
+        };
+        self.feed(Event::Engine(id, engine));
     }
 
     fn ended(&mut self, attempt: AttemptId, leg: Leg, ended: Ended) {
@@ -416,6 +474,13 @@ impl Actor {
             return Some(Event::Ended(attempt, leg, End::Unreached)); // it went a moment ago
         };
         open.begins(attempt);
+        if self
+            .machine
+            .prefill_of(attempt)
+            .is_none_or(|it| it == engine)
+        {
+            self.affinity.went(&open.keys, engine);
+        }
         self.of.insert(attempt, request);
         let order = Order {
             job: open.job.clone(),
@@ -506,6 +571,7 @@ impl Actor {
 
     fn publish(&mut self) {
         self.stale = false;
+        self.forget_the_left();
         self.counters.unwanted_attempts = self.machine.unwanted() as u64;
         self.board.publish(facts::snapshot(
             &self.models,

@@ -81,10 +81,12 @@ fn missing(places: &[Place]) -> String {
 fn worker(machine: &Door, place: &Place) -> WorkerFacts {
     let found = place.found.as_ref().ok();
     let lengths = found.and_then(|found| found.lengths);
-    let role = found.map_or(WorkerRole::Unified, |it| match it.dialect.serves() {
-        Serves::Alone => WorkerRole::Unified,
-        Serves::Prefill(..) => WorkerRole::Prefill,
-        Serves::Decode(..) => WorkerRole::Decode,
+    let role = found.map_or(WorkerRole::Unified, |it| {
+        match it.dialect.serves(it.group) {
+            Serves::Alone => WorkerRole::Unified,
+            Serves::Prefill(..) => WorkerRole::Prefill,
+            Serves::Decode(..) => WorkerRole::Decode,
+        }
     });
     let resting = place
         .id

@@ -14,6 +14,7 @@
 //! engine says that it has counted.
 
 mod actor;
+mod affinity;
 mod counters;
 pub mod dialect;
 mod facts;
@@ -44,7 +45,7 @@ use requests::Submission;
 /// What the engine is started with. Every queue and wait has a limit.
 #[derive(Clone)]
 pub struct Config {
-    /// The engines, in the order in which they are named in [`Doors::measured`].
+    /// The engines; see [`Doors::engines`].
     pub engines: Vec<Upstream>,
     /// Names under which the model is served; the first is the default.
     pub names: Vec<String>,
@@ -90,6 +91,10 @@ pub struct Found {
     pub derivation: Vec<String>,
     /// Tokens of its pool, if they are known.
     pub pool_tokens: u64,
+    /// Which engines it may be paired with: those of the same group.
+    pub group: u32,
+    /// How much it takes beside others.
+    pub weight: u32,
     /// Whether it declares that a prefill may be aborted at any time.
     pub aborts_prefill: bool,
 }
@@ -140,9 +145,8 @@ pub struct Doors {
     board: Arc<Board>,
     unjudged: Arc<Semaphore>,
     answer_events_max: usize,
-    engines: Vec<Upstream>,
-    /// How each engine that is up is spoken to.
-    spoken: Mutex<Vec<Option<Protocol>>>,
+    /// The engines, and how each that is up is spoken to.
+    known: Mutex<Vec<(Upstream, Option<Protocol>)>>,
     client: Client,
     how: Arc<OnceLock<Result<(), Broken>>>,
     _tasks: JoinSet<()>,
@@ -192,8 +196,7 @@ impl Doors {
             unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
             answer_events_max: config.answer_events_max.max(1),
             client: Client::new(&config),
-            spoken: Mutex::new(vec![None; config.engines.len()]),
-            engines: config.engines,
+            known: Mutex::new(config.engines.into_iter().map(|it| (it, None)).collect()),
             how,
             _tasks: tasks,
         })
@@ -204,25 +207,45 @@ impl Doors {
         self.epoch
     }
 
-    /// What was measured of the engine at this place, or that it is not there.
-    pub fn measured(&self, place: usize, found: Result<Found, String>) {
-        let mut spoken = self.spoken.lock().unwrap_or_else(PoisonError::into_inner);
-        let dialect = found.as_ref().ok().map(|found| found.dialect.clone());
-        if let Some(at) = spoken.get_mut(place) {
-            *at = dialect;
-        }
-        drop(spoken);
-        self.put(Input::Measured(place, Box::new(found)));
+    /// The engines from now on. To one that is not among them any more nothing new goes; what it
+    /// does is brought to its end.
+    pub fn engines(&self, engines: Vec<Upstream>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let spoken = |name: &str| {
+            let before = known.iter().find(|(it, _)| it.name == name);
+            before.and_then(|(_, dialect)| dialect.clone())
+        };
+        let now = engines.iter().map(|it| (it.clone(), spoken(&it.name)));
+        *known = now.collect();
+        drop(known);
+        self.put(Input::Engines(engines));
     }
 
-    /// What the tokenizer of the engine at this place makes of a text; none if it has none to ask.
-    pub async fn tokenize(&self, place: usize, dialect: &Protocol, text: &str) -> Option<Vec<u32>> {
-        let upstream = self.engines.get(place)?;
+    /// What was measured of the engine of this name, or that it is not there.
+    pub fn measured(&self, name: &str, found: Result<Found, String>) {
+        let mut known = self.known.lock().unwrap_or_else(PoisonError::into_inner);
+        let dialect = found.as_ref().ok().map(|found| found.dialect.clone());
+        if let Some((_, at)) = known.iter_mut().find(|(it, _)| it.name == name) {
+            *at = dialect;
+        }
+        drop(known);
+        self.put(Input::Measured(name.to_owned(), Box::new(found)));
+    }
+
+    /// What the tokenizer of the engine of this name makes of a text; none if it has none to ask.
+    pub async fn tokenize(&self, name: &str, dialect: &Protocol, text: &str) -> Option<Vec<u32>> {
+        let known = self.known().into_iter().find(|(it, _)| it.name == name);
+        let (upstream, _) = known?;
         let body = self
             .client
-            .body_of(upstream, dialect.tokenize(text))
+            .body_of(&upstream, dialect.tokenize(text))
             .await?;
         dialect::tokens_of(&body)
+    }
+
+    fn known(&self) -> Vec<(Upstream, Option<Protocol>)> {
+        let known = self.known.lock();
+        known.unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// From now on nothing new is taken; what runs may finish.
@@ -273,15 +296,13 @@ fn unsupported(job: &Job) -> Result<(), Fault> {
 impl Doors {
     /// Of the first engine that has any: they were compared when they came up.
     async fn written_by_them(&self, carried: &Carried) -> Result<Option<Vec<u32>>, Fault> {
-        let spoken = self.spoken.lock();
-        let spoken = spoken.unwrap_or_else(PoisonError::into_inner).clone();
         let mut asked = false;
-        for (dialect, upstream) in spoken.into_iter().zip(&self.engines) {
+        for (upstream, dialect) in self.known() {
             let Some(call) = dialect.and_then(|it| it.tokens_of(carried)) else {
                 continue;
             };
             asked = true;
-            let body = self.client.body_of(upstream, call).await;
+            let body = self.client.body_of(&upstream, call).await;
             if let Some(tokens) = body.and_then(|body| dialect::tokens_of(&body)) {
                 return Ok(Some(tokens));
             }

@@ -3,13 +3,14 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use handoff::door::{Ask, Leg, Prompt};
+use handoff::door::{Ask, EngineId, Leg, Prompt};
 use handoff::{AttemptId, Finish, RequestId};
 use serde_json::Value;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use wire::TokenOut;
 
+use super::affinity::Keys;
 use crate::engine::{Code, Event, Fault, Job, Provenance};
 
 /// A job on its way to the machine.
@@ -25,7 +26,7 @@ pub(super) struct Submission {
 
 impl Submission {
     /// What the machine is told, and what is kept here.
-    pub(super) fn split(self, salt: String) -> (Ask, u64, Open) {
+    pub(super) fn split(self, salt: String, keys: Keys, near: Vec<EngineId>) -> (Ask, u64, Open) {
         let Self {
             job, events, last, ..
         } = self;
@@ -34,11 +35,12 @@ impl Submission {
         let ask = Ask {
             prompt: Prompt::Counted(u32::try_from(job.prompt.len()).unwrap_or(u32::MAX)),
             max_new: Some(job.max_new),
-            near: Vec::new(),
+            near,
         };
         let open = Open {
             job: Arc::new(job),
             salt,
+            keys,
             events,
             last,
             attempts: Vec::new(),
@@ -81,6 +83,8 @@ pub(super) struct Open {
     pub(super) job: Arc<Job>,
     /// What keeps its isolation domain's cached pages apart, at the engines.
     pub(super) salt: String,
+    /// What it is near to.
+    pub(super) keys: Keys,
     events: mpsc::Sender<Event>,
     last: OwnedPermit<Event>,
     /// Its attempts, the present one last.

@@ -48,6 +48,9 @@ pub struct Job {
     /// The part of the tenant's isolation domain that it asked for; none: the whole. It can make the
     /// domain narrower only: it means nothing outside this tenant.
     pub cache_salt: Option<String>,
+    /// What the client calls the conversation that this belongs to: a hint where its beginning may be
+    /// cached, within its own isolation domain.
+    pub session: Option<String>,
     /// Which of the served models.
     pub model: String,
     /// Token ids of the prompt; not empty, each below the vocabulary's size.

@@ -83,7 +83,7 @@ async fn without_the_edge_the_count_alone_stops_it() {
     );
     let mut unbounded = front.found(0);
     unbounded.lengths = front.found(1).lengths;
-    front.doors.measured(0, Ok(unbounded));
+    front.doors.measured("prefill", Ok(unbounded));
     front
         .ask(&long)
         .await

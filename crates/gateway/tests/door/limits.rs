@@ -53,7 +53,7 @@ async fn nothing_goes_to_an_engine_whose_limits_are_not_known() {
     let mut unknown = front.found(1);
     unknown.lengths = None;
     unknown.derivation = vec!["two sources contradict each other".into()];
-    front.doors.measured(1, Ok(unknown));
+    front.doors.measured("decode", Ok(unknown));
     front.ask(&prompt).await.failed_clean(Code::Unavailable);
     let Readiness::NotReady(why) = front.doors.facts().readiness.clone() else {
         panic!("ready without limits");
@@ -61,7 +61,9 @@ async fn nothing_goes_to_an_engine_whose_limits_are_not_known() {
     assert!(why.contains("contradict"), "{why}");
     front.measure_all();
     front.ask(&prompt).await.is_right(&prompt);
-    front.doors.measured(0, Err("connection refused".into()));
+    front
+        .doors
+        .measured("prefill", Err("connection refused".into()));
     front.ask(&prompt).await.failed_clean(Code::Unavailable);
     assert_eq!(
         front.fleet.all().arrived,

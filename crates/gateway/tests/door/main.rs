@@ -7,5 +7,6 @@ mod identity;
 mod leaving;
 mod limits;
 mod retries;
+mod routing;
 mod support;
 mod traces;

@@ -87,7 +87,7 @@ impl Front {
 
     pub fn measure_all(&self) {
         for at in 0..self.names.len() {
-            self.doors.measured(at, Ok(self.found(at)));
+            self.doors.measured(&self.names[at], Ok(self.found(at)));
         }
     }
 
@@ -116,6 +116,8 @@ impl Front {
             }),
             derivation: vec!["as scripted".into()],
             pool_tokens: engine.pool,
+            group: 0,
+            weight: 1,
             aborts_prefill: false,
         }
     }
@@ -172,6 +174,7 @@ pub fn job(prompt: &[u32], time: Duration) -> Job {
         label: "test".into(),
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        session: None,
         model: "scripted".into(),
         prompt: prompt.to_vec(),
         max_new: WORDS,

@@ -376,6 +376,7 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
         label: "test".into(),
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        session: None,
         model: "small".into(),
         prompt: prompt.to_vec(),
         max_new,

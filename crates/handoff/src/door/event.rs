@@ -18,6 +18,8 @@ pub struct Engine {
     pub lengths: Option<Lengths>,
     /// Attempts at once.
     pub most: u32,
+    /// How much it takes beside others: one of weight 2 gets twice the tokens. 0 is as 1.
+    pub weight: u32,
     /// Whether it declares that a prefill may be aborted at any time.
     pub aborts_prefill: bool,
 }

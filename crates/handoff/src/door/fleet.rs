@@ -6,6 +6,12 @@ use crate::id::RequestKey;
 use serde::Serialize;
 use std::collections::BTreeMap;
 
+/// A token at an engine of weight 1.
+const BUSY_UNIT: u64 = 1_000;
+/// What is near may have that many tokens under way more than twice the least that another has: about
+/// what it saves.
+const NEAR_TOKENS: u64 = 4_096;
+
 /// An engine that is up.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Known {
@@ -95,8 +101,8 @@ impl<J: Decisions> Door<J> {
         routes
     }
 
-    /// Where a request goes: what is near it first, then where the fewest tokens are under way. With
-    /// `after_the_old` also where legs of its own have not ended yet.
+    /// Where a request goes: where the fewest tokens are under way for the engines' weights, or to what
+    /// is near it while that has not much more. With `after_the_old` also where legs of its own have not ended yet.
     pub(super) fn route_for(&self, key: RequestKey, after_the_old: bool) -> Option<Route> {
         let request = self.requests.get(&key)?;
         let ask = &request.ask;
@@ -111,17 +117,34 @@ impl<J: Decisions> Door<J> {
             let room = self.decisions.room(route.lengths, ask.prompt, ask.max_new);
             room.is_some() && route.engines().all(takes)
         });
-        able.min_by_key(|route| {
+        let busy = |route: &Route| route.engines().map(|it| self.busy(it, load(it))).sum();
+        let able: Vec<(Route, u64)> = able.map(|route| (route, busy(&route))).collect();
+        let least = able.iter().map(|(_, busy)| *busy).min()?;
+        let much = 2 * least + NEAR_TOKENS * BUSY_UNIT;
+        let best = able.into_iter().min_by_key(|(route, busy)| {
             let near = |engine| ask.near.iter().position(|near| *near == engine);
             let nearest = route.engines().filter_map(near).min();
-            let tokens: u64 = route.engines().map(|engine| load(engine).tokens).sum();
+            let nearest = nearest.filter(|_| *busy <= much);
             (
                 nearest.unwrap_or(usize::MAX),
-                tokens,
+                *busy,
                 route.prefill,
                 route.decode,
             )
-        })
+        });
+        best.map(|(route, _)| route)
+    }
+
+    /// Tokens under way at an engine for its weight.
+    fn busy(&self, engine: EngineId, load: Load) -> u64 {
+        let weight = self.engines.get(&engine).map_or(1, |it| it.engine.weight);
+        load.tokens * BUSY_UNIT / u64::from(weight.max(1))
+    }
+
+    /// Nothing of any attempt is left there.
+    pub fn is_idle(&self, engine: EngineId) -> bool {
+        let mut busy = self.attempts.values().flat_map(|it| it.busy_engines());
+        !busy.any(|it| it == engine)
     }
 
     /// Whether one more attempt may go to this engine, which has so many.

@@ -81,6 +81,7 @@ fn engine(serves: Serves, lengths: Lengths) -> Engine {
         serves,
         lengths: Some(lengths),
         most: 4,
+        weight: 1,
         aborts_prefill: false,
     }
 }

@@ -129,16 +129,16 @@ enum Form {
 }
 
 impl Protocol {
-    /// What it does, in the machine's words.
-    pub fn serves(&self) -> Serves {
+    /// What it does, in the machine's words, in this group of engines.
+    pub fn serves(&self, group: u32) -> Serves {
         let (role, handing) = match self {
             Self::Sglang { role, .. } => (*role, Handing::Together),
             Self::Vllm { role } => (*role, Handing::Pull),
             Self::Llama => return Serves::Alone,
         };
         match role {
-            Role::Prefill => Serves::Prefill(0, handing),
-            Role::Decode => Serves::Decode(0, handing),
+            Role::Prefill => Serves::Prefill(group, handing),
+            Role::Decode => Serves::Decode(group, handing),
             Role::Alone => Serves::Alone,
         }
     }

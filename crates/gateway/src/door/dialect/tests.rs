@@ -17,6 +17,7 @@ fn order(leg: Leg, max_new: u32) -> Order {
         label: "x".into(),
         tenant: TenantId::anonymous(),
         cache_salt: None,
+        session: None,
         model: "m".into(),
         prompt: vec![5, 6, 7],
         max_new,

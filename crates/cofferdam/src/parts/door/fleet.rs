@@ -1,0 +1,197 @@
+//! Who the engines are: those that were named, those of a file, those of a name's addresses; read again
+//! and again, and taken over as a whole or not at all.
+
+use crate::args::{Door, EngineAt, EngineRole};
+use anyhow::{Context, bail, ensure};
+use gate::config::EndpointRules;
+use gate::endpoints;
+use gate::facts::net::{Address, Secret, Target, Tls, TlsFiles};
+use gate::judge::Stated;
+use gateway::door::Upstream;
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::time::Duration;
+use tokio::io::AsyncReadExt;
+
+/// Engines, at most.
+const ENGINES_MAX: usize = 1024;
+/// Time for a name to be resolved.
+const NAME_TIME: Duration = Duration::from_secs(3);
+
+/// The engines as they are named now.
+pub(super) struct Fleet {
+    door: Door,
+    key: Option<Secret>,
+    /// The number of each that was ever named: clients are told `engine-N`, and no address.
+    numbers: BTreeMap<String, usize>,
+    pub(super) members: Vec<Member>,
+    /// Why the last reading was not taken over.
+    trouble: Option<String>,
+}
+
+/// One of them.
+#[derive(Clone)]
+pub(super) struct Member {
+    pub(super) at: EngineAt,
+    pub(super) target: Target,
+}
+
+impl Fleet {
+    pub(super) async fn new(door: &Door) -> anyhow::Result<Self> {
+        let key = door.engine_key_file.as_deref();
+        let mut fleet = Self {
+            door: door.clone(),
+            key: key.map(Secret::from_file).transpose()?,
+            numbers: BTreeMap::new(),
+            members: Vec::new(),
+            trouble: None,
+        };
+        fleet.members = fleet.read().await?;
+        fleet.say(&[]);
+        Ok(fleet)
+    }
+
+    /// Whether there are others than before. What cannot be read as a whole changes nothing.
+    pub(super) async fn read_again(&mut self) -> bool {
+        match self.read().await {
+            Ok(members) => {
+                self.trouble = None;
+                let same = |(a, b): (&Member, &Member)| a.at == b.at;
+                let as_before = members.len() == self.members.len()
+                    && members.iter().zip(&self.members).all(same);
+                let before = std::mem::replace(&mut self.members, members);
+                if !as_before {
+                    self.say(&before);
+                }
+                !as_before
+            }
+            Err(why) => {
+                let why = format!("{why:#}");
+                if self.trouble.as_ref() != Some(&why) {
+                    tracing::error!("the engines stay as they are: {why}");
+                    self.trouble = Some(why);
+                }
+                false
+            }
+        }
+    }
+
+    pub(super) fn upstreams(&self) -> Vec<Upstream> {
+        let upstream = |member: &Member| {
+            let target = &member.target;
+            Upstream {
+                name: target.name.clone(),
+                authority: target.address.authority(),
+                key: target.key.as_ref().map(|key| {
+                    let bearer = key.bearer();
+                    let text = bearer.to_str().unwrap_or_default();
+                    text.trim_start_matches("Bearer ").to_owned()
+                }),
+            }
+        };
+        self.members.iter().map(upstream).collect()
+    }
+
+    fn say(&self, before: &[Member]) {
+        let known = |it: &Member| before.iter().any(|old| old.target.name == it.target.name);
+        for new in self.members.iter().filter(|it| !known(it)) {
+            tracing::info!("{} is {}", new.target.name, new.at.url);
+        }
+    }
+
+    async fn read(&mut self) -> anyhow::Result<Vec<Member>> {
+        let mut named = self.door.engine.clone();
+        if let Some(path) = &self.door.engines_file {
+            let of_file = of_file(path, &self.door).await;
+            named.extend(of_file.with_context(|| path.display().to_string())?);
+        }
+        let mut all: Vec<EngineAt> = Vec::new();
+        for at in named {
+            match at.url.strip_prefix("dns+") {
+                None => all.push(at),
+                Some(url) => all.extend(of_name(&at, url).await?),
+            }
+        }
+        ensure!(!all.is_empty(), "no engine is named");
+        ensure!(all.len() <= ENGINES_MAX, "more than {ENGINES_MAX} engines");
+        let mut urls = BTreeSet::new();
+        if let Some(twice) = all.iter().find(|it| !urls.insert(&it.url)) {
+            bail!("{} is named twice", twice.url);
+        }
+        all.into_iter().map(|at| self.member(at)).collect()
+    }
+
+    fn member(&mut self, at: EngineAt) -> anyhow::Result<Member> {
+        let next = self.numbers.len();
+        let number = *self.numbers.entry(at.url.clone()).or_insert(next);
+        let target = Target {
+            name: format!("engine-{number}"),
+            address: Address::server(&at.url).with_context(|| at.url.clone())?,
+            key: self.key.clone(),
+            tls: Tls::new(&TlsFiles::default())?,
+        };
+        Ok(Member { at, target })
+    }
+}
+
+/// A line each, or what `kubectl get endpointslices -o json` printed.
+async fn of_file(path: &Path, door: &Door) -> anyhow::Result<Vec<EngineAt>> {
+    let file = tokio::fs::File::open(path).await?;
+    let mut bytes = Vec::new();
+    let most = endpoints::BYTES_MAX;
+    file.take(most + 1).read_to_end(&mut bytes).await?;
+    ensure!(bytes.len() as u64 <= most, "it has more than {most} bytes");
+    if bytes.trim_ascii_start().starts_with(b"{") {
+        return of_endpoints(&bytes, door);
+    }
+    let text = std::str::from_utf8(&bytes).context("it is no text")?;
+    let lines = text.lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines
+        .map(|(n, line)| {
+            let at = line.parse::<EngineAt>();
+            at.map_err(|why| anyhow::anyhow!("line {}: {why}", n + 1))
+        })
+        .collect()
+}
+
+fn of_endpoints(json: &[u8], door: &Door) -> anyhow::Result<Vec<EngineAt>> {
+    let rules = EndpointRules {
+        prefill: door.prefill_selector.clone(),
+        decode: door.decode_selector.clone(),
+        server: door.server_selector.clone(),
+        port: door.engines_port.clone(),
+        scheme: None,
+    };
+    let found = endpoints::read(json, &rules)?;
+    let at = |endpoint: endpoints::Endpoint| {
+        ensure!(
+            !endpoint.shared_address,
+            "{} stands for several servers: export the EndpointSlices",
+            endpoint.name
+        );
+        let mut at: EngineAt = endpoint.url.parse().map_err(anyhow::Error::msg)?;
+        at.role = match endpoint.role {
+            Stated::Prefill => Some(EngineRole::Prefill),
+            Stated::Decode => Some(EngineRole::Decode),
+            Stated::Server => None,
+        };
+        Ok(at)
+    };
+    found.into_iter().map(at).collect()
+}
+
+/// One for each address of a name.
+async fn of_name(at: &EngineAt, url: &str) -> anyhow::Result<Vec<EngineAt>> {
+    let host = url.trim_start_matches("http://").trim_end_matches('/');
+    let found = tokio::time::timeout(NAME_TIME, tokio::net::lookup_host(host)).await;
+    let found = found.with_context(|| format!("{host}: the name was not resolved in time"))?;
+    let found = found.with_context(|| host.to_owned())?;
+    let addresses: BTreeSet<SocketAddr> = found.collect();
+    let at = |address| EngineAt {
+        url: format!("http://{address}"),
+        ..at.clone()
+    };
+    Ok(addresses.into_iter().map(at).collect())
+}

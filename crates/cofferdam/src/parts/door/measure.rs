@@ -1,0 +1,137 @@
+//! Asks the engines what they take, for as long as the gateway runs.
+
+use super::fleet::{Fleet, Member};
+use super::measured::{Unusable, found};
+use gate::facts::net::{Limits, Target, describe};
+use gateway::door::{Doors, Found};
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+/// Times that an engine may owe an answer before nothing goes to it any more: one that is busy
+/// answers late.
+const MISSES: u32 = 3;
+/// What engines and we must cut into the same tokens.
+pub(super) const SAMPLES: [&str; 4] = [
+    "The quick brown fox jumps over the lazy dog.",
+    "  fn main() {\n\tprintln!(\"{}\", 3.14159);\n}\n",
+    "Zwölf Boxkämpfer jagen Viktor über den großen Sylter Deich. 東京 🙂",
+    "1234567890 0.5 -17 1e-9",
+];
+
+/// Texts, and the tokens that `--model` makes of them.
+pub(super) type Samples = [(&'static str, Result<Vec<u32>, String>); 4];
+
+/// What was said of an engine before.
+#[derive(Default)]
+struct Before {
+    missed: u32,
+    said: Option<Unusable>,
+    /// The life whose tokenizer was compared, and what differs.
+    compared: Option<(String, Option<String>)>,
+}
+
+/// Asks again and again, and reads again who there is to ask.
+pub(super) async fn measure(mut fleet: Fleet, doors: &Doors, every: Duration, samples: Samples) {
+    let mut before: BTreeMap<String, Before> = BTreeMap::new();
+    loop {
+        let found = read(&fleet.members).await;
+        for (member, found) in fleet.members.iter().zip(found) {
+            let name = &member.target.name;
+            let before = before.entry(name.clone()).or_insert_with(|| Before {
+                missed: MISSES,
+                ..Before::default()
+            });
+            if let Some(found) = before.next(name, found, doors, &samples).await {
+                doors.measured(name, found);
+            }
+        }
+        tokio::time::sleep(every).await;
+        if fleet.read_again().await {
+            doors.engines(fleet.upstreams());
+            before.retain(|name, _| fleet.members.iter().any(|it| it.target.name == *name));
+        }
+    }
+}
+
+/// What each of them says now.
+pub(super) async fn read(members: &[Member]) -> Vec<Result<Found, Unusable>> {
+    let targets: Vec<Target> = members.iter().map(|it| it.target.clone()).collect();
+    let nodes = describe(&targets, &Limits::default()).await;
+    let each = members.iter().zip(&nodes);
+    each.map(|(member, nodes)| match nodes.as_slice() {
+        [node] => found(&member.at, node),
+        _ => Err(Unusable::new(
+            "speaks for several workers",
+            "name them one by one",
+        )),
+    })
+    .collect()
+}
+
+impl Before {
+    /// What the door is told; none: as before.
+    async fn next(
+        &mut self,
+        name: &str,
+        found: Result<Found, Unusable>,
+        doors: &Doors,
+        samples: &Samples,
+    ) -> Option<Result<Found, String>> {
+        let mut found = match found {
+            Err(_) if self.missed + 1 < MISSES => {
+                self.missed += 1;
+                return None;
+            }
+            Err(why) => {
+                self.missed = MISSES;
+                if self.said.as_ref() != Some(&why) {
+                    tracing::warn!("{name} {}: {}", why.what, why.how);
+                    self.said = Some(why.clone());
+                }
+                return Some(Err(why.what.to_owned()));
+            }
+            Ok(found) => found,
+        };
+        (self.missed, self.said) = (0, None);
+        let known = self.compared.as_ref();
+        let known = known.filter(|(life, _)| *life == found.life);
+        let differs = match known {
+            Some((_, differs)) => differs.clone(),
+            None => {
+                let differs = differs(doors, name, &found, samples).await;
+                self.compared = Some((found.life.clone(), differs.clone()));
+                differs
+            }
+        };
+        if let Some(differs) = differs {
+            found.lengths = None;
+            found.derivation = vec![differs];
+        }
+        Some(Ok(found))
+    }
+}
+
+/// Whether the engine cuts texts into other tokens than we do. Engines that cannot be asked are not
+/// asked.
+async fn differs(doors: &Doors, name: &str, found: &Found, samples: &Samples) -> Option<String> {
+    for (text, ours) in samples {
+        let Some(theirs) = doors.tokenize(name, &found.dialect, text).await else {
+            tracing::info!(
+                "{name}: this engine has no tokenizer to ask: token ids go to it unchecked"
+            );
+            return None;
+        };
+        match ours {
+            Ok(ours) if *ours == theirs => {}
+            Ok(ours) => {
+                return Some(format!(
+                    "another tokenizer: {text:?} is {} tokens to it and {} to --model",
+                    theirs.len(),
+                    ours.len()
+                ));
+            }
+            Err(why) => return Some(format!("--model cannot tokenize {text:?}: {why}")),
+        }
+    }
+    None
+}
