@@ -193,6 +193,10 @@ pub struct Door {
     #[arg(long, value_name = "PORT", env = "COFFERDAM_ENGINES_PORT")]
     #[arg(requires = "engines_file")]
     pub engines_port: Option<String>,
+    /// File of engines to which nothing new goes, `URL REASON` a line, read again as often; several
+    /// gateways of one fleet share it
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_QUARANTINE_FILE")]
+    pub quarantine_file: Option<PathBuf>,
     /// File with the key that goes with every request to these engines
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINE_KEY_FILE")]
     pub engine_key_file: Option<PathBuf>,

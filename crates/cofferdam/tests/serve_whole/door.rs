@@ -303,3 +303,86 @@ fn engines_come_and_go_by_a_file() {
     ask();
     assert_eq!(arrived(), [2, 2]);
 }
+
+/// Two gateways of one fleet share nothing but the engines, and a file of those in quarantine: no name
+/// that one gives is the other's, and what is closed is closed for both.
+#[test]
+fn two_gateways_share_engines_and_a_quarantine() {
+    let weights = crate::small::model(4096);
+    let runtime = Runtime::new().expect("a runtime");
+    let pairs = ["a", "b"].map(|pair| {
+        Engine::sglang_pair().map(|engine| {
+            let name = format!("{pair}-{}", engine.name);
+            engine.named(&name)
+        })
+    });
+    let fleet = runtime
+        .block_on(Fleet::start(pairs.into_iter().flatten()))
+        .expect("free ports");
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("quarantine");
+    std::fs::write(&file, "").expect("room");
+    let model: &Path = &weights;
+    let mut words = vec![
+        "gateway".to_owned(),
+        format!("--model={}", model.display()),
+        "--port=0".to_owned(),
+        format!("--quarantine-file={}", file.display()),
+        "--measure-every=50ms".to_owned(),
+    ];
+    for (name, group) in [
+        ("a-prefill", 1),
+        ("a-decode", 1),
+        ("b-prefill", 2),
+        ("b-decode", 2),
+    ] {
+        let port = fleet.engine(name).bootstrap_port;
+        let url = fleet.url(name);
+        words.push(format!("--engine={url}#group={group}&bootstrap={port}"));
+    }
+    let words: Vec<&str> = words.iter().map(String::as_str).collect();
+    let gateways = [0, 1].map(|_| Running::start(COFFERDAM, &words));
+    let apis = gateways.each_ref().map(|gateway| {
+        let addr = gateway.line_from(0, "that it is ready", |line| {
+            let said: Value = serde_json::from_str(line).ok()?;
+            said["ready"]["addr"].as_str().map(str::to_owned)
+        });
+        Api { addr, key: None }
+    });
+    let ask_all = || {
+        std::thread::scope(|scope| {
+            for api in &apis {
+                for n in 0..12 {
+                    scope.spawn(move || {
+                        let prompt = [300 + n, 301, 302];
+                        let answer = api.post(COMPLETIONS, &tokens(&prompt, 3)).good();
+                        let right = scripted::expected(&prompt, 3);
+                        let text = api.post("/detokenize", &json!({"tokens": right})).good();
+                        assert_eq!(answer["choices"][0]["text"], text["prompt"]);
+                    });
+                }
+            }
+        });
+    };
+    ask_all();
+    let all = fleet.all();
+    assert_eq!((all.rooms_again, all.broken, all.arrived), (0, 0, 48));
+    let new = folder.path().join("new");
+    std::fs::write(
+        &new,
+        format!("{} INC-7: wrong text\n", fleet.url("a-decode")),
+    )
+    .expect("room");
+    std::fs::rename(&new, &file).expect("one file system");
+    for api in &apis {
+        while !api.get("/server_info").good().to_string().contains("INC-7") {}
+    }
+    let before = fleet.counts("a-decode").arrived;
+    ask_all();
+    assert_eq!(
+        fleet.counts("a-decode").arrived,
+        before,
+        "it is closed for both"
+    );
+    assert_eq!(fleet.all().arrived, 96);
+}

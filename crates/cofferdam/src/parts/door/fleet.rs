@@ -35,6 +35,8 @@ pub(super) struct Fleet {
 pub(super) struct Member {
     pub(super) at: EngineAt,
     pub(super) target: Target,
+    /// Why nothing new goes there.
+    pub(super) quarantined: Option<String>,
 }
 
 impl Fleet {
@@ -57,7 +59,8 @@ impl Fleet {
         match self.read().await {
             Ok(members) => {
                 self.trouble = None;
-                let same = |(a, b): (&Member, &Member)| a.at == b.at;
+                let same =
+                    |(a, b): (&Member, &Member)| a.at == b.at && a.quarantined == b.quarantined;
                 let as_before = members.len() == self.members.len()
                     && members.iter().zip(&self.members).all(same);
                 let before = std::mem::replace(&mut self.members, members);
@@ -98,6 +101,16 @@ impl Fleet {
         for new in self.members.iter().filter(|it| !known(it)) {
             tracing::info!("{} is {}", new.target.name, new.at.url);
         }
+        for member in &self.members {
+            let name = &member.target.name;
+            let old = before.iter().find(|old| old.target.name == *name);
+            let old = old.and_then(|it| it.quarantined.as_ref());
+            match &member.quarantined {
+                Some(why) if old.is_none() => tracing::warn!("{name} is in quarantine: {why}"),
+                None if old.is_some() => tracing::warn!("{name} is in quarantine no more"),
+                _ => {}
+            }
+        }
     }
 
     async fn read(&mut self) -> anyhow::Result<Vec<Member>> {
@@ -119,10 +132,23 @@ impl Fleet {
         if let Some(twice) = all.iter().find(|it| !urls.insert(&it.url)) {
             bail!("{} is named twice", twice.url);
         }
-        all.into_iter().map(|at| self.member(at)).collect()
+        let quarantine = match &self.door.quarantine_file {
+            None => BTreeMap::new(),
+            Some(path) => {
+                let read = quarantine(path, &all).await;
+                read.with_context(|| path.display().to_string())?
+            }
+        };
+        let members = all.into_iter();
+        members
+            .map(|at| {
+                let quarantined = quarantine.get(&at.url).cloned();
+                self.member(at, quarantined)
+            })
+            .collect()
     }
 
-    fn member(&mut self, at: EngineAt) -> anyhow::Result<Member> {
+    fn member(&mut self, at: EngineAt, quarantined: Option<String>) -> anyhow::Result<Member> {
         let next = self.numbers.len();
         let number = *self.numbers.entry(at.url.clone()).or_insert(next);
         let target = Target {
@@ -131,27 +157,69 @@ impl Fleet {
             key: self.key.clone(),
             tls: Tls::new(&TlsFiles::default())?,
         };
-        Ok(Member { at, target })
+        Ok(Member {
+            at,
+            target,
+            quarantined,
+        })
     }
+}
+
+/// Bytes of a list of lines.
+const LINES_MAX: u64 = 1 << 20;
+
+/// Who is in quarantine, and why. Who is not known here is none of ours, but for a name that is not
+/// spelled as it was named.
+async fn quarantine(path: &Path, known: &[EngineAt]) -> anyhow::Result<BTreeMap<String, String>> {
+    let bytes = bytes_of(path, LINES_MAX).await?;
+    let text = std::str::from_utf8(&bytes).context("it is no text")?;
+    let mut quarantine = BTreeMap::new();
+    for (n, line) in lines(text) {
+        let (url, why) = line.split_once(char::is_whitespace).unwrap_or((line, ""));
+        let url = url.trim_end_matches('/');
+        ensure!(
+            url.starts_with("http://") || url.starts_with("https://"),
+            "line {n}: {url:?} is no URL: URL REASON"
+        );
+        let same = |it: &&EngineAt| it.url.trim_end_matches('/') == url;
+        let Some(at) = known.iter().find(same) else {
+            continue;
+        };
+        let why = match why.trim() {
+            "" => "no reason given",
+            why => why,
+        };
+        quarantine.insert(at.url.clone(), why.to_owned());
+    }
+    Ok(quarantine)
+}
+
+/// Lines that say something, numbered from one.
+fn lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let lines = text.lines().map(str::trim).enumerate();
+    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+    lines.map(|(n, line)| (n + 1, line))
+}
+
+async fn bytes_of(path: &Path, most: u64) -> anyhow::Result<Vec<u8>> {
+    let file = tokio::fs::File::open(path).await?;
+    let mut bytes = Vec::new();
+    file.take(most + 1).read_to_end(&mut bytes).await?;
+    ensure!(bytes.len() as u64 <= most, "it has more than {most} bytes");
+    Ok(bytes)
 }
 
 /// A line each, or what `kubectl get endpointslices -o json` printed.
 async fn of_file(path: &Path, door: &Door) -> anyhow::Result<Vec<EngineAt>> {
-    let file = tokio::fs::File::open(path).await?;
-    let mut bytes = Vec::new();
-    let most = endpoints::BYTES_MAX;
-    file.take(most + 1).read_to_end(&mut bytes).await?;
-    ensure!(bytes.len() as u64 <= most, "it has more than {most} bytes");
+    let bytes = bytes_of(path, endpoints::BYTES_MAX).await?;
     if bytes.trim_ascii_start().starts_with(b"{") {
         return of_endpoints(&bytes, door);
     }
     let text = std::str::from_utf8(&bytes).context("it is no text")?;
-    let lines = text.lines().map(str::trim).enumerate();
-    let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
-    lines
+    lines(text)
         .map(|(n, line)| {
             let at = line.parse::<EngineAt>();
-            at.map_err(|why| anyhow::anyhow!("line {}: {why}", n + 1))
+            at.map_err(|why| anyhow::anyhow!("line {n}: {why}"))
         })
         .collect()
 }

@@ -41,7 +41,11 @@ pub(super) async fn measure(mut fleet: Fleet, doors: &Doors, every: Duration, sa
                 missed: MISSES,
                 ..Before::default()
             });
-            if let Some(found) = before.next(name, found, doors, &samples).await {
+            if let Some(mut found) = before.next(name, found, doors, &samples).await {
+                if let (Ok(found), Some(why)) = (&mut found, &member.quarantined) {
+                    found.lengths = None;
+                    found.derivation = vec![format!("in quarantine: {why}")];
+                }
                 doors.measured(name, found);
             }
         }
