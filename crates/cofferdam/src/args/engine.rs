@@ -275,7 +275,8 @@ impl FromStr for EngineAt {
             Some((url, options)) => (url, Some(options)),
         };
         let plain = url.strip_prefix("dns+").unwrap_or(url);
-        if !plain.starts_with("http://") && !(plain.starts_with("https://") && plain == url) {
+        let secure = plain.starts_with("https://") && plain == url; // no address has a name to check
+        if !plain.starts_with("http://") && !secure {
             return Err(format!(
                 "{url:?} is no URL: http://HOST:PORT, https://HOST:PORT, or dns+http://NAME:PORT"
             ));

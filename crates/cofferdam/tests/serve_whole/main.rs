@@ -6,6 +6,7 @@
 mod client;
 mod crowd;
 mod door;
+mod door_soak;
 mod faults;
 mod golden;
 mod heavy;

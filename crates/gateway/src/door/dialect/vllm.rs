@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Call, Heard, Order, Reading, Role, bytes, ids, reason};
 use crate::door::requests::Part;
+use crate::engine::{Job, Sampling};
 
 pub(super) fn ask(order: &Order, role: Role) -> Call {
     let (job, sampling) = (&order.job, &order.job.sampling);
@@ -12,31 +13,18 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
     let mut body = json!({
         "prompt": job.prompt,
         "max_tokens": if prefill { 1 } else { order.max_new },
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed >> 1, // it takes a signed number
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
         "ignore_eos": job.ignore_eos,
-        "min_tokens": if prefill { 0 } else { job.min_new },
         "stop_token_ids": job.stop_tokens,
         "skip_special_tokens": false,
         "return_token_ids": true,
         "cache_salt": order.salt,
         "stream": !prefill,
     });
-    if sampling.top_k > 0 {
-        body["top_k"] = json!(sampling.top_k);
-    }
-    if !sampling.logit_bias.is_empty() {
-        let biased = sampling.logit_bias.iter();
-        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
-        body["logit_bias"] = Value::Object(biased.collect());
-    }
-    if !prefill {
-        body["stream_options"] = json!({"include_usage": true, "continuous_usage_stats": true});
+    match prefill {
+        // Its token is nobody's. A seed makes vLLM 0.32 on a CPU end where a prompt is computed in
+        // several parts.
+        true => body["temperature"] = json!(0),
+        false => sample(&mut body, job, sampling),
     }
     if role != Role::Alone {
         body["kv_transfer_params"] = match &order.reference {
@@ -55,6 +43,32 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
         path: "/v1/completions",
         body: bytes(&body),
         request_id: Some(order.names.id.clone()),
+    }
+}
+
+fn sample(body: &mut Value, job: &Job, sampling: &Sampling) {
+    let how = json!({
+        "temperature": sampling.temperature,
+        "top_p": sampling.top_p,
+        "min_p": sampling.min_p,
+        "seed": sampling.seed >> 1, // it takes a signed number
+        "presence_penalty": sampling.presence_penalty,
+        "frequency_penalty": sampling.frequency_penalty,
+        "repetition_penalty": sampling.repetition_penalty,
+        "min_tokens": job.min_new,
+        "stream_options": {"include_usage": true, "continuous_usage_stats": true},
+    });
+    let how = how.as_object().into_iter().flatten();
+    for (name, value) in how {
+        body[name] = value.clone();
+    }
+    if sampling.top_k > 0 {
+        body["top_k"] = json!(sampling.top_k);
+    }
+    if !sampling.logit_bias.is_empty() {
+        let biased = sampling.logit_bias.iter();
+        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
+        body["logit_bias"] = Value::Object(biased.collect());
     }
 }
 
