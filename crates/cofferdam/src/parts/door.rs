@@ -39,6 +39,7 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     let samples = SAMPLES.map(|text| (text, served.tokens(text)));
     let config = Config {
         trace: settings.part.trace,
+        tls: Some(engines.tls.config()),
         ..Config::new(engines.upstreams(), vec![served.name.clone()])
     };
     runtime()?.block_on(async {
@@ -73,19 +74,26 @@ pub fn check(door: &Door) -> Result<(), Failure> {
 struct Engines {
     at: Vec<EngineAt>,
     targets: Vec<Target>,
+    tls: Tls,
 }
 
 impl Engines {
     fn new(door: &Door) -> anyhow::Result<Self> {
         let key = door.engine_key_file.as_deref();
         let key = key.map(Secret::from_file).transpose()?;
+        let tls = Tls::new(&TlsFiles {
+            ca: door.engine_ca.clone(),
+            cert: door.engine_cert.clone(),
+            key: door.engine_cert_key.clone(),
+        })
+        .context("--engine-ca, --engine-cert, --engine-cert-key")?;
         let target = |(n, at): (usize, &EngineAt)| {
             Ok(Target {
                 // Clients are told this name, and no address.
                 name: format!("engine-{n}"),
                 address: Address::server(&at.url).with_context(|| at.url.clone())?,
                 key: key.clone(),
-                tls: Tls::new(&TlsFiles::default())?,
+                tls: tls.clone(),
             })
         };
         let targets: anyhow::Result<Vec<Target>> =
@@ -93,6 +101,7 @@ impl Engines {
         Ok(Self {
             at: door.engine.clone(),
             targets: targets?,
+            tls,
         })
     }
 
@@ -100,6 +109,7 @@ impl Engines {
         let upstream = |target: &Target| Upstream {
             name: target.name.clone(),
             authority: target.address.authority(),
+            tls: target.address.is_tls(),
             key: target.key.as_ref().map(|key| {
                 let bearer = key.bearer();
                 let text = bearer.to_str().unwrap_or_default();

@@ -14,6 +14,7 @@
 //! engine says that it has counted.
 
 mod actor;
+mod connect;
 mod counters;
 pub mod dialect;
 mod facts;
@@ -54,6 +55,8 @@ pub struct Config {
     pub answer_bytes_max: usize,
     /// How long a connection to an engine may take to be made.
     pub connect: Duration,
+    /// Whom to trust over TLS, and as whom to come; needed where an engine has it.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Submissions that wait to be judged, at most; above it `queue_full`.
     pub unjudged_max: usize,
     /// Events that an answer holds for its reader; above it the request is cancelled.
@@ -69,6 +72,8 @@ pub struct Upstream {
     pub name: String,
     /// `host:port` of its HTTP server.
     pub authority: String,
+    /// Whether it speaks HTTPS.
+    pub tls: bool,
     /// The key that goes with every request to it.
     pub key: Option<String>,
 }
@@ -100,6 +105,7 @@ impl Config {
             legs_max: 1024,
             answer_bytes_max: 64 << 20,
             connect: Duration::from_secs(3),
+            tls: None,
             unjudged_max: 256,
             answer_events_max: 1024,
             trace: None,
