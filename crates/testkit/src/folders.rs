@@ -52,7 +52,7 @@ pub fn folder(dir: &Path, kind: FolderKind) {
     };
     let config = json!({
         "bos_token": "<s>",
-        "eos_token": {"content": "</s>", "lstrip": false, "special": true},
+        "eos_token": {"__type": "AddedToken", "content": "</s>", "lstrip": false, "special": true},
         "chat_template": TEMPLATE,
     });
     put("tokenizer_config.json", &config);

@@ -1,5 +1,5 @@
 //! A model's folder as Hugging Face has it: `tokenizer.json`, and beside it `tokenizer_config.json`,
-//! `chat_template.jinja`, `generation_config.json` and `config.json`.
+//! `special_tokens_map.json`, `chat_template.jinja`, `generation_config.json` and `config.json`.
 //!
 //! Words become tokens by the crate that Hugging Face's own libraries use. Control tokens do not go
 //! through it: they are found here, as those of a GGUF are, so that one rule says who may write them.
@@ -16,6 +16,7 @@ use crate::{Error, byte_level};
 
 const TOKENIZER: &str = "tokenizer.json";
 const TOKENIZER_CONFIG: &str = "tokenizer_config.json";
+const SPECIALS: &str = "special_tokens_map.json";
 const TEMPLATE: &str = "chat_template.jinja";
 const GENERATION: &str = "generation_config.json";
 const CONFIG: &str = "config.json";
@@ -80,7 +81,7 @@ impl Folder {
         let whole = tokenizers::Tokenizer::from_bytes(file);
         let mut whole = whole.map_err(|error| bad(TOKENIZER, error))?;
         check_kind(&whole)?;
-        let config = json(dir, TOKENIZER_CONFIG)?;
+        let config = configured(dir)?;
         let add_bos = adds_bos(&whole, &config)?;
         // Nothing is ever cut to fit.
         whole
@@ -123,7 +124,7 @@ impl Folder {
 
 /// The chat template of a folder, and the texts of its BOS and EOS.
 pub(crate) fn template(dir: &Path) -> Result<(String, String, String), Error> {
-    let config = json(dir, TOKENIZER_CONFIG)?;
+    let config = configured(dir)?;
     let own = bytes(dir, TEMPLATE, BYTES_MAX)?;
     let source = match own {
         Some(bytes) => String::from_utf8(bytes).map_err(|error| bad(TEMPLATE, error))?,
@@ -198,6 +199,26 @@ fn check_kind(whole: &tokenizers::Tokenizer) -> Result<(), Error> {
     tried
         .map(drop)
         .map_err(|error| bad(TOKENIZER, format!("it cannot encode every text: {error}")))
+}
+
+/// What `tokenizer_config.json` says, and where it says nothing of a special token, what older folders
+/// have beside it.
+fn configured(dir: &Path) -> Result<Value, Error> {
+    let mut config = json(dir, TOKENIZER_CONFIG)?;
+    let specials = json(dir, SPECIALS)?;
+    if config.is_null() {
+        config = Value::Object(serde_json::Map::new());
+    }
+    let Value::Object(known) = &mut config else {
+        return Err(bad(TOKENIZER_CONFIG, "is no object"));
+    };
+    for (name, token) in specials.as_object().into_iter().flatten() {
+        let place = known.entry(name).or_insert(Value::Null);
+        if place.is_null() {
+            *place = token.clone();
+        }
+    }
+    Ok(config)
 }
 
 fn end_ids(generation: &Value) -> Vec<u32> {

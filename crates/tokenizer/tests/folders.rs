@@ -243,6 +243,23 @@ fn ends_come_from_all_files_and_numbers_without_a_token_are_none() {
     assert_eq!(ours.longest_token(), "<|start|>".len());
 }
 
+#[test]
+fn an_older_folder_names_its_tokens_in_a_file_of_their_own() {
+    let both = Both::new(FolderKind::Llama);
+    changed(both.dir.path(), "tokenizer_config.json", |it| {
+        it.as_object_mut().unwrap().remove("bos_token");
+        it["eos_token"] = json!(null);
+    });
+    let map = json!({"bos_token": {"content": "<s>"}, "eos_token": "<|mask|>"}).to_string();
+    fs::write(both.dir.path().join("special_tokens_map.json"), map).unwrap();
+    let ours = Tokenizer::from_folder(both.dir.path()).unwrap();
+    assert_eq!(ours.bos(), both.theirs.token_to_id("<s>"));
+    assert_eq!(ours.eos(), both.theirs.token_to_id("<|mask|>"));
+    let template = ChatTemplate::from_folder(both.dir.path()).unwrap();
+    let said = template.render(&Chat::new([Message::new("user", "x")])).unwrap();
+    assert!(said.starts_with("<s><|start|>user"), "{said}");
+}
+
 /// A name in a configuration makes a control token of what the list of tokens calls ordinary.
 #[test]
 fn what_ends_a_text_cannot_be_written_by_anybody() {
