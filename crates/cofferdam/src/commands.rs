@@ -3,7 +3,7 @@
 use crate::args::{CertsCommand, Command};
 use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
-use crate::engine::run_part;
+use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
 use crate::{gate, probe, screen, watch};
 #[cfg(feature = "engine")]
@@ -87,13 +87,17 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         #[cfg(feature = "engine")]
         Command::Gateway(it) if it.door.is_wanted() && it.common.model.is_none() => {
             Err(Failure::usage(anyhow::anyhow!(
-                "--engine needs --model: the GGUF file whose tokenizer and chat template these \
-                 engines have"
+                "--engine needs --model: the GGUF file or the Hugging Face folder whose tokenizer and \
+                 chat template these engines have"
             )))
         }
         #[cfg(feature = "engine")]
         Command::Gateway(it) => {
-            return run_part(&it.common.clone(), &it.part.clone(), |weights| {
+            let find = match it.door.engine.is_empty() {
+                true => weights,
+                false => tokenizer,
+            };
+            return run_part_on(&it.common.clone(), &it.part.clone(), find, |weights| {
                 parts::gateway(it, weights)
             });
         }

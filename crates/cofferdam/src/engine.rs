@@ -17,13 +17,23 @@ pub fn run_part(
     part: &Part,
     run: impl FnOnce(&Path) -> Result<(), Failure>,
 ) -> Result<Exit, Failure> {
+    run_part_on(common, part, weights, run)
+}
+
+/// [`run_part`], on what `find` finds for these settings.
+pub(crate) fn run_part_on(
+    common: &Common,
+    part: &Part,
+    find: impl FnOnce(&Common) -> Result<PathBuf, Failure>,
+    run: impl FnOnce(&Path) -> Result<(), Failure>,
+) -> Result<Exit, Failure> {
     if part.until_stdin_closes {
         lifeline::end_with_parent()
             .context("cannot watch the parent")
             .map_err(Failure::found)?;
     }
     logs::start(common.log_format);
-    let Err(failure) = weights(common).and_then(|weights| run(&weights)) else {
+    let Err(failure) = find(common).and_then(|weights| run(&weights)) else {
         return Ok(Exit::Good);
     };
     let refused = Refused {
@@ -52,6 +62,12 @@ pub(crate) fn weights(common: &Common) -> Result<PathBuf, Failure> {
         "--model {}: {why}",
         model.display()
     )))
+}
+
+/// Whatever has a tokenizer: a GGUF file, or a folder as Hugging Face has them.
+pub(crate) fn tokenizer(common: &Common) -> Result<PathBuf, Failure> {
+    let folder = common.model.as_ref().filter(|model| model.is_dir());
+    folder.map_or_else(|| weights(common), |folder| Ok(folder.clone()))
 }
 
 /// Names that are suggested at most.

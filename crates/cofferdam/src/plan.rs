@@ -129,6 +129,11 @@ impl<'a> Plan<'a> {
         words.flag("port", api.port);
         words.maybe("served-model-name", api.served_model_name.as_ref());
         words.maybe_path("api-keys", self.keys.as_deref());
+        words.maybe("rpm", api.rpm);
+        words.maybe("tpm", api.tpm);
+        words.maybe_path("tls-cert", api.tls_cert.as_deref());
+        words.maybe_path("tls-key", api.tls_key.as_deref());
+        words.maybe_path("tls-client-ca", api.tls_client_ca.as_deref());
         words.maybe_path("access-log", api.access_log.as_deref());
         words.maybe_path("require-evidence", api.require_evidence.as_deref());
         words.maybe_path("evidence-pub", api.evidence_pub.as_deref());
@@ -298,6 +303,11 @@ mod tests {
             "--cache-ttl=90s",
             "--tenant-tokens=4096",
             "--request-deadline=3m",
+            "--rpm=60",
+            "--tpm=9000",
+            "--tls-cert=c.pem",
+            "--tls-key=c.key",
+            "--tls-client-ca=ca.pem",
             "--allow-origin=https://app.example.org,http://localhost:3000",
             "--allow-origin=tauri://localhost",
             "--audit-log=a.log",

@@ -52,7 +52,8 @@ fn in_process(settings: Serve, weights: &Path, dir: RuntimeDir) -> Result<(), Fa
         ..settings.api
     };
     let settings = Serve { api, ..settings };
-    let announce = |gateway: &Ready| announce(gateway, keys.as_deref());
+    let tls = over_tls(&settings.api);
+    let announce = |gateway: &Ready| announce(gateway, keys.as_deref(), tls);
     let result = parts::in_process(settings, weights, announce);
     let removed = dir.remove().map_err(Failure::found);
     result.and(removed)
@@ -85,6 +86,7 @@ async fn supervised(
     let mut console = Console {
         format: settings.common.log_format,
         keys: plan.keys(),
+        tls: over_tls(&settings.api),
     };
     let ending = tokio::select! {
         ending = supervise(&parts, limits, &mut stops, &mut console) => ending,
@@ -110,12 +112,13 @@ async fn supervised(
 struct Console<'a> {
     format: LogFormat,
     keys: Option<&'a Path>,
+    tls: OverTls,
 }
 
 impl Supervised for Console<'_> {
     fn all_ready(&mut self, reports: &[Ready]) {
         let gateway = reports.last().expect("the gateway is the last part");
-        announce(gateway, self.keys);
+        announce(gateway, self.keys, self.tls);
     }
 
     fn notice(&mut self, text: &str) {
@@ -136,19 +139,34 @@ impl Supervised for Console<'_> {
     }
 }
 
-fn announce(gateway: &Ready, keys: Option<&Path>) {
+fn announce(gateway: &Ready, keys: Option<&Path>, tls: OverTls) {
     // Whoever started this may have stopped reading.
     let _ = writeln!(
         std::io::stdout(),
         "{}\n{}",
-        ready_line(gateway),
-        curl_line(gateway, keys)
+        ready_line(gateway, tls),
+        curl_line(gateway, keys, tls)
     );
 }
 
+/// What curl needs besides if the API speaks HTTPS. A certificate is made for a name, and in the line
+/// stands an address.
+type OverTls = Option<&'static str>;
+
+fn over_tls(api: &Api) -> OverTls {
+    api.tls_cert.as_ref().map(|_| match api.tls_client_ca {
+        None => " --insecure",
+        Some(_) => " --insecure --cert YOURS.pem --key YOURS.key",
+    })
+}
+
+fn scheme(tls: OverTls) -> &'static str {
+    tls.map_or("http", |_| "https")
+}
+
 /// The one line that says that requests are welcome, and where.
-fn ready_line(gateway: &Ready) -> String {
-    let mut line = format!("ready: http://{}/v1", gateway.addr);
+fn ready_line(gateway: &Ready, tls: OverTls) -> String {
+    let mut line = format!("ready: {}://{}/v1", scheme(tls), gateway.addr);
     if let Some(model) = &gateway.model {
         line += &format!(" serves {model}");
     }
@@ -160,7 +178,8 @@ fn ready_line(gateway: &Ready) -> String {
 
 /// A request to copy. An unspecified address is not one to connect to. A key is read from its file,
 /// so that it stands on no screen.
-fn curl_line(gateway: &Ready, keys: Option<&Path>) -> String {
+fn curl_line(gateway: &Ready, keys: Option<&Path>, tls: OverTls) -> String {
+    let (scheme, words) = (scheme(tls), tls.unwrap_or_default());
     let address = gateway
         .addr
         .replace("0.0.0.0", "127.0.0.1")
@@ -172,7 +191,7 @@ fn curl_line(gateway: &Ready, keys: Option<&Path>) -> String {
         format!(" -H \"Authorization: Bearer $(awk '{first}' '{file}')\"")
     });
     format!(
-        "try:   curl http://{address}/v1/chat/completions -H 'Content-Type: application/json'{key} \
+        "try:   curl{words} {scheme}://{address}/v1/chat/completions -H 'Content-Type: application/json'{key} \
          -d '{{\"model\":\"{model}\",\"temperature\":0,\"messages\":[{{\"role\":\"user\",\
          \"content\":\"What is the capital of Japan?\"}}]}}'"
     )
@@ -192,11 +211,11 @@ mod tests {
             ..Ready::default()
         };
         assert_eq!(
-            ready_line(&gateway),
+            ready_line(&gateway, None),
             "ready: http://0.0.0.0:8080/v1 serves SmolLM2-135M-Instruct (context 8192 tokens, \
              prompts up to 8191)"
         );
-        let curl = curl_line(&gateway, None);
+        let curl = curl_line(&gateway, None, None);
         assert!(!curl.contains("Authorization"), "{curl}");
         assert!(
             curl.contains("curl http://127.0.0.1:8080/v1/chat/completions"),
@@ -205,5 +224,12 @@ mod tests {
         let body = curl.split("-d '").nth(1).unwrap().trim_end_matches('\'');
         let body: serde_json::Value = serde_json::from_str(body).unwrap();
         assert_eq!(body["model"], "SmolLM2-135M-Instruct");
+        let tls = Some(" --insecure");
+        assert!(ready_line(&gateway, tls).starts_with("ready: https://0.0.0.0:8080/v1 "));
+        let curl = curl_line(&gateway, None, tls);
+        assert!(
+            curl.contains("curl --insecure https://127.0.0.1:8080/v1/"),
+            "{curl}"
+        );
     }
 }

@@ -5,6 +5,7 @@
 
 mod copying;
 pub mod crowd;
+mod folders;
 mod golden;
 mod http;
 pub mod memory;
@@ -15,6 +16,7 @@ pub mod weights;
 mod writer;
 
 pub use copying::copying_gguf;
+pub use folders::{FolderKind, folder};
 pub use golden::{Case, Golden, Kind, Perplexity, TokenizerVector, golden};
 pub use http::{Api, Events, Pending, Reply};
 pub use python::python;

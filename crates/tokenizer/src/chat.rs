@@ -2,6 +2,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
+use std::path::Path;
 
 use gguf::Metadata;
 use minijinja::syntax::SyntaxConfig;
@@ -10,7 +11,7 @@ use minijinja::{Environment, ErrorKind};
 
 use crate::message::written;
 use crate::rewritten::rewritten;
-use crate::{Chat, Ending, Error, Message, ROLES, TEMPLATE_FUEL, Tokenizer, methods, paid};
+use crate::{Chat, Ending, Error, Message, ROLES, TEMPLATE_FUEL, Tokenizer, folder, methods, paid};
 
 /// Stack of the thread that renders; what of it is not used takes no memory.
 const STACK_BYTES: usize = 256 << 20;
@@ -19,7 +20,7 @@ const REASON_BYTES: usize = 1024;
 
 const KEY: &str = "tokenizer.chat_template";
 
-/// The chat template of a GGUF: it turns messages into the prompt that the model was trained on.
+/// The chat template of a GGUF or of a folder: it turns messages into the prompt that the model was trained on.
 ///
 /// A template may `raise_exception` ([`Error::Refused`]); it sees `messages`, `bos_token`,
 /// `eos_token`, `add_generation_prompt` and the chat's own variables. `tools` if there are any. No files, no clock;
@@ -57,6 +58,16 @@ impl ChatTemplate {
         };
         let bos = token("tokenizer.ggml.bos_token_id")?;
         let eos = token("tokenizer.ggml.eos_token_id")?;
+        ChatTemplate::new(source, bos, eos)
+    }
+
+    /// Compiles a folder's template: its `chat_template.jinja`, or else what `tokenizer_config.json`
+    /// has (of several the one named `default`).
+    ///
+    /// # Errors
+    /// There is none, or it cannot be read.
+    pub fn from_folder(dir: &Path) -> Result<ChatTemplate, Error> {
+        let (source, bos, eos) = folder::template(dir)?;
         ChatTemplate::new(source, bos, eos)
     }
 

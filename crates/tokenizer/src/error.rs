@@ -13,6 +13,14 @@ pub enum Error {
         /// What is wrong with its value.
         problem: String,
     },
+    /// A file of a model's folder cannot be used, or is not there.
+    #[error("{file}: {problem}")]
+    Folder {
+        /// Its name.
+        file: &'static str,
+        /// What is wrong with it.
+        problem: String,
+    },
     /// A tokenizer of a kind that is not implemented. Another one would give other tokens.
     #[error(
         "metadata key `{key}`: `{found}` is not supported; expected one of: {expected} (docs/models.md \

@@ -1,4 +1,4 @@
-//! Text in and text out: the tokenizer and the chat template of a GGUF, tokens back to text as
+//! Text in and text out: the tokenizer and the chat template of a GGUF or of a folder, tokens back to text as
 //! they come, and stop strings. Knows nothing of models and kernels: the gateway uses it alone.
 //!
 //! ```no_run
@@ -24,6 +24,7 @@ mod byte_level;
 mod chat;
 mod detokenizer;
 mod error;
+mod folder;
 mod message;
 mod methods;
 mod paid;

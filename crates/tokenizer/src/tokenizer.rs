@@ -1,10 +1,12 @@
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::fmt;
+use std::path::Path;
 use std::sync::Arc;
 
 use gguf::Metadata;
 
 use crate::bpe::{Bpe, Scratch};
+use crate::folder::{self, Folder, Strips};
 use crate::pre_tokenizer::{Rules, Words};
 use crate::specials::{Piece, Specials};
 use crate::{Error, byte_level, pre_tokenizer};
@@ -26,22 +28,28 @@ const END_NAMES: [&str; 6] = [
     "<|end|>",
 ];
 
-/// The tokenizer of a GGUF: byte-level BPE with the file's own vocabulary, merges and special
-/// tokens. Cheap to clone, shared between threads.
+/// The tokenizer of a GGUF (byte-level BPE with the file's own vocabulary, merges and special tokens),
+/// or of a folder as Hugging Face has it. Cheap to clone, shared between threads.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
 }
 
 struct Inner {
-    words: Words,
-    bpe: Bpe,
+    encoder: Encoder,
     specials: Specials,
+    strips: BTreeMap<u32, Strips>,
     tokens: Vec<Token>,
     bos: Option<u32>,
     eos: Option<u32>,
     ends: BTreeSet<u32>,
     add_bos: bool,
+}
+
+/// What turns text between special tokens into tokens.
+enum Encoder {
+    Words(Words, Bpe),
+    Folder(folder::Encoder),
 }
 
 struct Token {
@@ -113,9 +121,9 @@ impl Tokenizer {
             .chain(id("tokenizer.ggml.eom_token_id")?)
             .collect();
         let inner = Inner {
-            words: rules.words,
-            bpe,
+            encoder: Encoder::Words(rules.words, bpe),
             specials,
+            strips: BTreeMap::new(),
             tokens: texts
                 .iter()
                 .zip(kinds)
@@ -133,6 +141,42 @@ impl Tokenizer {
         })
     }
 
+    /// Builds the tokenizer of a folder: of its `tokenizer.json` (BPE or Unigram), with what the files
+    /// beside it say. It gives the tokens that Hugging Face's libraries give, but for special tokens in
+    /// texts whose author may not write them ([`Tokenizer::encode`]).
+    ///
+    /// # Errors
+    /// A file is missing, too large, damaged, or of a kind that is not implemented; each is named.
+    pub fn from_folder(dir: &Path) -> Result<Tokenizer, Error> {
+        let folder = Folder::read(dir)?;
+        let control: Vec<(&str, u32)> = folder
+            .control
+            .iter()
+            .map(|(text, id)| (text.as_str(), *id))
+            .collect();
+        let named = control.iter().filter(|(text, _)| END_NAMES.contains(text));
+        let ends = named.map(|(_, id)| *id).chain(folder.ends).collect();
+        let specials = Specials::new(control.clone(), Vec::new());
+        let specials = specials.map_err(|problem| Error::Folder {
+            file: "tokenizer.json",
+            problem,
+        })?;
+        let token = |(bytes, special)| Token { bytes, special };
+        let inner = Inner {
+            encoder: Encoder::Folder(folder.encoder),
+            specials,
+            strips: folder.strips,
+            tokens: folder.tokens.into_iter().map(token).collect(),
+            bos: folder.bos,
+            eos: folder.eos,
+            ends,
+            add_bos: folder.add_bos && folder.bos.is_some(),
+        };
+        Ok(Tokenizer {
+            inner: Arc::new(inner),
+        })
+    }
+
     /// The tokens of `text`, without BOS. With `parse_special`, the text of a control token (such
     /// as `<|im_end|>`) becomes that token: for text of somebody who may write such tokens, not
     /// for the content of a chat ([`ChatTemplate::render_chat`](crate::ChatTemplate::render_chat)
@@ -144,13 +188,44 @@ impl Tokenizer {
     /// Time and memory are bounded by the length of the text, whatever is in it.
     pub fn encode(&self, text: &str, parse_special: bool) -> Vec<u32> {
         let mut ids = Vec::new();
-        for piece in self.inner.specials.split(text, parse_special) {
+        self.encode_at(text, parse_special, true, &mut ids);
+        ids
+    }
+
+    /// `first`: nothing stands before this text.
+    fn encode_at(&self, text: &str, parse_special: bool, first: bool, ids: &mut Vec<u32>) {
+        for (at, piece) in self.split(text, parse_special).into_iter().enumerate() {
             match piece {
                 Piece::Token(id) => ids.push(id),
-                Piece::Text(text) => self.encode_words(text, &mut ids),
+                Piece::Text(text) => self.encode_words(text, first && at == 0, ids),
             }
         }
-        ids
+    }
+
+    /// The special tokens of a text and what is between them.
+    fn split<'t>(&self, text: &'t str, control: bool) -> Vec<Piece<'t>> {
+        let mut pieces = self.inner.specials.split(text, control);
+        if self.inner.strips.is_empty() {
+            return pieces;
+        }
+        let strips = |piece: Option<&Piece<'_>>| match piece {
+            Some(Piece::Token(id)) => self.inner.strips.get(id).copied(),
+            _ => None,
+        };
+        for at in 0..pieces.len() {
+            let before = at.checked_sub(1).and_then(|at| strips(pieces.get(at)));
+            let behind = strips(pieces.get(at + 1));
+            if let Piece::Text(text) = &mut pieces[at] {
+                if before.is_some_and(|it| it.right) {
+                    *text = text.trim_start();
+                }
+                if behind.is_some_and(|it| it.left) {
+                    *text = text.trim_end();
+                }
+            }
+        }
+        pieces.retain(|piece| *piece != Piece::Text(""));
+        pieces
     }
 
     /// The tokens of a whole prompt: [`Tokenizer::encode`], special tokens parsed, after BOS if
@@ -170,13 +245,13 @@ impl Tokenizer {
     /// which are no part of anybody's text, are taken out.
     pub(crate) fn encode_marked(&self, text: &str, mark: char) -> Vec<u32> {
         let mut ids = Vec::new();
-        for piece in self.inner.specials.split(text, true) {
+        for (at, piece) in self.split(text, true).into_iter().enumerate() {
             match piece {
                 Piece::Token(id) => ids.push(id),
                 Piece::Text(text) if text.contains(mark) => {
-                    ids.extend(self.encode(&text.replace(mark, ""), false));
+                    self.encode_at(&text.replace(mark, ""), false, at == 0, &mut ids);
                 }
-                Piece::Text(text) => self.encode_words(text, &mut ids),
+                Piece::Text(text) => self.encode_words(text, at == 0, &mut ids),
             }
         }
         ids
@@ -187,15 +262,22 @@ impl Tokenizer {
     }
 
     /// Word by word, so that no more is held than the tokens and one word's merges.
-    fn encode_words(&self, text: &str, ids: &mut Vec<u32>) {
-        let mut scratch = Scratch::default();
-        for word in self.inner.words.of(text) {
-            self.inner.bpe.encode(word.as_bytes(), &mut scratch, ids);
+    fn encode_words(&self, text: &str, first: bool, ids: &mut Vec<u32>) {
+        match &self.inner.encoder {
+            Encoder::Words(words, bpe) => {
+                let mut scratch = Scratch::default();
+                for word in words.of(text) {
+                    bpe.encode(word.as_bytes(), &mut scratch, ids);
+                }
+            }
+            Encoder::Folder(encoder) => encoder.encode(text, first, ids),
         }
     }
 
     /// The text of these tokens, special ones included. Bytes that are no UTF-8 become U+FFFD;
-    /// for tokens that come one by one use a [`Detokenizer`](crate::Detokenizer).
+    /// for tokens that come one by one use a [`Detokenizer`](crate::Detokenizer). Where a folder's
+    /// tokenizer puts a space before a text, that one is taken off; a detokenizer, whose tokens go on a
+    /// text that has begun, keeps it.
     pub fn decode(&self, ids: &[u32]) -> Result<String, Error> {
         let mut bytes = Vec::new();
         for &id in ids {
@@ -204,6 +286,9 @@ impl Tokenizer {
                 vocab_size: self.vocab_size(),
             };
             bytes.extend(self.token_bytes(id).ok_or(unknown)?);
+        }
+        if let Encoder::Folder(encoder) = &self.inner.encoder {
+            return Ok(encoder.decode(ids));
         }
         Ok(String::from_utf8_lossy(&bytes).into_owned())
     }

@@ -7,6 +7,7 @@ use clap::builder::BoolishValueParser;
 use clap::{ArgAction, Args, ValueEnum, value_parser};
 use gateway::api::origins::Origin;
 use std::net::{IpAddr, SocketAddr};
+use std::num::NonZero;
 use std::path::PathBuf;
 use std::str::FromStr;
 use std::time::Duration;
@@ -163,7 +164,7 @@ pub struct Gateway {
 pub struct Door {
     /// SGLang, vLLM or llama.cpp server, [prefill=|decode=]URL[#OPTION&…] (bootstrap=PORT, weight=N,
     /// group=N, aborts); once for each; dns+http://NAME:PORT is one for each address of the name. Needs
-    /// --model: the GGUF file whose tokenizer these engines have
+    /// --model: the GGUF file, or the folder with tokenizer.json, whose tokenizer these engines have
     #[arg(
         long,
         value_name = "ENGINE",
@@ -200,6 +201,18 @@ pub struct Door {
     /// File with the key that goes with every request to these engines
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINE_KEY_FILE")]
     pub engine_key_file: Option<PathBuf>,
+    /// Authorities of the certificates of engines at https:// (PEM) [default: those of the system]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINE_CA")]
+    pub engine_ca: Option<PathBuf>,
+    /// Certificate that these engines are shown (PEM), with those between it and its authority
+    /// [default: none]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINE_CERT")]
+    #[arg(requires = "engine_cert_key")]
+    pub engine_cert: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINE_CERT_KEY")]
+    #[arg(requires = "engine_cert")]
+    pub engine_cert_key: Option<PathBuf>,
     /// How often engines are asked what they take
     #[arg(long, value_name = "TIME", env = "COFFERDAM_MEASURE_EVERY")]
     #[arg(default_value = "5s", value_parser = times::duration)]
@@ -393,10 +406,32 @@ pub struct Api {
     /// Name of the model in the API [default: from the file's name]
     #[arg(long, value_name = "NAME", env = "COFFERDAM_SERVED_MODEL_NAME")]
     pub served_model_name: Option<String>,
-    /// File of lines `tenant key`; each tenant is an isolation domain [default: everybody may
-    /// ask, in one domain]
+    /// File of lines `tenant key [rpm=N] [tpm=N]`; each tenant is an isolation domain; read again
+    /// when it changes and on SIGHUP [default: everybody may ask, in one domain]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_API_KEYS")]
     pub api_keys: Option<PathBuf>,
+    /// Requests that each tenant may begin in a minute, where its lines in --api-keys say nothing
+    /// else [default: no limit]
+    #[arg(long, value_name = "N", env = "COFFERDAM_RPM")]
+    pub rpm: Option<NonZero<u32>>,
+    /// Tokens of prompts and answers that each tenant may have in a minute, likewise [default: no
+    /// limit]
+    #[arg(long, value_name = "N", env = "COFFERDAM_TPM")]
+    pub tpm: Option<NonZero<u32>>,
+    /// Certificate of the API (PEM), with those between it and its authority: it then speaks HTTPS
+    /// and nothing else; read again when it changes and on SIGHUP
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_TLS_CERT")]
+    #[arg(alias = "ssl-certfile", requires = "tls_key")]
+    pub tls_cert: Option<PathBuf>,
+    /// Private key of that certificate (PEM)
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_TLS_KEY")]
+    #[arg(alias = "ssl-keyfile", requires = "tls_cert")]
+    pub tls_key: Option<PathBuf>,
+    /// Authorities of clients' certificates (PEM): who has none of them is not let in [default:
+    /// clients need no certificate]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_TLS_CLIENT_CA")]
+    #[arg(alias = "ssl-ca-certs", requires = "tls_cert")]
+    pub tls_client_ca: Option<PathBuf>,
     /// Keep the model private until this file holds evidence about the workers that run, made by
     /// `cofferdam probe --evidence-out`; it is looked at again and again
     #[arg(long, value_name = "FILE", env = "COFFERDAM_REQUIRE_EVIDENCE")]

@@ -1,20 +1,24 @@
 //! The API in front of an engine: what is served, where, and until when.
 
+use super::reload::{Reload, Reloading, look};
 use crate::args::{Api, Common, LogFormat};
 use crate::evidence::Watched;
 use crate::exit::Failure;
 use crate::stop::Stop;
 use crate::supervisor::Ready;
 use anyhow::{Context, anyhow};
-use gateway::api::AccessLog;
-use gateway::api::auth::ApiKeys;
+use gateway::api::auth::{ApiKeys, KeyRing};
 use gateway::api::origins::Origins;
+use gateway::api::quota::Rates;
 use gateway::api::text::ServedText;
+use gateway::api::tls::{ServerFiles, ServerTls};
+use gateway::api::{AccessLog, Reloads};
 use gateway::engine::{Engine, Readiness};
 use std::fs::File;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
+use tokenizer::{ChatTemplate, Tokenizer};
 use tokio::net::TcpListener;
 
 /// How often an engine is asked whether it is ready, until it is.
@@ -34,10 +38,20 @@ pub(super) struct Served {
 impl Served {
     pub(super) fn load(weights: &Path, api: &Api) -> Result<Served, Failure> {
         let load = || -> anyhow::Result<Served> {
-            let fingerprint = wire::model_fingerprint(File::open(weights)?)?;
-            let metadata = gguf::Metadata::open(weights)?;
-            let tokenizer = tokenizer::Tokenizer::from_gguf(&metadata)?;
-            let template = tokenizer::ChatTemplate::from_gguf(&metadata)?;
+            let folder = weights.is_dir();
+            let (tokenizer, template) = if folder {
+                let tokenizer = Tokenizer::from_folder(weights)?;
+                (tokenizer, ChatTemplate::from_folder(weights)?)
+            } else {
+                let metadata = gguf::Metadata::open(weights)?;
+                let tokenizer = Tokenizer::from_gguf(&metadata)?;
+                (tokenizer, ChatTemplate::from_gguf(&metadata)?)
+            };
+            let file = match folder {
+                true => &weights.join("tokenizer.json"),
+                false => weights,
+            };
+            let fingerprint = wire::model_fingerprint(File::open(file)?)?;
             let name = api
                 .served_model_name
                 .clone()
@@ -63,11 +77,7 @@ impl Served {
 
 /// Whether what [`serve`] needs is there: what is wrong is said before a model is loaded.
 pub(super) fn check(api: &Api) -> Result<(), Failure> {
-    api.api_keys
-        .as_deref()
-        .map(keys)
-        .transpose()
-        .map_err(Failure::usage)?;
+    Read::new(api).map_err(Failure::usage)?;
     let form = LogFormat::Json; // of no matter: what cannot be opened is said
     access_log(api.access_log.as_deref(), form).map_err(Failure::usage)?;
     Watched::new(api)?;
@@ -103,14 +113,18 @@ pub(super) async fn serve(
     announce: impl FnOnce(Ready),
 ) -> Result<(), Failure> {
     let private = Watched::new(&api)?;
+    let read = Read::new(&api).map_err(Failure::usage)?;
+    let reloads = Reloads::default();
+    let reloading = Reloading::new(read.again, reloads.clone())?;
     let config = gateway::Config {
         private: private.as_ref().map(|it| it.private.clone()),
-        keys: api
-            .api_keys
-            .as_deref()
-            .map(keys)
-            .transpose()
-            .map_err(Failure::usage)?,
+        keys: read.keys,
+        rates: Rates {
+            requests: api.rpm,
+            tokens: api.tpm,
+        },
+        tls: read.tls,
+        reloads,
         origins: Origins(api.allow_origin.clone()),
         drain: common.drain(),
         request_timeout: api.request_deadline,
@@ -140,12 +154,22 @@ pub(super) async fn serve(
             }
         }
     };
-    let ended = match private {
-        None => serving.await,
-        Some(private) => tokio::select! {
-            ended = serving => ended,
-            never = private.watch() => never,
-        },
+    let watching = async {
+        match private {
+            None => std::future::pending().await,
+            Some(private) => private.watch().await,
+        }
+    };
+    let reloading = async {
+        match reloading {
+            None => std::future::pending().await,
+            Some(reloading) => reloading.run().await,
+        }
+    };
+    let ended = tokio::select! {
+        ended = serving => ended,
+        never = watching => never,
+        never = reloading => never,
     };
     ended
         .context("the API cannot go on")
@@ -185,6 +209,64 @@ async fn when_ready(engine: Arc<dyn Engine>, ready: Ready) -> Ready {
     }
 }
 
+/// What the API is given in files, some of which are read again while it runs.
+struct Read {
+    keys: Option<KeyRing>,
+    tls: Option<Arc<ServerTls>>,
+    again: Vec<Reload>,
+}
+
+impl Read {
+    fn new(api: &Api) -> anyhow::Result<Read> {
+        let mut again = Vec::new();
+        let ring = match api.api_keys.clone() {
+            None => None,
+            Some(file) => {
+                let files = vec![file.clone()];
+                let seen = look(&files);
+                let ring = KeyRing::from(keys(&file)?);
+                let later = ring.clone();
+                again.push(Reload::new("api-keys", (files, seen), move || {
+                    let keys = keys(&file)?;
+                    let tenants = keys.tenants().len();
+                    later.replace(keys);
+                    Ok(format!("keys of {tenants} tenants"))
+                }));
+                Some(ring)
+            }
+        };
+        let tls = match (api.tls_cert.clone(), api.tls_key.clone()) {
+            (Some(cert), Some(key)) => {
+                let client_ca = api.tls_client_ca.clone();
+                let files: Vec<_> = [&cert, &key]
+                    .into_iter()
+                    .chain(&client_ca)
+                    .cloned()
+                    .collect();
+                let seen = look(&files);
+                let load = ServerTls::load(ServerFiles {
+                    cert,
+                    key,
+                    client_ca,
+                });
+                let tls = Arc::new(load.context("--tls-cert and --tls-key")?);
+                let later = tls.clone();
+                again.push(Reload::new("tls-cert", (files, seen), move || {
+                    later.reload()?;
+                    Ok("connections from now on have them".to_owned())
+                }));
+                Some(tls)
+            }
+            _ => None, // neither, or clap has refused it
+        };
+        Ok(Read {
+            keys: ring,
+            tls,
+            again,
+        })
+    }
+}
+
 fn keys(file: &Path) -> anyhow::Result<ApiKeys> {
     let read = || -> anyhow::Result<ApiKeys> {
         let size = std::fs::metadata(file)?.len();
@@ -211,8 +293,18 @@ fn access_log(file: Option<&Path>, screen: LogFormat) -> anyhow::Result<AccessLo
     Ok(AccessLog::new(opened))
 }
 
-/// The file's name without its extension and without the quantization that often stands there.
+/// The file's name without its extension and without the quantization that often stands there; a
+/// folder's name as it is.
 fn name_of(weights: &Path) -> String {
+    if weights.is_dir() {
+        let whole = weights.canonicalize();
+        let whole = whole.as_deref().unwrap_or(weights);
+        return whole
+            .file_name()
+            .unwrap_or_default()
+            .to_string_lossy()
+            .into_owned();
+    }
     let stem = weights
         .file_stem()
         .unwrap_or_default()

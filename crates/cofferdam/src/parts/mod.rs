@@ -5,6 +5,7 @@
 
 mod api;
 mod door;
+mod reload;
 mod unified;
 
 use crate::args::{Decode, Engine, Gateway, Numeric, Prefill, Serve};

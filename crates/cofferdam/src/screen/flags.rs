@@ -75,6 +75,11 @@ const API: Group = (
             "api-keys",
             "File of lines `tenant key` [default: everybody may ask]",
         ),
+        ("rpm", ""),
+        ("tpm", ""),
+        ("tls-cert", "Certificate (PEM): HTTPS, and nothing else"),
+        ("tls-key", ""),
+        ("tls-client-ca", ""),
         ("request-deadline", "Longest time of a request"),
         (
             "silence-deadline",

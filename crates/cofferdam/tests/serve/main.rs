@@ -266,3 +266,31 @@ fn a_key_of_the_command_line_counts_with_and_without_a_handoff() {
         );
     }
 }
+
+/// So it is over HTTPS, with and without a handoff.
+#[test]
+fn the_line_that_is_printed_works_over_https() {
+    let made = rcgen::generate_simple_self_signed(["gw.example".to_owned()]).unwrap();
+    let dir = tempfile::tempdir().unwrap();
+    let [cert, key] = ["cert.pem", "key.pem"].map(|name| dir.path().join(name));
+    fs::write(&cert, made.cert.pem()).unwrap();
+    fs::write(&key, made.signing_key.serialize_pem()).unwrap();
+    let [cert, key] = [("cert", &cert), ("key", &key)]
+        .map(|(name, file)| format!("--tls-{name}={}", file.display()));
+    for more in [&[][..], &["--in-process"]] {
+        let base = tempfile::tempdir().unwrap();
+        let words = [&[cert.as_str(), &key], more].concat();
+        let serving = start(base.path(), &words);
+        let tried = std::process::Command::new("sh")
+            .args(["-c", serving.tries()])
+            .output()
+            .unwrap();
+        let said = String::from_utf8(tried.stdout).unwrap();
+        let said: Value = serde_json::from_str(&said).expect(&said);
+        assert!(
+            said["choices"][0]["message"]["content"].is_string(),
+            "{said}"
+        );
+        assert!(serving.tries().contains(" https://"), "{}", serving.tries());
+    }
+}

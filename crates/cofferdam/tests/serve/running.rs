@@ -83,7 +83,8 @@ pub fn start_program(program: &Path, base: &Path, words: &[&str]) -> Serving {
         Err(_) => panic!("it is never ready:\n{}", serving.told()),
     };
     let url = line
-        .strip_prefix("ready: http://")
+        .strip_prefix("ready: http")
+        .and_then(|rest| rest.strip_prefix('s').unwrap_or(rest).strip_prefix("://"))
         .unwrap_or_else(|| panic!("{line}"));
     serving.address = url.split("/v1").next().unwrap().to_owned();
     let tries = out.recv_timeout(NEVER).expect("a second line");

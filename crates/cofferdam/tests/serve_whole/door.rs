@@ -13,40 +13,40 @@ use tokio::runtime::Runtime;
 const COMPLETIONS: &str = "/v1/completions";
 
 /// Engines, and a gateway in front of them that has measured them itself.
-struct Door {
-    fleet: Fleet,
-    api: Api,
-    _gateway: Running,
+pub(crate) struct Door {
+    pub(crate) fleet: Fleet,
+    pub(crate) api: Api,
+    pub(crate) gateway: Running,
     _runtime: Runtime,
 }
 
-fn start(engines: Vec<Engine>, model: &Path, words: &[&str]) -> Door {
+pub(crate) fn start(engines: Vec<Engine>, model: &Path, words: &[&str]) -> Door {
     let runtime = Runtime::new().expect("a runtime");
     let names: Vec<String> = engines.iter().map(|engine| engine.name.clone()).collect();
     let fleet = runtime.block_on(Fleet::start(engines)).expect("free ports");
     let urls: Vec<String> = names.iter().map(|name| fleet.url(name)).collect();
-    let mut all = vec![
-        "gateway",
-        "--model",
-        model.to_str().expect("text"),
-        "--port=0",
-    ];
-    all.extend(urls.iter().flat_map(|url| ["--engine", url.as_str()]));
-    all.extend(words);
-    let gateway = Running::start(COFFERDAM, &all);
-    let addr = gateway.line_from(0, "that it is ready", |line| {
-        let said: Value = serde_json::from_str(line).ok()?;
-        said["ready"]["addr"].as_str().map(str::to_owned)
-    });
+    let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
+    let (gateway, api) = ask_of(&urls, model, words);
     Door {
         fleet,
-        api: Api { addr, key: None },
-        _gateway: gateway,
+        api,
+        gateway,
         _runtime: runtime,
     }
 }
 
-fn tokens(prompt: &[u32], n: usize) -> Value {
+/// A gateway in front of engines that are there already.
+pub(crate) fn ask_of(urls: &[&str], model: &Path, words: &[&str]) -> (Running, Api) {
+    let model = model.to_str().expect("text");
+    let mut all = vec!["gateway", "--model", model, "--port=0"];
+    all.extend(urls.iter().flat_map(|url| ["--engine", url]));
+    all.extend(words);
+    let gateway = Running::start(COFFERDAM, &all);
+    let addr = gateway.part_addr();
+    (gateway, Api { addr, key: None })
+}
+
+pub(crate) fn tokens(prompt: &[u32], n: usize) -> Value {
     json!({"prompt": prompt, "max_tokens": n, "temperature": 0, "ignore_eos": true})
 }
 

@@ -22,6 +22,8 @@ mod probe;
 mod small;
 mod stops;
 mod strangers;
+mod tenants;
+mod tls;
 mod topology;
 
 use serde_json::Value;

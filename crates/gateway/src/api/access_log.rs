@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::access_line::{self, Said};
 use super::metrics::Metrics;
+use super::quota::Reserved;
 use super::run::Usage;
 use crate::engine::{Fault, Provenance, TenantId};
 
@@ -124,6 +125,8 @@ pub(super) struct Record {
     pub client_id: Option<String>,
     /// Who asked, once known.
     pub tenant: Option<TenantId>,
+    /// What was taken of the tenant's tokens of a minute; settled at the end.
+    pub reserved: Option<Reserved>,
     /// The engine's id of the request; of each of several prompts, with spaces between.
     pub engine_request: Option<String>,
     /// How many prompts it has.
@@ -155,6 +158,7 @@ impl Record {
             route: "unknown",
             client_id: None,
             tenant: None,
+            reserved: None,
             engine_request: None,
             prompts: 1,
             provenance: None,
@@ -260,6 +264,15 @@ impl Record {
 
 impl Drop for Record {
     fn drop(&mut self) {
+        if let Some(reserved) = self.reserved.take() {
+            let (prompt, answer) = (self.usage.prompt.into(), self.usage.completion.into());
+            // Nothing was computed of what no engine took on.
+            reserved.used(
+                self.provenance
+                    .as_ref()
+                    .map_or(0, |_| u64::saturating_add(prompt, answer)),
+            );
+        }
         self.metrics.request_ended(self, self.outcome);
         if !self.log.write(self) {
             self.metrics.log_line_dropped();

@@ -6,12 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http::{HeaderMap, HeaderValue, Response, StatusCode, header};
 use http_body_util::{BodyExt, LengthLimitError, Limited};
 use hyper::body::{Body, Frame, Incoming, SizeHint};
 use serde_json::Value;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::time::timeout;
 
 use super::config::Config;
 use super::errors;
@@ -23,50 +24,64 @@ const UNIT: usize = 1024;
 /// The memory that all bodies together may use, and each tenant's share of it.
 pub(super) struct Budget {
     all: Arc<Semaphore>,
-    /// Most units of one tenant.
-    share: usize,
-    /// Tenants come from the key file, so there are no more of them than keys.
-    tenants: Mutex<BTreeMap<TenantId, Arc<Semaphore>>>,
+    units: usize,
+    /// Units of who holds some.
+    held: Arc<Mutex<BTreeMap<TenantId, usize>>>,
 }
 
 /// What a body holds of the budget.
 struct Share {
     _of_all: OwnedSemaphorePermit,
-    _of_tenant: OwnedSemaphorePermit,
+    held: Arc<Mutex<BTreeMap<TenantId, usize>>>,
+    tenant: TenantId,
+    units: usize,
+}
+
+impl Drop for Share {
+    fn drop(&mut self) {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(own) = held.get_mut(&self.tenant) {
+            *own -= self.units;
+            if *own == 0 {
+                held.remove(&self.tenant);
+            }
+        }
+    }
 }
 
 impl Budget {
-    /// A budget of so many bytes. A tenant that is not the only one leaves half of it to others.
-    pub(super) fn new(bytes: usize, tenants: usize) -> Self {
+    /// A budget of so many bytes.
+    pub(super) fn new(bytes: usize) -> Self {
         let units = (bytes / UNIT).min(Semaphore::MAX_PERMITS);
         Self {
             all: Arc::new(Semaphore::new(units)),
-            share: if tenants > 1 { units / 2 } else { units },
-            tenants: Mutex::default(),
+            units,
+            held: Arc::default(),
         }
     }
 
-    fn take(&self, bytes: usize, tenant: &TenantId) -> Result<Share, Fault> {
-        let units = u32::try_from(bytes.div_ceil(UNIT)).unwrap_or(u32::MAX);
-        let own = {
-            let mut tenants = self.tenants.lock().unwrap_or_else(PoisonError::into_inner);
-            let own = tenants.entry(tenant.clone());
-            own.or_insert_with(|| Arc::new(Semaphore::new(self.share)))
-                .clone()
-        };
-        let take = |from: Arc<Semaphore>, message: &str| {
-            let taken = from.try_acquire_many_owned(units);
-            taken.map_err(|_| Fault::new(Code::OverCapacity, message))
-        };
-        Ok(Share {
-            _of_tenant: take(
-                own,
+    /// A tenant that is not the only one leaves half of it to others.
+    fn take(&self, bytes: usize, tenant: &TenantId, several: bool) -> Result<Share, Fault> {
+        let full = |message: &str| Fault::new(Code::OverCapacity, message);
+        let share = if several { self.units / 2 } else { self.units };
+        let units = bytes.div_ceil(UNIT);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let own = held.get(tenant).copied().unwrap_or_default() + units;
+        if own > share {
+            return Err(full(
                 "too many request bodies of this tenant are held; try again soon",
-            )?,
-            _of_all: take(
-                self.all.clone(),
-                "too many request bodies are being read; try again soon",
-            )?,
+            ));
+        }
+        let few = u32::try_from(units).unwrap_or(u32::MAX);
+        let taken = self.all.clone().try_acquire_many_owned(few);
+        let of_all =
+            taken.map_err(|_| full("too many request bodies are being read; try again soon"))?;
+        held.insert(tenant.clone(), own);
+        Ok(Share {
+            _of_all: of_all,
+            held: self.held.clone(),
+            tenant: tenant.clone(),
+            units,
         })
     }
 }
@@ -104,23 +119,42 @@ pub(super) async fn read(
         .exact()
         .map_or(Some(limit), |n| usize::try_from(n).ok());
     let expected = expected.filter(|&n| n <= limit).ok_or_else(too_large)?;
-    let share = budget.take(expected, tenant)?;
-    let whole = Limited::new(body, limit).collect();
-    match tokio::time::timeout(config.body_timeout, whole).await {
-        Ok(Ok(whole)) => Ok(Received {
-            bytes: whole.to_bytes(),
-            _share: share,
-        }),
-        Ok(Err(error)) if error.is::<LengthLimitError>() => Err(too_large()),
-        Ok(Err(_)) => Err(Fault::new(Code::InvalidRequest, "the body was broken off")),
-        Err(_) => Err(Fault::new(
-            Code::RequestTimeout,
-            format!(
-                "the body did not arrive within {} s",
-                config.body_timeout.as_secs_f32()
-            ),
-        )),
-    }
+    let several = config.keys.as_ref().is_some_and(|it| it.now().several());
+    let share = budget.take(expected, tenant, several)?;
+    let declared = body.size_hint().exact().unwrap_or_default() as usize;
+    let mut body = Limited::new(body, limit);
+    let whole = async {
+        let mut bytes = BytesMut::with_capacity(declared);
+        while let Some(frame) = timeout(config.body_idle, body.frame()).await? {
+            match frame {
+                Ok(frame) => frame
+                    .into_data()
+                    .iter()
+                    .for_each(|data| bytes.extend_from_slice(data)),
+                Err(error) if error.is::<LengthLimitError>() => return Ok(Err(too_large())),
+                Err(_) => {
+                    let broken = Fault::new(Code::InvalidRequest, "the body was broken off");
+                    return Ok(Err(broken));
+                }
+            }
+        }
+        Ok::<_, tokio::time::error::Elapsed>(Ok(bytes.freeze()))
+    };
+    let late = |_| {
+        let (whole, idle) = (config.body_timeout, config.body_idle);
+        let message = format!(
+            "the body did not arrive within {} s, or nothing of it came for {} s",
+            whole.as_secs_f32(),
+            idle.as_secs_f32()
+        );
+        Fault::new(Code::RequestTimeout, message)
+    };
+    let bytes = timeout(config.body_timeout, whole).await;
+    let bytes = bytes.and_then(|it| it).map_err(late)??;
+    Ok(Received {
+        bytes,
+        _share: share,
+    })
 }
 
 /// A page that a browser shows may send text and forms to any address, a server on its own machine

@@ -4,14 +4,23 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access_log::AccessLog;
-use super::auth::ApiKeys;
+use super::auth::KeyRing;
+use super::metrics::Reloads;
 use super::origins::Origins;
 use super::private::Private;
+use super::quota::Rates;
+use super::tls::ServerTls;
 
 /// Limits and choices of the HTTP half. Every queue, body and wait has one (H-15, H-16).
 pub struct Config {
     /// Who may ask; none: everybody, as one tenant.
-    pub keys: Option<ApiKeys>,
+    pub keys: Option<KeyRing>,
+    /// What a tenant may ask for in a minute, unless its own lines of the key file say otherwise.
+    pub rates: Rates,
+    /// Certificate and trust of the listener; none: plain HTTP.
+    pub tls: Option<Arc<ServerTls>>,
+    /// How often files were read again.
+    pub reloads: Reloads,
     /// Whether the model is private until what runs was tested; none: it never is.
     pub private: Option<Arc<Private>>,
     /// Pages of which other origins may read answers; by default none.
@@ -26,11 +35,13 @@ pub struct Config {
     pub body_budget_bytes: usize,
     /// Largest request line plus headers answered, bytes; above it 431.
     pub max_header_bytes: usize,
-    /// How long a connection may take to send a request's head, idle time before it included;
-    /// above it the connection is closed.
+    /// How long a connection may take to send a request's head, idle time before it included, and
+    /// before the first one its TLS handshake; above it the connection is closed.
     pub header_timeout: Duration,
     /// How long a body may take to arrive; above it 408.
     pub body_timeout: Duration,
+    /// How long nothing of a body may come; above it 408.
+    pub body_idle: Duration,
     /// How long a socket may refuse our bytes; above it the connection is closed.
     pub write_stall: Duration,
     /// How long a generation may take from its arrival to its last token.
@@ -49,6 +60,9 @@ impl Default for Config {
     fn default() -> Self {
         Self {
             keys: None,
+            rates: Rates::default(),
+            tls: None,
+            reloads: Reloads::default(),
             private: None,
             origins: Origins::default(),
             max_connections: 1024,
@@ -56,8 +70,9 @@ impl Default for Config {
             max_body_bytes: 4 << 20,
             body_budget_bytes: 64 << 20,
             max_header_bytes: 16 << 10,
-            header_timeout: Duration::from_secs(15),
+            header_timeout: Duration::from_secs(10),
             body_timeout: Duration::from_secs(30),
+            body_idle: Duration::from_secs(10),
             write_stall: Duration::from_secs(30),
             request_timeout: Duration::from_secs(600),
             drain: Duration::from_secs(20),

@@ -90,6 +90,12 @@ pub fn row(code: Code) -> Row {
             Some(1),
             "This tenant has too much running or queued.",
         ),
+        Code::RateLimitExceeded => (
+            429,
+            RATE,
+            Some(1),
+            "This tenant has asked for more requests or tokens than it may in a minute.",
+        ),
         Code::OverCapacity => (
             503,
             DOWN,

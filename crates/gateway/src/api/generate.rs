@@ -13,6 +13,7 @@ use super::ask::{Ask, Dialect, Input, Prompt};
 use super::body::{self, Reply};
 use super::choice::Piece;
 use super::fields::invalid;
+use super::quota::{Account, Refused};
 use super::render::Envelope;
 use super::router::{Counted, Shared, finish};
 use super::run::{Asked, Run};
@@ -25,11 +26,19 @@ use crate::engine::{Carried, Code, EngineFacts, Fault, Job, Limit, Sampling};
 pub(super) async fn answer(
     shared: &Arc<Shared>,
     dialect: Dialect,
-    headers: &HeaderMap,
-    body: Incoming,
+    (headers, body): (&HeaderMap, Incoming),
+    account: Option<&Account>,
     seed: u64,
     mut record: Record,
 ) -> Response<Reply> {
+    let limited = |record: &Record, refused: Refused| {
+        shared.metrics.limited(&record.tenant(), refused.limit);
+        refused.fault
+    };
+    if let Some(Err(refused)) = account.map(Account::request) {
+        let fault = limited(&record, refused);
+        return finish(record, Err(fault));
+    }
     let prepared = match prepare(shared, dialect, headers, body, seed, &mut record).await {
         Ok(prepared) => prepared,
         Err(fault) => return finish(record, Err(fault)),
@@ -50,6 +59,14 @@ pub(super) async fn answer(
         };
         return finish(record, Err(Fault::new(Code::QueueFull, message)));
     };
+    // Last, for nothing may be taken for what is refused anyway.
+    match account.map(|account| account.tokens(wanted(&ask, &jobs))) {
+        Some(Err(refused)) => {
+            let fault = limited(&record, refused);
+            return finish(record, Err(fault));
+        }
+        reserved => record.reserved = reserved.and_then(Result::ok),
+    }
     let created = SystemTime::now()
         .duration_since(UNIX_EPOCH)
         .unwrap_or_default()
@@ -74,6 +91,16 @@ pub(super) async fn answer(
     } else {
         whole(shared, run, envelope).await
     }
+}
+
+/// Tokens that a request takes of its tenant's minute: its prompts, and as much as its answers may have
+/// where it says so.
+fn wanted(ask: &Ask, jobs: &[(Job, Asked)]) -> u64 {
+    let each = jobs.iter().map(|(job, asked)| {
+        let answers = ask.max_tokens.map_or(0, |_| u64::from(job.max_new));
+        u64::from(asked.prompt) + answers * u64::from(job.choices)
+    });
+    each.sum()
 }
 
 struct Prepared {

@@ -48,6 +48,11 @@ impl Heads {
         self.reader().seen.pop_front().unwrap_or(unseen)
     }
 
+    /// Whether all of what was asked has come: nothing of a body is on its way any more.
+    pub(super) fn is_at_end(&self) -> bool {
+        self.reader().at == At::Head
+    }
+
     fn reader(&self) -> MutexGuard<'_, Reader> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }

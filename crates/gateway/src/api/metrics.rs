@@ -1,8 +1,9 @@
 //! `GET /metrics`: what the HTTP half counts, and what the engine says about its workers.
 
 use std::borrow::Cow;
+use std::collections::BTreeSet;
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use prometheus_client::collector::Collector;
@@ -16,7 +17,8 @@ use prometheus_client::metrics::histogram::Histogram;
 use prometheus_client::registry::Registry;
 
 use super::access_log::{Outcome, Record};
-use crate::engine::{Count, Engine, EngineFacts, Readiness, WorkerFacts};
+use super::config::Config;
+use crate::engine::{Count, Engine, EngineFacts, Readiness, TenantId, WorkerFacts};
 
 /// Counters and histograms of one gateway; no globals, so that tests run side by side.
 pub(super) struct Metrics {
@@ -29,6 +31,11 @@ pub(super) struct Metrics {
     generation_tokens: Counter,
     cached_tokens: Counter,
     dropped_lines: Counter,
+    limited: Family<TenantLabels, Counter>,
+    /// Tenants that have a label of their own.
+    named: Mutex<BTreeSet<TenantId>>,
+    /// TLS handshakes that came to nothing.
+    pub handshakes: Counter,
     /// Generations under way.
     pub running: Gauge,
     /// Open connections.
@@ -41,6 +48,34 @@ struct RequestLabels {
     route: &'static str,
     status: u16,
     outcome: &'static str,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct TenantLabels {
+    tenant: String,
+    limit: &'static str,
+}
+
+/// Tenants that have a label of their own, at most; behind them all are `(others)`, which is no
+/// tenant's name.
+const NAMED_MAX: usize = 200;
+
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct ReloadLabels {
+    what: &'static str,
+    result: &'static str,
+}
+
+/// How often files were read again while the gateway ran, by what came of it.
+#[derive(Clone, Debug, Default)]
+pub struct Reloads(Family<ReloadLabels, Counter>);
+
+impl Reloads {
+    /// Read again: what it says counts from now on, or it is bad and nothing has changed.
+    pub fn count(&self, what: &'static str, good: bool) {
+        let result = if good { "taken" } else { "refused" };
+        self.0.get_or_create(&ReloadLabels { what, result }).inc();
+    }
 }
 
 /// From a small model on a fast machine to a long prompt on a slow one.
@@ -58,6 +93,9 @@ const OWN: &[&str] = &[
     "generation_tokens",
     "prompt_tokens_cached",
     "access_log_lines_dropped",
+    "tenant_limited",
+    "reloads",
+    "tls_handshakes_failed",
     "requests_running",
     "connections",
     "ready",
@@ -72,7 +110,7 @@ const OWN: &[&str] = &[
 
 impl Metrics {
     /// Metrics of a gateway in front of this engine.
-    pub(super) fn new(engine: Arc<dyn Engine>) -> Self {
+    pub(super) fn new(engine: Arc<dyn Engine>, config: &Config) -> Self {
         let mut registry = Registry::with_prefix("cofferdam");
         let seconds = || Histogram::new(SECONDS);
         let metrics = Self {
@@ -84,6 +122,9 @@ impl Metrics {
             generation_tokens: Counter::default(),
             cached_tokens: Counter::default(),
             dropped_lines: Counter::default(),
+            limited: Family::default(),
+            named: Mutex::default(),
+            handshakes: Counter::default(),
             running: Gauge::default(),
             connections: Gauge::default(),
             registry: Registry::default(),
@@ -124,6 +165,21 @@ impl Metrics {
             "access_log_lines_dropped",
             "Access log lines lost to a slow sink",
             metrics.dropped_lines.clone(),
+        );
+        r.register(
+            "tenant_limited",
+            "Requests refused by a tenant's limit of a minute",
+            metrics.limited.clone(),
+        );
+        r.register(
+            "reloads",
+            "Files read again while running",
+            config.reloads.0.clone(),
+        );
+        r.register(
+            "tls_handshakes_failed",
+            "TLS handshakes that came to nothing",
+            metrics.handshakes.clone(),
         );
         r.register(
             "requests_running",
@@ -191,6 +247,17 @@ impl Metrics {
     /// An access log line was lost.
     pub(super) fn log_line_dropped(&self) {
         self.dropped_lines.inc();
+    }
+
+    /// A tenant's limit of a minute has refused a request.
+    pub(super) fn limited(&self, tenant: &TenantId, limit: &'static str) {
+        let mut named = self.named.lock().unwrap_or_else(PoisonError::into_inner);
+        let own =
+            named.contains(tenant) || (named.len() < NAMED_MAX && named.insert(tenant.clone()));
+        let tenant = if own { tenant.as_str() } else { "(others)" }.to_owned();
+        self.limited
+            .get_or_create(&TenantLabels { tenant, limit })
+            .inc();
     }
 
     /// A request ended.

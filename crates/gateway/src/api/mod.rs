@@ -22,6 +22,7 @@ mod models;
 pub mod origins;
 mod page;
 pub mod private;
+pub mod quota;
 mod render;
 mod router;
 mod run;
@@ -31,7 +32,9 @@ mod status;
 mod stream;
 mod strict_json;
 pub mod text;
+pub mod tls;
 mod tokenize;
 mod turns;
 
 pub use access_log::AccessLog;
+pub use metrics::Reloads;

@@ -16,6 +16,7 @@ use super::config::Config;
 use super::heads::Seen;
 use super::identity::Minter;
 use super::metrics::Metrics;
+use super::quota::{Account, Quotas};
 use super::server::Phase;
 use super::text::Text;
 use super::turns::Turns;
@@ -52,6 +53,7 @@ pub(super) struct Shared {
     pub running: Arc<Semaphore>,
     /// Places for work that keeps a core busy.
     pub turns: Turns,
+    quotas: Quotas,
     log: AccessLog,
     minter: Minter,
 }
@@ -65,12 +67,12 @@ impl Shared {
         phase: watch::Receiver<Phase>,
     ) -> Arc<Self> {
         let log = config.access_log.clone();
-        let tenants = config.keys.as_ref().map_or(1, |keys| keys.tenants().len());
         Arc::new(Self {
-            budget: Budget::new(config.body_budget_bytes, tenants),
+            budget: Budget::new(config.body_budget_bytes),
             running: Arc::new(Semaphore::new(config.max_running)),
-            turns: Turns::of_this_machine(tenants),
-            metrics: Arc::new(Metrics::new(engine.clone())),
+            turns: Turns::of_this_machine(),
+            quotas: Quotas::default(),
+            metrics: Arc::new(Metrics::new(engine.clone(), &config)),
             minter: Minter::new(),
             config,
             engine,
@@ -96,9 +98,12 @@ impl Shared {
         let (head, body) = request.into_parts();
         let mut record = Record::new(self.log.clone(), self.metrics.clone(), name.id.clone());
         record.client_id = client_id(&head.headers);
+        let mut account = None;
         let mut response = match self.judge(&head, seen, door, &mut record) {
             Ok(Route::Generate(dialect)) => {
-                generate::answer(&self, dialect, &head.headers, body, name.seed, record).await
+                account = self.account(&record.tenant());
+                let asked = (&head.headers, body);
+                generate::answer(&self, dialect, asked, account.as_ref(), name.seed, record).await
             }
             Ok(route) => {
                 let answer = self.plain(route, &head.headers, body, &mut record).await;
@@ -112,6 +117,9 @@ impl Shared {
         let headers = response.headers_mut();
         if let Ok(id) = HeaderValue::from_str(&name.id) {
             headers.insert("x-request-id", id);
+        }
+        if let Some(account) = account {
+            account.sign(headers);
         }
         if refused || options {
             let allowed = find(head.uri.path()).map_or(ANYWHERE, |(_, allowed, _)| allowed);
@@ -202,6 +210,14 @@ impl Shared {
         }
     }
 
+    /// The account of a tenant whose requests or tokens of a minute are limited.
+    fn account(&self, tenant: &TenantId) -> Option<Account> {
+        let usual = self.config.rates;
+        let keys = self.config.keys.as_ref().map(|keys| keys.now());
+        let rates = keys.map_or(usual, |keys| keys.rates(tenant, usual));
+        self.quotas.account(tenant, rates)
+    }
+
     /// Runs work that keeps a core busy where that is allowed, when it is the tenant's turn.
     ///
     /// # Errors
@@ -211,7 +227,12 @@ impl Shared {
         tenant: &TenantId,
         work: impl FnOnce() -> Result<T, Fault> + Send + 'static,
     ) -> Result<T, Fault> {
-        let place = self.turns.take(tenant).await?;
+        let several = self
+            .config
+            .keys
+            .as_ref()
+            .is_some_and(|it| it.now().several());
+        let place = self.turns.take(tenant, several).await?;
         // The place goes with the work: a client that leaves does not free it early.
         tokio::task::spawn_blocking(move || {
             let _place = place;

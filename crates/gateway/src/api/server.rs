@@ -8,8 +8,10 @@ use std::time::Duration;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
+use tokio::time::timeout;
 
 use super::config::Config;
 use super::heads::Heads;
@@ -101,6 +103,27 @@ async fn connection(
         return; // the peer is gone already
     }
     let _open = shared.count_connection();
+    let Some(tls) = &shared.config.tls else {
+        return speak(stream, &shared, door).await;
+    };
+    let mut phase = shared.phase.clone();
+    let shaken = tokio::select! {
+        shaken = timeout(shared.config.header_timeout, tls.accept(stream)) => shaken,
+        _ = phase.wait_for(|phase| *phase >= Phase::Draining) => return,
+    };
+    match shaken {
+        Ok(Ok(stream)) => speak(stream, &shared, door).await,
+        failed => {
+            shared.metrics.handshakes.inc();
+            tracing::debug!("no TLS handshake: {:?}", failed.map(|it| it.err()));
+        }
+    }
+}
+
+async fn speak<S>(stream: S, shared: &Arc<Shared>, door: Door)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
     let config = &shared.config;
     let heads = Arc::new(Heads::new(config.max_header_bytes + HEAD_SLACK));
     let guarded = StallGuard::new(stream, config.write_stall, heads.clone());

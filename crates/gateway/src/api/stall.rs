@@ -8,29 +8,59 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep};
 
 use super::heads::Heads;
 
 /// A TCP stream whose writes fail when the peer has taken no byte for a while. Without it a client
 /// that never reads holds a connection for as long as it likes.
-pub(super) struct StallGuard {
-    stream: TcpStream,
+///
+/// At the end it reads what a client goes on sending of a body that was refused, for a while: a socket
+/// that is closed with something unread is reset, and with it goes the answer that said why.
+pub(super) struct StallGuard<S> {
+    stream: S,
     patience: Duration,
     heads: Arc<Heads>,
     /// Runs while a write waits.
     timer: Option<Pin<Box<Sleep>>>,
+    /// Bytes that are still read and thrown away, once all was said.
+    lingering: Option<usize>,
 }
 
-impl StallGuard {
+/// How much is read and thrown away, and for how long.
+const LINGER_BYTES: usize = 32 << 20;
+const LINGER: Duration = Duration::from_secs(10);
+
+impl<S: AsyncRead + Unpin> StallGuard<S> {
     /// Guards a stream.
-    pub(super) fn new(stream: TcpStream, patience: Duration, heads: Arc<Heads>) -> Self {
+    pub(super) fn new(stream: S, patience: Duration, heads: Arc<Heads>) -> Self {
         Self {
             stream,
             patience,
             heads,
             timer: None,
+            lingering: None,
+        }
+    }
+
+    fn linger(&mut self, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        let mut waste = [0; 16 << 10];
+        let mut left = self.lingering.unwrap_or_default();
+        loop {
+            let mut waste = ReadBuf::new(&mut waste);
+            match Pin::new(&mut self.stream).poll_read(cx, &mut waste) {
+                Poll::Ready(Ok(())) if (1..left).contains(&waste.filled().len()) => {
+                    left -= waste.filled().len();
+                    self.lingering = Some(left);
+                }
+                Poll::Ready(_) => return Poll::Ready(Ok(())),
+                Poll::Pending => {
+                    let timer = self
+                        .timer
+                        .get_or_insert_with(|| Box::pin(tokio::time::sleep(LINGER)));
+                    return timer.as_mut().poll(cx).map(Ok);
+                }
+            }
         }
     }
 
@@ -55,7 +85,7 @@ impl StallGuard {
     }
 }
 
-impl AsyncRead for StallGuard {
+impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
     fn poll_read(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -68,7 +98,7 @@ impl AsyncRead for StallGuard {
     }
 }
 
-impl AsyncWrite for StallGuard {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for StallGuard<S> {
     fn poll_write(
         mut self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -97,6 +127,15 @@ impl AsyncWrite for StallGuard {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(cx)
+        if self.lingering.is_none() {
+            let shut = Pin::new(&mut self.stream).poll_shutdown(cx);
+            ready!(self.judge(cx, shut))?;
+            self.timer = None;
+            self.lingering = Some(LINGER_BYTES);
+        }
+        if self.heads.is_at_end() {
+            return Poll::Ready(Ok(()));
+        }
+        self.linger(cx)
     }
 }

@@ -80,7 +80,7 @@ pub(super) fn info(shared: &Shared) -> Response<Reply> {
         "max_header_bytes": config.max_header_bytes,
         "request_timeout_s": config.request_timeout.as_secs_f64(),
         "draining": *shared.phase.borrow() >= Phase::Draining,
-        "tenants": config.keys.as_ref().map_or(1, |keys| keys.tenants().len()),
+        "tenants": config.keys.as_ref().map_or(1, |keys| keys.now().tenants().len()),
     });
     let info = json!({
         "version": env!("CARGO_PKG_VERSION"),

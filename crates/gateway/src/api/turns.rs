@@ -17,6 +17,7 @@ pub(super) struct Turns(Arc<Mutex<State>>);
 
 struct State {
     free: usize,
+    places: usize,
     /// Most places of one tenant.
     share: usize,
     /// Who holds or waits.
@@ -38,30 +39,33 @@ pub(super) struct Place {
 }
 
 impl Turns {
-    /// So many places, of which one tenant gets at most `share`.
-    pub(super) fn new(places: usize, share: usize) -> Self {
+    /// So many places.
+    pub(super) fn new(places: usize) -> Self {
         Self(Arc::new(Mutex::new(State {
-            free: places.max(1),
-            share: share.max(1),
+            free: places,
+            places,
+            share: places,
             tenants: BTreeMap::new(),
             order: VecDeque::new(),
         })))
     }
 
-    /// Places for this machine. A tenant that is not the only one leaves half of them to others.
-    pub(super) fn of_this_machine(tenants: usize) -> Self {
+    /// Places for this machine.
+    pub(super) fn of_this_machine() -> Self {
         let cores = std::thread::available_parallelism().map_or(1, usize::from);
-        let places = cores.clamp(2, 4);
-        Self::new(places, if tenants > 1 { places / 2 } else { places })
+        Self::new(cores.clamp(2, 4))
     }
 
-    /// A place for this tenant, when it is its turn.
+    /// A place for this tenant, when it is its turn. One of several leaves half of the places to
+    /// others.
     ///
     /// # Errors
     /// Too many of the tenant's pieces wait already.
-    pub(super) async fn take(&self, tenant: &TenantId) -> Result<Place, Fault> {
+    pub(super) async fn take(&self, tenant: &TenantId, several: bool) -> Result<Place, Fault> {
         let ours = {
             let mut state = self.lock();
+            let places = state.places;
+            state.share = if several { places.div_ceil(2) } else { places };
             let share = state.share;
             let free = state.free;
             let own = state.tenants.entry(tenant.clone()).or_default();
@@ -172,14 +176,14 @@ mod tests {
     }
 
     fn begin<'t>(turns: &'t Turns, tenant: &'t TenantId) -> (Taking<'t>, Option<Place>) {
-        let mut taking: Taking = Box::pin(turns.take(tenant));
+        let mut taking: Taking = Box::pin(turns.take(tenant, true));
         let got = now(&mut taking).map(Result::unwrap);
         (taking, got)
     }
 
     #[test]
     fn a_tenant_leaves_places_and_the_next_turn_to_others() {
-        let turns = Turns::new(3, 2);
+        let turns = Turns::new(3);
         let [red, blue, green] = ["red", "blue", "green"].map(TenantId::new);
         let (_a, first) = begin(&turns, &red);
         let (_b, second) = begin(&turns, &red);
@@ -207,7 +211,7 @@ mod tests {
 
     #[test]
     fn who_leaves_the_queue_takes_no_place_with_it() {
-        let turns = Turns::new(1, 1);
+        let turns = Turns::new(1);
         let red = TenantId::new("red");
         let (_a, first) = begin(&turns, &red);
         let (second, _) = begin(&turns, &red);
@@ -227,11 +231,11 @@ mod tests {
 
     #[test]
     fn the_queue_of_a_tenant_ends() {
-        let turns = Turns::new(1, 1);
+        let turns = Turns::new(1);
         let (red, blue) = (TenantId::new("red"), TenantId::new("blue"));
         let (_a, _first) = begin(&turns, &red);
         let waiting: Vec<_> = (0..WAITING_MAX).map(|_| begin(&turns, &red)).collect();
-        let mut more = pin!(turns.take(&red));
+        let mut more = pin!(turns.take(&red, true));
         let Poll::Ready(refused) = more.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         else {
             panic!("it waits");

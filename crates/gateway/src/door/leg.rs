@@ -9,12 +9,12 @@ use http_body_util::{BodyExt, Full};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper_util::client::legacy;
-use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Duration, timeout};
 
 use super::actor::{Ended, Input};
+use super::connect::Connect;
 use super::dialect::{Call, Order, Protocol, Reading};
 use super::requests::Part;
 use super::sse::{Line, Lines};
@@ -29,7 +29,7 @@ const ERROR_TIME: Duration = Duration::from_secs(5);
 /// Connections to engines, kept for reuse.
 #[derive(Clone)]
 pub(super) struct Client {
-    http: legacy::Client<HttpConnector, Full<Bytes>>,
+    http: legacy::Client<Connect, Full<Bytes>>,
     answer_bytes_max: usize,
 }
 
@@ -43,10 +43,8 @@ pub(super) struct Running {
 
 impl Client {
     pub(super) fn new(config: &Config) -> Self {
-        let mut connector = HttpConnector::new();
-        connector.set_nodelay(true);
-        connector.set_connect_timeout(Some(config.connect));
-        let http = legacy::Client::builder(TokioExecutor::new()).build(connector);
+        let connect = Connect::new(config.connect, config.tls.clone());
+        let http = legacy::Client::builder(TokioExecutor::new()).build(connect);
         Self {
             http,
             answer_bytes_max: config.answer_bytes_max,
@@ -98,7 +96,8 @@ impl Client {
         upstream: &Upstream,
         call: Call,
     ) -> Result<hyper::Response<Incoming>, legacy::Error> {
-        let uri = format!("http://{}{}", upstream.authority, call.path);
+        let scheme = if upstream.tls { "https" } else { "http" };
+        let uri = format!("{scheme}://{}{}", upstream.authority, call.path);
         let mut request = Request::post(uri).header("content-type", "application/json");
         if let Some(key) = &upstream.key {
             request = request.header("authorization", format!("Bearer {key}"));

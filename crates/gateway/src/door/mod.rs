@@ -15,6 +15,7 @@
 
 mod actor;
 mod affinity;
+mod connect;
 mod counters;
 pub mod dialect;
 mod facts;
@@ -59,6 +60,8 @@ pub struct Config {
     pub connect: Duration,
     /// How long legs that nobody wants may go on at the end of this process.
     pub end_within: Duration,
+    /// Whom to trust over TLS, and as whom to come; needed where an engine has it.
+    pub tls: Option<Arc<rustls::ClientConfig>>,
     /// Submissions that wait to be judged, at most; above it `queue_full`.
     pub unjudged_max: usize,
     /// Events that an answer holds for its reader; above it the request is cancelled.
@@ -74,6 +77,8 @@ pub struct Upstream {
     pub name: String,
     /// `host:port` of its HTTP server.
     pub authority: String,
+    /// Whether it speaks HTTPS.
+    pub tls: bool,
     /// The key that goes with every request to it.
     pub key: Option<String>,
 }
@@ -110,6 +115,7 @@ impl Config {
             answer_bytes_max: 64 << 20,
             connect: Duration::from_secs(3),
             end_within: Duration::from_secs(10),
+            tls: None,
             unjudged_max: 256,
             answer_events_max: 1024,
             trace: None,

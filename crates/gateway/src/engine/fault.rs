@@ -57,6 +57,8 @@ codes! {
     QueueFull = "queue_full",
     /// This tenant has as much running or queued as it may.
     RateLimited = "rate_limited",
+    /// This tenant has asked for as much as it may in a minute.
+    RateLimitExceeded = "rate_limit_exceeded",
     /// Workers stayed too busy to take the request within its deadline.
     OverCapacity = "over_capacity",
     /// No worker that could answer is connected.

@@ -14,6 +14,7 @@ fn upstream(front: &Front, name: &str) -> Upstream {
     Upstream {
         name: name.into(),
         authority: front.fleet.address(name).to_string(),
+        tls: false,
         key: None,
     }
 }

@@ -67,6 +67,7 @@ impl Front {
         let upstream = |name: &String| Upstream {
             name: name.clone(),
             authority: fleet.address(name).to_string(),
+            tls: false,
             key: None,
         };
         let upstreams = names.iter().map(upstream).collect();

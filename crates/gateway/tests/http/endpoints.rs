@@ -218,7 +218,7 @@ async fn unknown_paths_and_methods_have_envelopes_too() {
 async fn keys_name_tenants_and_guard_what_depends_on_them() {
     let keys = ApiKeys::parse("red key-of-red\nblue key-of-blue\n").unwrap();
     let server = Server::with(Config {
-        keys: Some(keys),
+        keys: Some(keys.into()),
         ..Config::default()
     })
     .await;

@@ -1,14 +1,14 @@
 //! Sizes, times, lengths and places: each limit refuses by its own code, and never more than it
 //! must.
 
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use gateway::Config;
 use gateway::engine::Finish;
 use serde_json::json;
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
-use crate::support::{CONTEXT, MAX_PROMPT, Server, request};
+use crate::support::{CONTEXT, MAX_PROMPT, Server, request, within};
 
 const PATH: &str = "/v1/completions";
 
@@ -124,6 +124,40 @@ async fn a_body_that_does_not_come_is_given_up() {
         client.reply().await.is_none(),
         "and the connection is closed"
     );
+}
+
+/// Of a body something must come again and again, and all of it in time.
+#[tokio::test]
+async fn a_body_that_comes_in_drops_is_given_up() {
+    let ms = Duration::from_millis;
+    for (body_idle, body_timeout, pause) in [
+        (ms(100), ms(60_000), ms(5_000)),
+        (ms(60_000), ms(300), ms(20)),
+    ] {
+        let config = Config {
+            body_idle,
+            body_timeout,
+            ..Config::default()
+        };
+        let server = Server::with(config).await;
+        let mut client = server.connect().await;
+        let head = format!("POST {PATH} HTTP/1.1\r\nhost: t\r\ncontent-length: 40000\r\n\r\n");
+        client.socket.write_all(head.as_bytes()).await.unwrap();
+        let start = Instant::now();
+        let (mut read, mut write) = client.socket.into_split();
+        let drops = tokio::spawn(async move {
+            while write.write_all(b" ").await.is_ok() {
+                tokio::time::sleep(pause).await;
+            }
+        });
+        let mut said = Vec::new();
+        while !String::from_utf8_lossy(&said).contains("request_timeout") {
+            assert_ne!(within(read.read_buf(&mut said)).await.unwrap(), 0);
+        }
+        assert!(said.starts_with(b"HTTP/1.1 408 "));
+        assert!(start.elapsed() < Duration::from_secs(30), "{pause:?}");
+        drops.abort();
+    }
 }
 
 #[tokio::test]

@@ -16,7 +16,7 @@ async fn allowing(origins: &[&str], keys: Option<&str>) -> Server {
     let origins = origins.iter().map(|origin| origin.parse().unwrap());
     Server::with(Config {
         origins: Origins(origins.collect()),
-        keys: keys.map(|keys| ApiKeys::parse(keys).unwrap()),
+        keys: keys.map(|keys| ApiKeys::parse(keys).unwrap().into()),
         ..Config::default()
     })
     .await

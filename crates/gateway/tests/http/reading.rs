@@ -211,7 +211,11 @@ async fn tokens_do_not_become_more_text_than_a_body() {
 async fn long_texts_of_one_tenant_do_not_keep_another_waiting() {
     let text = Arc::new(Watched::default());
     let config = Config {
-        keys: Some(ApiKeys::parse("red key-of-red\nblue key-of-blue\n").unwrap()),
+        keys: Some(
+            ApiKeys::parse("red key-of-red\nblue key-of-blue\n")
+                .unwrap()
+                .into(),
+        ),
         ..Config::default()
     };
     let server = Server::reading(config, text.clone()).await;
@@ -270,7 +274,11 @@ async fn long_texts_of_one_tenant_do_not_keep_another_waiting() {
 #[tokio::test]
 async fn bodies_of_one_tenant_leave_room_for_anothers() {
     let config = Config {
-        keys: Some(ApiKeys::parse("red key-of-red\nblue key-of-blue\n").unwrap()),
+        keys: Some(
+            ApiKeys::parse("red key-of-red\nblue key-of-blue\n")
+                .unwrap()
+                .into(),
+        ),
         body_budget_bytes: 8 << 10,
         ..Config::default()
     };

@@ -122,7 +122,7 @@ impl Stack {
             .map(|(tenant, key)| format!("{tenant} {key}\n"))
             .concat();
         let config = gateway::Config {
-            keys: Some(ApiKeys::parse(&keys)?),
+            keys: Some(ApiKeys::parse(&keys)?.into()),
             access_log: gateway::api::AccessLog::new(std::io::sink()),
             ..gateway::Config::default()
         };

@@ -23,6 +23,8 @@ const NAME_TIME: Duration = Duration::from_secs(3);
 pub(super) struct Fleet {
     door: Door,
     key: Option<Secret>,
+    /// Whom to trust, and as whom to come.
+    pub(super) tls: Tls,
     /// The number of each that was ever named: clients are told `engine-N`, and no address.
     numbers: BTreeMap<String, usize>,
     pub(super) members: Vec<Member>,
@@ -45,6 +47,12 @@ impl Fleet {
         let mut fleet = Self {
             door: door.clone(),
             key: key.map(Secret::from_file).transpose()?,
+            tls: Tls::new(&TlsFiles {
+                ca: door.engine_ca.clone(),
+                cert: door.engine_cert.clone(),
+                key: door.engine_cert_key.clone(),
+            })
+            .context("--engine-ca, --engine-cert, --engine-cert-key")?,
             numbers: BTreeMap::new(),
             members: Vec::new(),
             trouble: None,
@@ -86,6 +94,7 @@ impl Fleet {
             Upstream {
                 name: target.name.clone(),
                 authority: target.address.authority(),
+                tls: target.address.is_tls(),
                 key: target.key.as_ref().map(|key| {
                     let bearer = key.bearer();
                     let text = bearer.to_str().unwrap_or_default();
@@ -155,7 +164,7 @@ impl Fleet {
             name: format!("engine-{number}"),
             address: Address::server(&at.url).with_context(|| at.url.clone())?,
             key: self.key.clone(),
-            tls: Tls::new(&TlsFiles::default())?,
+            tls: self.tls.clone(),
         };
         Ok(Member {
             at,

@@ -27,6 +27,7 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
         let config = Config {
             machine: bounds(&settings.door),
             trace: settings.part.trace,
+            tls: Some(fleet.tls.config()),
             ..Config::new(fleet.upstreams(), vec![served.name.clone()])
         };
         let doors = Arc::new(Doors::start(config).map_err(Failure::usage)?);

@@ -13,6 +13,7 @@ use hyper::body::{Body as _, Bytes, Incoming};
 use hyper::client::conn::http1;
 use hyper_util::rt::TokioIo;
 use rustls::pki_types::ServerName;
+use std::error::Error as _;
 use std::io;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::TcpStream;
@@ -267,6 +268,20 @@ fn broken(error: &hyper::Error) -> Trouble {
         return Trouble::Garbage {
             why: short(&format!("not HTTP: {error}")),
         };
+    }
+    // The server's last word on our certificate comes after the handshake.
+    let mut cause = error.source();
+    while let Some(it) = cause {
+        let io = it.downcast_ref::<io::Error>();
+        if io
+            .and_then(io::Error::get_ref)
+            .is_some_and(|it| it.is::<rustls::Error>())
+        {
+            return Trouble::Tls {
+                why: short(&it.to_string()),
+            };
+        }
+        cause = it.source();
     }
     Trouble::Unreachable {
         why: short(&error.to_string()),

@@ -90,6 +90,11 @@ impl Tls {
         };
         Ok(Self(Arc::new(config)))
     }
+
+    /// The same for whoever speaks to these servers besides.
+    pub fn config(&self) -> Arc<ClientConfig> {
+        self.0.clone()
+    }
 }
 
 impl fmt::Debug for Tls {
