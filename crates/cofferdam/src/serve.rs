@@ -137,6 +137,7 @@ impl Supervised for Console<'_> {
 }
 
 fn announce(gateway: &Ready, keys: Option<&Path>) {
+    crate::notify::ready();
     // Whoever started this may have stopped reading.
     let _ = writeln!(
         std::io::stdout(),
