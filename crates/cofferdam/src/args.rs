@@ -53,11 +53,51 @@ pub enum Command {
     Probe(Box<crate::probe::args::Probe>),
     /// Read access logs: which answers came sooner than their prompt can have been computed?
     Watch(Box<crate::watch::args::Watch>),
+    /// Ask a running API whether it would take a request now: for containers and scripts.
+    Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.
     #[cfg(feature = "engine")]
     Pull,
+    /// What this command keeps in the user's cache: the default weights.
+    #[cfg(feature = "engine")]
+    Cache {
+        /// What to do with it.
+        #[command(subcommand)]
+        command: CacheCommand,
+    },
+    /// Write manual pages and shell completions (packaging calls this).
+    #[command(hide = true)]
+    Manuals {
+        /// A directory; what it lacks is made: share/man/man1, share/bash-completion and so on.
+        directory: PathBuf,
+    },
     /// Print the version.
     Version,
+}
+
+/// What is asked, and about what.
+#[derive(Debug, clap::Args)]
+pub struct Healthcheck {
+    /// The API
+    #[arg(env = "COFFERDAM_HEALTHCHECK", default_value = "http://127.0.0.1:8080")]
+    pub url: String,
+    /// Ask whether the process lives (/livez), not whether it has workers
+    #[arg(long)]
+    pub live: bool,
+    /// PEM file of authorities that may have signed the API's certificate
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// What it may take
+    #[arg(long, value_name = "TIME", default_value = "3s", value_parser = crate::times::duration)]
+    pub timeout: std::time::Duration,
+}
+
+/// What can be done with the cache.
+#[cfg(feature = "engine")]
+#[derive(Debug, Subcommand)]
+pub enum CacheCommand {
+    /// Remove everything that was fetched; the next `serve` fetches it again.
+    Clean,
 }
 
 /// What can be done with certificates.

@@ -1,11 +1,13 @@
 //! From the command line to an exit code.
 
+#[cfg(feature = "engine")]
+use crate::args::CacheCommand;
 use crate::args::{CertsCommand, Command};
 use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
 use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
-use crate::{gate, probe, screen, watch};
+use crate::{gate, healthcheck, manuals, probe, screen, watch};
 #[cfg(feature = "engine")]
 use crate::{parts, serve};
 use clap::error::ErrorKind;
@@ -47,7 +49,7 @@ pub fn main() -> ExitCode {
 #[cfg(not(feature = "engine"))]
 fn say_what_is_missing(error: &clap::Error) {
     use clap::error::{ContextKind, ContextValue};
-    const MISSING: [&str; 5] = ["serve", "prefill", "decode", "gateway", "pull"];
+    const MISSING: [&str; 6] = ["serve", "prefill", "decode", "gateway", "pull", "cache"];
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && MISSING.contains(&name.as_str())
     {
@@ -109,6 +111,17 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
             println!("{}", gguf::fetch::Fetcher::new()?.ensure()?.display());
             Ok(())
         }
+        #[cfg(feature = "engine")]
+        Command::Cache {
+            command: CacheCommand::Clean,
+        } => {
+            for removed in gguf::fetch::Fetcher::new()?.clean()? {
+                println!("removed {}", removed.display());
+            }
+            Ok(())
+        }
+        Command::Healthcheck(it) => return healthcheck::run(&it), // the same
+        Command::Manuals { directory } => manuals::write(&directory),
         Command::Version => {
             println!("cofferdam {}", env!("CARGO_PKG_VERSION"));
             Ok(())

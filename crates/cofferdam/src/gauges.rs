@@ -18,6 +18,10 @@ const REQUEST_BYTES_MAX: usize = 8 << 10;
 /// What a scraper may take to ask and to be answered.
 const SCRAPE_TIME_MAX: Duration = Duration::from_secs(10);
 
+/// Prometheus' own text, and the standard that came of it: a page is of one of them.
+pub(crate) const PLAIN: &str = "text/plain; version=0.0.4";
+pub(crate) const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+
 /// What scrapers are given.
 type Page = Arc<RwLock<String>>;
 
@@ -28,15 +32,15 @@ pub(crate) struct Gauges {
 }
 
 impl Gauges {
-    /// Listens there, and says where on standard error.
-    pub(crate) async fn serve(listen: SocketAddr) -> Result<Gauges, Failure> {
+    /// Listens there, and says where on standard error. Pages will be of this form.
+    pub(crate) async fn serve(listen: SocketAddr, form: &'static str) -> Result<Gauges, Failure> {
         let listener = TcpListener::bind(listen).await;
         let listener = listener.with_context(|| format!("--listen {listen}"));
         let listener = listener.map_err(Failure::usage)?;
         let address = listener.local_addr().unwrap_or(listen);
         eprintln!("gauges: http://{address}/metrics");
         let page = Page::default();
-        let serving = tokio::spawn(serve(listener, page.clone()));
+        let serving = tokio::spawn(serve(listener, page.clone(), form));
         Ok(Gauges { page, serving })
     }
 
@@ -53,7 +57,7 @@ impl Drop for Gauges {
 }
 
 /// Answers `GET /metrics` with the last page, and everything else with 404.
-async fn serve(listener: TcpListener, page: Page) {
+async fn serve(listener: TcpListener, page: Page, form: &'static str) {
     let places = Arc::new(Semaphore::new(SCRAPERS_MAX));
     loop {
         let Ok(place) = places.clone().acquire_owned().await else {
@@ -66,13 +70,13 @@ async fn serve(listener: TcpListener, page: Page) {
         };
         let page = page.clone();
         tokio::spawn(async move {
-            let _ = timeout(SCRAPE_TIME_MAX, scrape(socket, page)).await;
+            let _ = timeout(SCRAPE_TIME_MAX, scrape(socket, page, form)).await;
             drop(place);
         });
     }
 }
 
-async fn scrape(mut socket: TcpStream, page: Page) -> std::io::Result<()> {
+async fn scrape(mut socket: TcpStream, page: Page, form: &str) -> std::io::Result<()> {
     let mut request = Vec::new();
     while !request.windows(4).any(|it| it == b"\r\n\r\n") && request.len() < REQUEST_BYTES_MAX {
         if socket.read_buf(&mut request).await? == 0 {
@@ -87,7 +91,7 @@ async fn scrape(mut socket: TcpStream, page: Page) -> std::io::Result<()> {
         false => ("404 Not Found", "GET /metrics\n".to_owned()),
     };
     let head = format!(
-        "HTTP/1.1 {status}\r\ncontent-type: text/plain; version=0.0.4\r\ncontent-length: {}\r\n\
+        "HTTP/1.1 {status}\r\ncontent-type: {form}\r\ncontent-length: {}\r\n\
          connection: close\r\n\r\n",
         body.len()
     );

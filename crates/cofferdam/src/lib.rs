@@ -23,6 +23,8 @@ pub mod exit;
 mod files;
 pub mod gate;
 mod gauges;
+mod healthcheck;
+mod manuals;
 pub mod probe;
 mod screen;
 mod stop;
@@ -36,6 +38,8 @@ mod engine;
 pub mod lifeline;
 #[cfg(feature = "engine")]
 mod logs;
+#[cfg(feature = "engine")]
+mod notify;
 #[cfg(feature = "engine")]
 pub mod parts;
 #[cfg(feature = "engine")]

@@ -140,6 +140,7 @@ impl Supervised for Console<'_> {
 }
 
 fn announce(gateway: &Ready, keys: Option<&Path>, tls: OverTls) {
+    crate::notify::ready();
     // Whoever started this may have stopped reading.
     let _ = writeln!(
         std::io::stdout(),

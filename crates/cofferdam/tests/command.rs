@@ -44,7 +44,17 @@ fn version_and_help_are_good() {
     assert_eq!(code, 0);
     assert!(out.contains("0 good, 1 found or violated, 2 usage, 3 unknown or unreachable"));
     for name in [
-        "serve", "prefill", "decode", "gateway", "certs", "gate", "probe", "pull", "version",
+        "serve",
+        "prefill",
+        "decode",
+        "gateway",
+        "certs",
+        "gate",
+        "probe",
+        "healthcheck",
+        "pull",
+        "cache",
+        "version",
     ] {
         assert!(
             out.contains(&format!("\n  {name} ")),
@@ -114,6 +124,52 @@ fn a_violated_hash_is_1_and_a_missing_tool_is_3() {
     assert_eq!((code, out.as_str()), (1, ""), "{err}");
     assert!(err.contains("expected SHA-256 b179c952"), "{err}");
     assert!(err.contains("got 41f0c27c"), "{err}");
+}
+
+#[test]
+fn the_cache_is_cleaned_and_what_is_not_ours_stays() {
+    let cache = tempfile::tempdir().unwrap();
+    let clean = || {
+        let mut command = cofferdam(&["cache", "clean"]);
+        command.env("XDG_CACHE_HOME", cache.path());
+        output(command)
+    };
+    assert_eq!(clean(), (0, String::new(), String::new()));
+    let ours = cache.path().join("cofferdam");
+    let kept = ours.join("SmolLM2-135M-Instruct.Q4_1.gguf");
+    fs::create_dir(&ours).unwrap();
+    fs::write(&kept, "weights").unwrap();
+    fs::write(cache.path().join("other"), "").unwrap();
+    let (code, out, err) = clean();
+    let says = format!("removed {}\nremoved {}\n", kept.display(), ours.display());
+    assert_eq!((code, out), (0, says), "{err}");
+    assert!(!ours.exists() && cache.path().join("other").exists());
+}
+
+/// Whatever can be typed has its page, and each shell knows every subcommand.
+#[test]
+fn manual_pages_and_completions_are_written() {
+    let place = tempfile::tempdir().unwrap();
+    let (code, _, err) = output(cofferdam(&["manuals", &path(place.path(), "")]));
+    assert_eq!(code, 0, "{err}");
+    let read = |name: &str| fs::read_to_string(place.path().join("share").join(name)).unwrap();
+    for command in ["serve", "gate", "probe", "watch", "healthcheck"] {
+        let page = read(&format!("man/man1/cofferdam-{command}.1"));
+        assert!(page.contains(".TH"), "{page}");
+        for script in [
+            "bash-completion/completions/cofferdam",
+            "zsh/site-functions/_cofferdam",
+            "fish/vendor_completions.d/cofferdam.fish",
+        ] {
+            assert!(read(script).contains(command), "{script}: {command}");
+        }
+    }
+    assert!(read("man/man1/cofferdam.1").contains("Exit codes"));
+    let bash = place
+        .path()
+        .join("share/bash-completion/completions/cofferdam");
+    let bash = Command::new("bash").arg("-n").arg(bash).output().unwrap();
+    assert!(bash.status.success(), "{bash:?}");
 }
 
 #[test]

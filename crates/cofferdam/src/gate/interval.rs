@@ -8,7 +8,7 @@ use super::args::Gate;
 use super::plan::Plan;
 use super::{exit, judged, now, read};
 use crate::exit::{Exit, Failure};
-use crate::gauges::Gauges;
+use crate::gauges::{self, Gauges};
 use crate::stop::Stop;
 use gate::Report;
 use gate::baseline::Baseline;
@@ -21,7 +21,7 @@ use tokio::time::{MissedTickBehavior, interval};
 
 pub(super) async fn run(gate: &Gate, plan: Plan, every: Duration) -> Result<Exit, Failure> {
     let mut stop = Stop::new()?;
-    let gauges = Gauges::serve(gate.listen).await?;
+    let gauges = Gauges::serve(gate.listen, gauges::PLAIN).await?;
     let mut ticks = interval(every);
     ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
     let mut state = State::new();

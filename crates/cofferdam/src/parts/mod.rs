@@ -239,6 +239,7 @@ fn measured(ready: &worker::Ready) -> Ready {
 
 /// Tells whoever started this part.
 fn say(ready: Ready) {
+    crate::notify::ready();
     if let Err(error) = Report::Ready(ready).say() {
         tracing::warn!(%error, "nobody reads the report of readiness");
     }

@@ -44,6 +44,7 @@ impl Life {
         messages: mpsc::Sender<Message>,
     ) -> std::io::Result<Life> {
         command
+            .env_remove(crate::notify::VARIABLE)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped());

@@ -7,7 +7,7 @@ use super::scrape::Scraper;
 use super::tail::{Tailed, tail};
 use super::{Plan, files};
 use crate::exit::{Exit, Failure};
-use crate::gauges::Gauges;
+use crate::gauges::{self, Gauges};
 use crate::stop::Stop;
 use ::watch::fields::Line;
 use ::watch::forensics::Findings;
@@ -54,7 +54,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
 async fn follow(args: &Args, plan: Plan) -> Result<Exit, Failure> {
     let mut stop = Stop::new()?;
     let (position, watch) = memory::load(&plan, args.state.as_deref())?;
-    let gauges = Gauges::serve(args.listen).await?;
+    let gauges = Gauges::serve(args.listen, gauges::OPEN_METRICS).await?;
     let mut scraper = Scraper::new(&args.scrape)?;
     let mut lines = lines(args, position);
     let mut it = Following {

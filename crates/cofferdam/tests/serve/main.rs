@@ -7,7 +7,9 @@ use rustix::process::{Signal, kill_process};
 use serde_json::Value;
 use std::fs;
 use std::io::Read;
+use std::os::unix::net::UnixDatagram;
 use std::path::Path;
+use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// Token ids that the small model's tokenizer has, different for different seeds.
@@ -102,6 +104,75 @@ fn a_killed_worker_comes_back_with_a_new_epoch_and_serves() {
             );
         }
     }
+}
+
+fn healthcheck(words: &[&str]) -> (Option<i32>, String) {
+    let asked = Command::new(COFFERDAM)
+        .arg("healthcheck")
+        .args(words)
+        .output();
+    let asked = asked.unwrap();
+    let said = String::from_utf8_lossy(&asked.stderr).into_owned();
+    (asked.status.code(), said)
+}
+
+#[test]
+fn a_healthcheck_tells_ready_from_alive_from_gone() {
+    let base = tempfile::tempdir().unwrap();
+    let serving = start(base.path(), &[]);
+    let url = format!("http://{}", serving.address);
+    assert_eq!(healthcheck(&[&url]), (Some(0), String::new()));
+    drop(serving);
+    let (code, said) = healthcheck(&[&url]);
+    assert!(code == Some(3) && said.contains("unreachable"), "{said}");
+
+    // A gateway alone: it lives, and no request would be taken.
+    let certs = base.path().join("certs").display().to_string();
+    let made = Command::new(COFFERDAM)
+        .args(["certs", "new", &certs])
+        .output();
+    assert!(made.unwrap().status.success());
+    let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = free.local_addr().unwrap();
+    drop(free);
+    let (port, url) = (address.port().to_string(), format!("http://{address}"));
+    let nowhere = format!("unix:{}/nobody", base.path().display());
+    let mut words = vec!["gateway", "--certs", &certs, "--port", &port];
+    words.extend(["--prefill-at", &nowhere, "--decode-at", &nowhere, "--model"]);
+    let model = testkit::small_gguf(Path::new(TARGET), testkit::SmallSpec::default());
+    let model = model.display().to_string();
+    words.push(&model);
+    let _gateway = testkit::process::Running::start(COFFERDAM, &words);
+    testkit::process::wait_for("that it lives", || {
+        (healthcheck(&["--live", &url]).0 == Some(0)).then_some(())
+    });
+    let (code, said) = healthcheck(&[&url]);
+    assert!(code == Some(1) && said.contains("answers 503"), "{said}");
+}
+
+/// sd_notify(3): one datagram of whoever was started, none of its parts.
+#[test]
+fn systemd_hears_once_that_it_is_ready() {
+    let base = tempfile::tempdir().unwrap();
+    let path = base.path().join("notify");
+    let socket = UnixDatagram::bind(&path).unwrap();
+    socket
+        .set_read_timeout(Some(Duration::from_secs(60)))
+        .unwrap();
+    let mut serving = command(base.path(), &[])
+        .env("NOTIFY_SOCKET", &path)
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let mut word = [0; 64];
+    let heard = socket.recv(&mut word);
+    let pid = rustix::process::Pid::from_child(&serving);
+    kill_process(pid, Signal::TERM).unwrap();
+    assert!(serving.wait().unwrap().success());
+    assert_eq!(&word[..heard.unwrap()], b"READY=1\n");
+    socket.set_nonblocking(true).unwrap();
+    assert!(socket.recv(&mut word).is_err(), "a part spoke too");
 }
 
 /// Asks until the answer is not "not now": the gateway has to find the new life first.

@@ -419,6 +419,11 @@ fn a_growing_log_is_followed_across_a_restart_and_a_rotation() {
     // While nobody watched, one was written: it is read, and what came before is not read again.
     append(&access, &format!("{}\n", skipped(1)));
     let mut watch = Following::start(&access, &state);
+    let page = watch.metrics();
+    assert!(
+        page.contains("content-type: application/openmetrics-text;"),
+        "{page}"
+    );
     let event = watch.event();
     assert_eq!(
         (&event["event"], &event["request"]),

