@@ -110,6 +110,14 @@ async fn a_conversation_that_vllm_writes_is_counted_before() {
         let right = scripted::expected(&tokens, WORDS as usize);
         assert_eq!(heard.said, scripted::tokens::decode(&right));
         assert_eq!(heard.sampled, Some(WORDS));
+        for name in ["prefill", "decode", "single"] {
+            for arrival in front.fleet.arrivals(name) {
+                let has = |name: &str| arrival.fields.iter().any(|it| it == name);
+                assert!(has("cache_salt"), "{arrival:?}");
+                let prefill = name == "prefill";
+                assert_eq!((has("tools"), has("seed")), (!prefill, !prefill));
+            }
+        }
         // The engine has another conversation than was counted.
         let heard = hear(front.doors.submit(job(&tokens[1..])).expect("taken")).await;
         let fault = heard.end.expect_err("a count that differs is no answer");

@@ -35,6 +35,13 @@ async fn an_engine_that_is_named_no_more_ends_what_it_does() {
         let prompt = prompt(seed, 20);
         front.ask(&prompt).await.is_right(&prompt);
     }
+    // However much the other has to do.
+    let all: Vec<_> = (5..9)
+        .map(|seed| front.submit(&prompt(seed, 200), LONG).expect("taken"))
+        .collect();
+    for answer in all {
+        hear(answer).await;
+    }
     let mut end = None;
     while let Some(event) = answer.events.recv().await {
         end = Some(event);
@@ -54,6 +61,20 @@ async fn an_engine_that_is_named_no_more_ends_what_it_does() {
     front.measure_all();
     front.ask(&first).await.is_right(&first);
     assert_eq!(front.fleet.counts("one").arrived, before + 1);
+}
+
+/// A client that leaves while its engine is named no more: its leg is ended there as anywhere.
+#[tokio::test]
+async fn an_engine_that_is_named_no_more_is_still_told_to_end() {
+    let slow = singles(&["one", "two"]).into_iter();
+    let front = Front::new(slow.map(|engine| engine.paced(1, 0, 50))).await;
+    let mut answer = front.submit(&prompt(1, 20), LONG).expect("taken");
+    while !matches!(answer.events.recv().await, Some(Event::Tokens { .. })) {}
+    front.doors.engines(vec![upstream(&front, "two")]);
+    drop(answer);
+    front.comes_to_rest().await;
+    let counts = front.fleet.counts("one");
+    assert_eq!((counts.abort_calls, counts.aborted), (1, 1), "{counts:?}");
 }
 
 /// Prompts that begin alike go where the first went, in one isolation domain; another domain's do not
@@ -86,6 +107,28 @@ async fn what_begins_alike_goes_to_one_engine_within_its_domain() {
     hear(front.doors.submit(ask("c", 8)).expect("taken")).await;
     assert_eq!(arrived(&front), [8, 1, 0]);
     drop(held);
+}
+
+/// What is near has its bound: an engine with much to do gets nothing more for that.
+#[tokio::test]
+async fn nobody_waits_at_one_engine_for_what_it_may_remember() {
+    let front = Front::new(singles(&["one", "two"])).await;
+    front.fleet.rule(Rule::new(Act::Hang).on("one"));
+    let shared = prompt(1, 2_000);
+    let mut held = Vec::new();
+    for end in 0..5 {
+        let mut prompt = shared.clone();
+        prompt.push(300 + end);
+        held.push(front.submit(&prompt, LONG).expect("taken"));
+        let all = u64::from(end) + 1;
+        assert!(front.fleet.until(LONG, |it| it.arrived == all).await);
+    }
+    let [one, two] = ["one", "two"].map(|it| front.fleet.counts(it).arrived);
+    assert_eq!(
+        (one, two),
+        (3, 2),
+        "4,096 tokens more than the other, and no more"
+    );
 }
 
 /// A session goes where it was, whatever it says now; the same word of another domain means nothing.

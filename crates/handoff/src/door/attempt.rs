@@ -38,7 +38,7 @@ pub(super) struct Attempt {
     pub answered: bool,
     /// Decode has failed, and prefill has not said yet how it ended.
     pub decode_failed: Option<Why>,
-    /// Decode, or prefill, has said something since the stage's timer was armed.
+    /// Decode has said something since the stage's timer was armed.
     pub heard: bool,
     /// Its timer of stages runs.
     pub staged: bool,
@@ -152,11 +152,15 @@ impl<J: Decisions> Door<J> {
         if !self.decisions.counts_for_its_request(attempt.wanted) {
             return self.wind_up(id);
         }
-        attempt.speaks = true;
+        let first = !std::mem::replace(&mut attempt.speaks, true);
+        let begins = first && attempt.prefill_at.is_none();
         attempt.heard = true;
         attempt.counted_by_decode = said.prompt.or(attempt.counted_by_decode);
         if let Some(why) = self.decode_differs(id, said, false) {
             return self.fails(id, Leg::Decode, why);
+        }
+        if begins {
+            self.next_stage(id);
         }
         self.judged(id);
         self.release(id);
@@ -228,7 +232,6 @@ impl<J: Decisions> Door<J> {
     fn prefill_is_well(&mut self, id: AttemptId, counted: Option<u32>) {
         if let Some(attempt) = self.attempts.get_mut(&id) {
             attempt.counted = counted;
-            attempt.heard = true;
         }
         self.judged(id);
         let Some(attempt) = self.attempts.get_mut(&id) else {
@@ -246,6 +249,7 @@ impl<J: Decisions> Door<J> {
         if let Some(why) = self.counts_at_both(id) {
             return self.fails(id, Leg::Prefill, why);
         }
+        self.next_stage(id);
         match decode {
             State::Unsent => self.dispatch(id, Leg::Decode),
             _ => self.conclude(id),
@@ -351,6 +355,13 @@ impl<J: Decisions> Door<J> {
         if let Some(attempt) = self.attempts.get_mut(&id) {
             attempt.staged = true;
             self.arm(Timer::Stage(id), after_ms);
+        }
+    }
+
+    /// The prompt is computed: from now on somebody must go on speaking.
+    fn next_stage(&mut self, id: AttemptId) {
+        if self.attempts.get(&id).is_some_and(|it| it.staged) {
+            self.arm_stage(id, self.config.silence_ms);
         }
     }
 

@@ -288,3 +288,41 @@ fn statuses_have_the_class_of_whose_fault_they_are() {
         assert_eq!(class_of(status), class, "{status}");
     }
 }
+
+/// Of what an engine writes itself a client sees what it may see, and no failure is an answer.
+#[test]
+fn what_an_engine_writes_is_shown_by_name() {
+    let carried = crate::engine::Carried {
+        chat: true,
+        stream: true,
+        fields: json!({"messages": [], "tools": []})
+            .as_object()
+            .unwrap()
+            .clone(),
+    };
+    let reading = || {
+        let mut order = order(Leg::Decode, 8);
+        let job = Arc::get_mut(&mut order.job).unwrap();
+        job.carried = Some(Arc::new(carried.clone()));
+        SGLANG.ask(&order).1
+    };
+    let said = |choice: Value| {
+        let event = json!({"id": "x", "choices": [choice], "kv_transfer_params": {"a": 1}});
+        reading().read(event.to_string().as_bytes())
+    };
+    let heard = said(json!({
+        "index": 0, "finish_reason": "tool_calls", "matched_stop": 7, "token_ids": [1],
+        "delta": {"tool_calls": [1], "content": null, "audio": "x", "annotations": []},
+        "logprobs": {"content": []},
+    }));
+    let part = heard.unwrap().part;
+    let shown = json!({"delta": {"tool_calls": [1], "content": null},
+        "logprobs": {"content": []}, "finish_reason": "tool_calls"});
+    assert_eq!((part.said, part.finish), (vec![shown], Some(Finish::Stop)));
+    let failed = said(json!({"index": 0, "finish_reason": "abort", "delta": {}}));
+    assert!(failed.unwrap().failed.is_some());
+    let another = json!({"index": 1, "finish_reason": null, "delta": {"content": "x"}});
+    assert!(said(another).is_none(), "one choice was asked for");
+    let strange = json!({"index": 0, "finish_reason": "repetition", "delta": {}});
+    assert!(said(strange).is_none());
+}
