@@ -18,11 +18,24 @@ fn the_openai_client_is_served() {
         &model,
         &["--max-context=256", "--served-model-name=small", &keys],
     );
+    runs("openai_client.py", &api.addr, &["k-red"]);
+}
+
+/// Tools, forms and several answers from engines that are not ours.
+#[test]
+fn the_openai_client_is_served_through_the_door() {
+    let weights = small::model(4096);
+    let door = crate::door::start(scripted::Engine::sglang_pair().into(), &weights, &[]);
+    runs("openai_door.py", &door.api.addr, &[]);
+}
+
+fn runs(script: &str, addr: &str, words: &[&str]) {
     let python = testkit::python(Path::new(env!("CARGO_TARGET_TMPDIR")), OPENAI);
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve_whole");
     let output = Command::new(python)
-        .arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/serve_whole/openai_client.py"))
-        .arg(format!("http://{}/v1", api.addr))
-        .arg("k-red")
+        .arg(scripts.join(script))
+        .arg(format!("http://{addr}/v1"))
+        .args(words)
         .output()
         .unwrap();
     let (said, erred) = (
