@@ -88,6 +88,15 @@ fn units_start_what_there_is() {
 
 #[test]
 fn units_are_what_systemd_takes_and_are_hardened() {
+    let Some(said) = tool("systemd-analyze", &["--version"]) else {
+        return;
+    };
+    let said = String::from_utf8_lossy(&said.stdout).into_owned();
+    let version = said.split(' ').nth(1).and_then(|it| it.parse::<u32>().ok());
+    if version < Some(250) {
+        eprintln!("skipped: systemd-analyze before 250 looks at no unit offline");
+        return;
+    }
     let place = tempfile::tempdir().unwrap();
     for unit in files("packaging/systemd", ".service") {
         let name = unit.rsplit('/').next().unwrap();

@@ -138,7 +138,7 @@ fn cleaning_removes_what_was_fetched_and_nothing_else() {
     let path = fetcher.ensure().unwrap();
     fs::create_dir(fetcher.cache.join("pull-left")).unwrap();
     fs::write(fetcher.cache.join("mine"), "").unwrap();
-    assert_eq!(fetcher.clean().unwrap(), [path.clone()]);
+    assert_eq!(fetcher.clean().unwrap(), std::slice::from_ref(&path));
     assert_eq!(registry.kept(), ["mine"]);
     fs::remove_file(fetcher.cache.join("mine")).unwrap();
     fetcher.ensure().unwrap();
