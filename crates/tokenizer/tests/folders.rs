@@ -238,6 +238,11 @@ fn ends_come_from_all_files_and_numbers_without_a_token_are_none() {
     let ends: Vec<u32> = ours.ends().collect();
     // By tokenizer_config.json, by its name, by generation_config.json.
     assert_eq!(ends, [id("</s>"), id("<|end|>"), id("<|mask|>")]);
+    fs::remove_file(both.dir.path().join("generation_config.json")).unwrap();
+    let config = json!({"vocab_size": 500, "eos_token_id": [id("<|start|>")]}).to_string();
+    fs::write(both.dir.path().join("config.json"), config).unwrap();
+    let bare = Tokenizer::from_folder(both.dir.path()).unwrap();
+    assert!(bare.is_end(id("<|start|>")) && !bare.is_end(id("<|mask|>")));
     assert!(ours.is_special(499) && ours.token_bytes(499) == Some(b""));
     assert_eq!(ours.token_bytes(id("<0x0A>")), Some(&b"\n"[..]));
     assert_eq!(ours.longest_token(), "<|start|>".len());
@@ -256,7 +261,9 @@ fn an_older_folder_names_its_tokens_in_a_file_of_their_own() {
     assert_eq!(ours.bos(), both.theirs.token_to_id("<s>"));
     assert_eq!(ours.eos(), both.theirs.token_to_id("<|mask|>"));
     let template = ChatTemplate::from_folder(both.dir.path()).unwrap();
-    let said = template.render(&Chat::new([Message::new("user", "x")])).unwrap();
+    let said = template
+        .render(&Chat::new([Message::new("user", "x")]))
+        .unwrap();
     assert!(said.starts_with("<s><|start|>user"), "{said}");
 }
 
