@@ -461,9 +461,11 @@ fn without_control(
 /// Changes steps that treat the beginning of a text otherwise; whether there were any.
 fn only_at_first(step: &mut Value) -> bool {
     if let Value::Array(steps) = &mut step["pretokenizers"] {
-        return steps
-            .iter_mut()
-            .fold(false, |any, step| only_at_first(step) || any);
+        let mut any = false;
+        for step in steps {
+            any |= only_at_first(step);
+        }
+        return any;
     }
     let is = step["type"] == "Metaspace" && step["prepend_scheme"] == "first";
     if is {

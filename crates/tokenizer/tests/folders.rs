@@ -336,7 +336,7 @@ fn what_cannot_be_used_is_named() {
         let dir = tempfile::tempdir().unwrap();
         folder(dir.path(), kind);
         change(dir.path());
-        Tokenizer::from_folder(dir.path()).err().expect("refused")
+        Tokenizer::from_folder(dir.path()).expect_err("refused")
     };
     let told = |kind, change: &dyn Fn(&Path), says: &str| {
         let error = refused(kind, change).to_string();
