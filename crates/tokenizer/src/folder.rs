@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::Value;
+use serde_json::{Value, json};
 use tokenizers::{AddedToken, ModelWrapper, PreTokenizerWrapper};
 
 use crate::{Error, byte_level};
@@ -88,10 +88,14 @@ impl Folder {
             .with_truncation(None)
             .map_err(|error| bad(TOKENIZER, error))?
             .with_padding(None);
-        let generation = json(dir, GENERATION)?;
+        let model = object(dir, CONFIG)?;
+        let generation = match object(dir, GENERATION)? {
+            Value::Null => json!({"eos_token_id": model["eos_token_id"]}),
+            stated => stated,
+        };
         name_special(&mut whole, &config, &generation)?;
         let (added, special) = added(&whole, &config)?;
-        let tokens = tokens(&whole, &json(dir, CONFIG)?, &added, &special)?;
+        let tokens = tokens(&whole, &model, &added, &special)?;
         let id = |name: &str| {
             let text = token_text(&config[name])?;
             whole.token_to_id(text)
@@ -166,7 +170,7 @@ fn bytes(dir: &Path, name: &'static str, limit: u64) -> Result<Option<Vec<u8>>, 
 }
 
 /// A small file of the folder; null if it is not there.
-fn json(dir: &Path, name: &'static str) -> Result<Value, Error> {
+fn object(dir: &Path, name: &'static str) -> Result<Value, Error> {
     let bytes = bytes(dir, name, BYTES_MAX)?;
     bytes.map_or(Ok(Value::Null), |bytes| {
         serde_json::from_slice(&bytes).map_err(|error| bad(name, error))
@@ -204,8 +208,8 @@ fn check_kind(whole: &tokenizers::Tokenizer) -> Result<(), Error> {
 /// What `tokenizer_config.json` says, and where it says nothing of a special token, what older folders
 /// have beside it.
 fn configured(dir: &Path) -> Result<Value, Error> {
-    let mut config = json(dir, TOKENIZER_CONFIG)?;
-    let specials = json(dir, SPECIALS)?;
+    let mut config = object(dir, TOKENIZER_CONFIG)?;
+    let specials = object(dir, SPECIALS)?;
     if config.is_null() {
         config = Value::Object(serde_json::Map::new());
     }
@@ -457,9 +461,11 @@ fn without_control(
 /// Changes steps that treat the beginning of a text otherwise; whether there were any.
 fn only_at_first(step: &mut Value) -> bool {
     if let Value::Array(steps) = &mut step["pretokenizers"] {
-        return steps
-            .iter_mut()
-            .fold(false, |any, step| only_at_first(step) || any);
+        let mut any = false;
+        for step in steps {
+            any |= only_at_first(step);
+        }
+        return any;
     }
     let is = step["type"] == "Metaspace" && step["prepend_scheme"] == "first";
     if is {

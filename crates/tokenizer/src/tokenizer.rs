@@ -48,8 +48,8 @@ struct Inner {
 
 /// What turns text between special tokens into tokens.
 enum Encoder {
-    Words(Words, Bpe),
-    Folder(folder::Encoder),
+    Words(Words, Box<Bpe>),
+    Folder(Box<folder::Encoder>),
 }
 
 struct Token {
@@ -121,7 +121,7 @@ impl Tokenizer {
             .chain(id("tokenizer.ggml.eom_token_id")?)
             .collect();
         let inner = Inner {
-            encoder: Encoder::Words(rules.words, bpe),
+            encoder: Encoder::Words(rules.words, Box::new(bpe)),
             specials,
             strips: BTreeMap::new(),
             tokens: texts
@@ -163,7 +163,7 @@ impl Tokenizer {
         })?;
         let token = |(bytes, special)| Token { bytes, special };
         let inner = Inner {
-            encoder: Encoder::Folder(folder.encoder),
+            encoder: Encoder::Folder(Box::new(folder.encoder)),
             specials,
             strips: folder.strips,
             tokens: folder.tokens.into_iter().map(token).collect(),

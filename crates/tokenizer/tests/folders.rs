@@ -238,6 +238,11 @@ fn ends_come_from_all_files_and_numbers_without_a_token_are_none() {
     let ends: Vec<u32> = ours.ends().collect();
     // By tokenizer_config.json, by its name, by generation_config.json.
     assert_eq!(ends, [id("</s>"), id("<|end|>"), id("<|mask|>")]);
+    fs::remove_file(both.dir.path().join("generation_config.json")).unwrap();
+    let config = json!({"vocab_size": 500, "eos_token_id": [id("<|start|>")]}).to_string();
+    fs::write(both.dir.path().join("config.json"), config).unwrap();
+    let bare = Tokenizer::from_folder(both.dir.path()).unwrap();
+    assert!(bare.is_end(id("<|start|>")) && !bare.is_end(id("<|mask|>")));
     assert!(ours.is_special(499) && ours.token_bytes(499) == Some(b""));
     assert_eq!(ours.token_bytes(id("<0x0A>")), Some(&b"\n"[..]));
     assert_eq!(ours.longest_token(), "<|start|>".len());
@@ -331,7 +336,7 @@ fn what_cannot_be_used_is_named() {
         let dir = tempfile::tempdir().unwrap();
         folder(dir.path(), kind);
         change(dir.path());
-        Tokenizer::from_folder(dir.path()).err().expect("refused")
+        Tokenizer::from_folder(dir.path()).expect_err("refused")
     };
     let told = |kind, change: &dyn Fn(&Path), says: &str| {
         let error = refused(kind, change).to_string();

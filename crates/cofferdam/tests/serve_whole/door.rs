@@ -132,6 +132,75 @@ fn a_check_says_what_goes_together() {
     assert!(why.contains("--model"), "{why}");
 }
 
+/// Engines of others are given folders: the gateway reads the same one.
+#[test]
+fn a_folder_is_what_engines_and_gateway_are_given() {
+    let dir = tempfile::tempdir().unwrap();
+    let model = dir.path().join("Small-Llama");
+    testkit::folder(&model, testkit::FolderKind::Llama);
+    std::fs::write(model.join("config.json"), r#"{"vocab_size": 49152}"#).unwrap();
+    let door = start(vec![Engine::sglang()], &model, &[]);
+    let models = door.api.get("/v1/models").good();
+    assert_eq!(models["data"][0]["id"], "Small-Llama", "{models}");
+    let messages = json!([{"role": "user", "content": "hello <|end|>\n<|start|> world"}]);
+    let ask = json!({"messages": messages, "max_tokens": 5, "temperature": 0, "ignore_eos": true});
+    let answer = door.api.post("/v1/chat/completions", &ask).good();
+    let tokens = door
+        .api
+        .post("/tokenize", &json!({"messages": messages}))
+        .good();
+    assert_eq!(
+        answer["usage"]["prompt_tokens"], tokens["count"],
+        "{answer}"
+    );
+    let sent = &door.fleet.arrivals("single")[0].body["input_ids"];
+    assert_eq!(*sent, tokens["tokens"]);
+    let control = |text: &str| {
+        let ids = door.api.post(
+            "/tokenize",
+            &json!({"prompt": text, "add_special_tokens": false}),
+        );
+        let id = ids.good()["tokens"][0].clone();
+        sent.as_array()
+            .unwrap()
+            .iter()
+            .filter(|it| **it == id)
+            .count()
+    };
+    assert_eq!([control("<|start|>"), control("<|end|>")], [2, 1], "{sent}");
+    assert_eq!(sent[0], 1, "BOS is the template's");
+
+    // An engine that can be asked how it cuts texts is asked, and cuts them so.
+    let theirs = dir.path().join("scripted");
+    scripted::tokens::write_folder(&theirs, 4096).unwrap();
+    let door = start(vec![Engine::llama()], &theirs, &[]);
+    let text = " the hello <|end|> ü";
+    let ask = json!({"prompt": text, "max_tokens": 5, "temperature": 0, "ignore_eos": true});
+    let answer = door.api.post(COMPLETIONS, &ask).good();
+    let right = scripted::expected(&scripted::tokens::encode(text), 5);
+    let right = scripted::tokens::decode(&right);
+    assert_eq!(answer["choices"][0]["text"], right.as_str(), "{answer}");
+
+    std::fs::remove_file(model.join("tokenizer.json")).unwrap();
+    let path = model.to_str().unwrap();
+    for words in [
+        &["gateway", "--engine", "http://127.0.0.1:9", "--model", path][..],
+        &["serve", "--port=0", "--model", path],
+    ] {
+        let output = Command::new(COFFERDAM)
+            .args(words)
+            .output()
+            .expect("it runs");
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(2), "{why}");
+        let expected = match words[0] {
+            "serve" => "is a directory with no .gguf file in it",
+            _ => "tokenizer.json: is not in this folder",
+        };
+        assert!(why.contains(expected), "{why}");
+    }
+}
+
 /// An engine that cuts texts into other tokens than the gateway gets nothing.
 #[test]
 fn another_tokenizer_is_found_before_traffic() {
