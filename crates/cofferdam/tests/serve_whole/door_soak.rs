@@ -69,6 +69,10 @@ fn act(dice: &Dice) -> Act {
 
 /// Something goes wrong, at one engine, for one or a few requests; now and then a process dies.
 async fn disturb(fleet: &Fleet, dice: &Dice) {
+    // What did not happen for want of requests does not wait for those that come later.
+    if dice.below(2) == 0 {
+        fleet.script(Script::default());
+    }
     let names = ["a-prefill", "a-decode", "b-prefill", "b-decode"];
     let name = names[dice.below(4) as usize];
     match dice.below(10) {
@@ -114,6 +118,7 @@ impl Soak {
                 assert_eq!(Some(text.as_str()), right["prompt"].as_str(), "{ask}");
             } else {
                 assert!(TOLD.contains(&how.as_str()), "{how}: {text}");
+                std::thread::sleep(Duration::from_millis(20));
             }
             *self
                 .told
@@ -239,7 +244,8 @@ fn engines_go_wrong_at_random_and_every_answer_is_right_or_an_error() {
     });
     let told = soak.told.lock().expect("nobody panics with it").clone();
     println!("{seconds} s, seed {seed}: {told:?}");
-    assert!(told.get("answered").is_some_and(|it| *it > 10), "{told:?}");
+    let answered = told.get("answered").copied().unwrap_or(0);
+    assert!(answered > 5 * seconds, "{told:?}");
     fleet.script(Script::default());
     wait_for("that nothing is left", || {
         let info = soak.api.get("/server_info").good();
