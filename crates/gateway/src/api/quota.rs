@@ -159,7 +159,7 @@ impl Account {
         };
         let taken = self.buckets().requests.take(1, rate, Instant::now());
         taken.map_err(|wait| {
-            let message = format!("this key's limit is {rate} requests a minute");
+            let message = format!("this tenant's limit is {rate} requests a minute");
             refused("requests", message, wait)
         })
     }
@@ -173,7 +173,7 @@ impl Account {
             let taken = self.buckets().tokens.take(wanted, rate, Instant::now());
             taken.map_err(|wait| {
                 let message = format!(
-                    "this key's limit is {rate} tokens a minute, and this request wants {wanted} \
+                    "this tenant's limit is {rate} tokens a minute, and this request wants {wanted} \
                      (prompt and max_tokens)"
                 );
                 refused("tokens", message, wait)
