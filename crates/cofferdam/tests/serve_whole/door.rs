@@ -301,6 +301,10 @@ fn what_tokens_cannot_carry_is_handed_on_and_still_counted() {
         door.api.post("/v1/chat/completions", &banned).error().0,
         "unknown_parameter"
     );
+    let template = json!({"messages": messages, "tools": tools,
+        "chat_template_kwargs": {"chat_template": "{{ 7 * 7 }}"}});
+    let refused = door.api.post("/v1/chat/completions", &template).error();
+    assert_eq!(refused.0, "unsupported_parameter", "{refused:?}");
     assert_eq!(door.fleet.all().arrived, arrived, "no engine was asked");
     door.fleet.rule(Rule::new(Act::Incident).on("prefill"));
     stream["stream"] = json!(false);

@@ -48,7 +48,7 @@ pub(super) async fn answer(
         jobs,
         deadline,
     } = prepared;
-    let count = jobs.len() as u32; // as many as prompts, of which there are few
+    let count = jobs.len() as u32; // prompts, once for each answer that is a job of its own: few
     let Ok(place) = shared.running.clone().try_acquire_many_owned(count) else {
         let limit = shared.config.max_running;
         let message = match count {
@@ -74,7 +74,7 @@ pub(super) async fn answer(
     let model = jobs.first().map_or("", |(job, _)| job.model.as_str());
     let envelope = Envelope::new(&ask, &record.id, model, created);
     record.stream = ask.stream;
-    record.prompts = count;
+    record.prompts = jobs.iter().filter(|(_, asked)| !asked.again).count() as u32;
     let mut accepted = Vec::with_capacity(jobs.len());
     for (job, asked) in jobs {
         match shared.engine.submit(job) {
@@ -98,14 +98,15 @@ pub(super) async fn answer(
 fn wanted(ask: &Ask, jobs: &[(Job, Asked)]) -> u64 {
     let each = jobs.iter().map(|(job, asked)| {
         let answers = ask.max_tokens.map_or(0, |_| u64::from(job.max_new));
-        u64::from(asked.prompt) + answers * u64::from(job.choices)
+        let prompt = if asked.again { 0 } else { asked.prompt };
+        u64::from(prompt) + answers * u64::from(job.choices)
     });
     each.sum()
 }
 
 struct Prepared {
     ask: Ask,
-    /// One for each prompt.
+    /// One for each prompt, or for each answer to it.
     jobs: Vec<(Job, Asked)>,
     deadline: Instant,
 }

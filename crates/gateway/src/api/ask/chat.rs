@@ -10,6 +10,22 @@ const MAX_MESSAGES: usize = 4096;
 /// Largest `chat_template_kwargs`, bytes as JSON; and the longest of its names.
 const VARIABLES_BYTES_MAX: usize = 16 << 10;
 const VARIABLE_BYTES_MAX: usize = 64;
+/// What a template is rendered by elsewhere: as a variable one of these would tell an engine that takes
+/// the variables over what to do.
+const NO_VARIABLES: [&str; 12] = [
+    "chat_template",
+    "conversation",
+    "continue_final_message",
+    "max_length",
+    "padding",
+    "return_assistant_tokens_mask",
+    "return_dict",
+    "return_tensors",
+    "tokenize",
+    "tokenizer",
+    "tokenizer_kwargs",
+    "truncation",
+];
 /// What OpenAI and vLLM take as `reasoning_effort`.
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
@@ -113,7 +129,16 @@ fn variables(fields: &mut Fields) -> Result<Map<String, Value>, Fault> {
         let rest = name.bytes().all(|b| b == b'_' || b.is_ascii_alphanumeric());
         first && rest && name.len() <= VARIABLE_BYTES_MAX
     };
-    match fields.take(key) {
+    let value = fields.take(key);
+    let names = value
+        .iter()
+        .filter_map(Value::as_object)
+        .flat_map(Map::keys);
+    if let Some(name) = { names }.find(|name| NO_VARIABLES.contains(&name.as_str())) {
+        let why = "it says how a template is used, and is no variable of one; leave it out";
+        return Err(unsupported(format!("{key}.{name}"), why));
+    }
+    match value {
         None => Ok(Map::new()),
         Some(Value::Object(map)) if map.keys().all(named) => {
             let value = Value::Object(map);
