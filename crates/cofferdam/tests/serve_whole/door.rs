@@ -272,6 +272,13 @@ fn what_tokens_cannot_carry_is_handed_on_and_still_counted() {
         assert!(!has("user") && !has("cache_salt"), "{:?}", arrival.fields);
         assert!(!id.contains(arrival.rid.as_deref().expect("a name")));
     }
+    let info = door.api.get("/server_info").good();
+    let fields = info["text_path"]["fields"].as_array().expect("a list");
+    assert!(fields.contains(&json!("tools")), "{info}");
+    assert!(
+        info.get("handoff").is_none(),
+        "no promise for engines that are not ours"
+    );
     let mut stream = ask;
     stream["stream"] = json!(true);
     stream["n"] = json!(1);

@@ -6,7 +6,7 @@ use serde_json::json;
 use super::body::{self, Reply};
 use super::router::Shared;
 use super::server::Phase;
-use crate::engine::{Code, Fault, Readiness};
+use crate::engine::{Code, Fault, Readiness, TextPath};
 
 /// `GET /version`.
 pub(super) fn version() -> Response<Reply> {
@@ -82,7 +82,7 @@ pub(super) fn info(shared: &Shared) -> Response<Reply> {
         "draining": *shared.phase.borrow() >= Phase::Draining,
         "tenants": config.keys.as_ref().map_or(1, |keys| keys.now().tenants().len()),
     });
-    let info = json!({
+    let mut info = json!({
         "version": env!("CARGO_PKG_VERSION"),
         "models": facts.models,
         "readiness": facts.readiness,
@@ -91,9 +91,16 @@ pub(super) fn info(shared: &Shared) -> Response<Reply> {
         "workers": facts.workers,
         "counters": facts.counters,
         "gateway": gateway,
-        // Not settings: there is no build in which these are otherwise (H-1, H-3, H-5).
-        "handoff": {"checksum": true, "deferred_release": true, "truncates": false},
     });
+    match facts.text_path == TextPath::default() {
+        // Not settings: there is no build in which these are otherwise (H-1, H-3, H-5).
+        true => {
+            info["handoff"] =
+                json!({"checksum": true, "deferred_release": true, "truncates": false});
+        }
+        // What engines that are not ours do with pages is not ours to say.
+        false => info["text_path"] = json!(facts.text_path),
+    }
     body::json(StatusCode::OK, &info)
 }
 

@@ -473,7 +473,7 @@ fn conversations() -> Vec<Row> {
             .harmless(json!({"unread": 1}))
             .refused(json!({"no name": 1}))
             .refused(json!({"mood": "x".repeat(16 << 10)}))
-            .note("given to the template, to 16 KiB; names that the server gives it (`messages`, …) are refused"),
+            .note("given to the template, to 16 KiB; names that the server gives it (`messages`, …) or that say how a template is used (`chat_template`, `tokenize`, …) are refused"),
         row("reasoning_effort", Chat, "ovl")
             .obeyed(json!("none"), |_, got| got.prompt().starts_with("false"))
             .refused(json!("high"))
