@@ -1,5 +1,6 @@
 //! Python environments for tests that ask what other people's programs make of ours.
 
+use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -9,6 +10,9 @@ pub fn python(base: &Path, package: &str) -> PathBuf {
     let environment = base.join(package.replace("==", "-"));
     let interpreter = environment.join("bin/python");
     let complete = environment.join("complete");
+    // Two tests that want the same one at once: the second waits, and finds it made.
+    let lock = File::create(base.join(format!("{package}.lock"))).unwrap();
+    lock.lock().unwrap();
     if complete.exists() {
         return interpreter;
     }

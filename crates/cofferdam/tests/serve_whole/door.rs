@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use std::path::Path;
 use std::process::Command;
 use testkit::Api;
-use testkit::process::Running;
+use testkit::process::{Running, wait_for};
 use tokio::runtime::Runtime;
 
 const COMPLETIONS: &str = "/v1/completions";
@@ -465,4 +465,74 @@ fn two_gateways_share_engines_and_a_quarantine() {
         "it is closed for both"
     );
     assert_eq!(fleet.all().arrived, 96);
+    // One that answers no question is closed all the same, and not for want of an answer only.
+    fleet.rule(Rule::new(Act::Hang).on("b-prefill").path("/v1/models"));
+    let both = ["a-decode", "b-prefill"].map(|name| format!("{} INC-8\n", fleet.url(name)));
+    std::fs::write(&new, both.concat()).expect("room");
+    std::fs::rename(&new, &file).expect("one file system");
+    for api in &apis {
+        wait_for("that it is closed", || {
+            let info = api.get("/server_info").good();
+            let workers = info["workers"].as_array().expect("a list").iter();
+            let closed = workers.filter(|it| it["readiness"].to_string().contains("INC-8"));
+            (closed.count() == 2).then_some(())
+        });
+        let reply = api.post(COMPLETIONS, &tokens(&[300, 301], 3));
+        assert_eq!(reply.error().0, "unavailable");
+    }
+}
+
+/// What `kubectl get endpointslices -o json` printed, and a name with several addresses.
+#[test]
+fn engines_are_found_in_slices_and_behind_names() {
+    let weights = crate::small::model(4096);
+    let runtime = Runtime::new().expect("a runtime");
+    let fleet = runtime
+        .block_on(Fleet::start(Engine::sglang_pair()))
+        .expect("free ports");
+    let slice = |role: &str| {
+        json!({
+            "kind": "EndpointSlice", "addressType": "IPv4",
+            "metadata": {"name": format!("{role}-x"), "labels": {"role": role}},
+            "ports": [{"name": "http", "port": fleet.address(role).port()}],
+            "endpoints": [{"addresses": ["127.0.0.1"], "conditions": {"ready": true},
+                "targetRef": {"kind": "Pod", "name": format!("{role}-0")}}],
+        })
+    };
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("slices.json");
+    let slices = json!({"items": [slice("prefill"), slice("decode")]});
+    std::fs::write(&file, slices.to_string()).expect("room");
+    let check = |words: &[&str]| {
+        let mut command = Command::new(COFFERDAM);
+        command.args(["gateway", "--check"]).args(words);
+        let output = command.arg("--model").arg(&*weights).output();
+        let output = output.expect("it runs");
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        let why = String::from_utf8_lossy(&output.stderr).into_owned();
+        (output.status.code(), said + &why)
+    };
+    let file = format!("--engines-file={}", file.display());
+    let selectors = [
+        "--prefill-selector=role=prefill",
+        "--decode-selector=role=decode",
+    ];
+    let found = check(&[&file, selectors[0], selectors[1]]);
+    assert_eq!(found.0, Some(0), "{}", found.1);
+    for name in ["prefill", "decode"] {
+        assert!(found.1.contains(&fleet.url(name)), "{}", found.1);
+    }
+    let half = check(&[&file, selectors[0], "--decode-selector=role=else"]);
+    assert_eq!(half.0, Some(2), "{}", half.1);
+    assert!(half.1.contains("picks none"), "{}", half.1);
+    let named = ["prefill", "decode"].map(|name| {
+        let port = fleet.address(name).port();
+        format!("--engine=dns+http://localhost:{port}")
+    });
+    let found = check(&[&named[0], &named[1]]);
+    assert_eq!(found.0, Some(0), "{}", found.1);
+    assert!(found.1.contains(&fleet.url("prefill")), "{}", found.1);
+    let nobody = check(&["--engine=dns+http://no-such-name.invalid:1"]);
+    assert_eq!(nobody.0, Some(2), "{}", nobody.1);
+    assert!(nobody.1.contains("no-such-name.invalid"), "{}", nobody.1);
 }

@@ -26,6 +26,8 @@ pub(super) type Samples = [(&'static str, Result<Vec<u32>, String>); 4];
 struct Before {
     missed: u32,
     said: Option<Unusable>,
+    /// What it was measured to be, last.
+    found: Option<Found>,
     /// The life whose tokenizer was compared, and what differs.
     compared: Option<(String, Option<String>)>,
 }
@@ -41,20 +43,34 @@ pub(super) async fn measure(mut fleet: Fleet, doors: &Doors, every: Duration, sa
                 missed: MISSES,
                 ..Before::default()
             });
-            if let Some(mut found) = before.next(name, found, doors, &samples).await {
-                if let (Ok(found), Some(why)) = (&mut found, &member.quarantined) {
-                    found.lengths = None;
-                    found.derivation = vec![format!("in quarantine: {why}")];
-                }
-                doors.measured(name, found);
+            if let Some(found) = before.next(name, found, doors, &samples).await {
+                before.found = found.as_ref().ok().cloned();
+                doors.measured(name, found.map(|found| closed(found, member)));
             }
         }
         tokio::time::sleep(every).await;
         if fleet.read_again().await {
             doors.engines(fleet.upstreams());
             before.retain(|name, _| fleet.members.iter().any(|it| it.target.name == *name));
+            // At once, whether an engine answers or not.
+            for member in &fleet.members {
+                let name = &member.target.name;
+                let known = before.get(name).and_then(|it| it.found.clone());
+                if let Some(found) = known {
+                    doors.measured(name, Ok(closed(found, member)));
+                }
+            }
         }
     }
+}
+
+/// As the door is to know it: to an engine in quarantine nothing new goes.
+fn closed(mut found: Found, member: &Member) -> Found {
+    if let Some(why) = &member.quarantined {
+        found.lengths = None;
+        found.derivation = vec![format!("in quarantine: {why}")];
+    }
+    found
 }
 
 /// What each of them says now.
