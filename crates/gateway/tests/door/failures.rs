@@ -253,14 +253,17 @@ async fn an_engine_that_says_nothing_has_a_stage_and_no_more() {
     let words = prompt(1, 20);
     front.ask(&words).await.is_right(&words);
     // Decode's time does not wait for prefill's, which is long.
-    let front = Front::with([Engine::sglang()], |config| {
-        config.machine.silence_ms = 150;
-        config.machine.max_retries = 0;
-    })
-    .await;
-    front.fleet.rule(Rule::new(Act::Stall));
-    let code = front.ask(&words).await.code();
-    assert_eq!(code, Code::DecodeTimeout);
+    for engines in [vec![Engine::sglang()], Engine::sglang_pair().into()] {
+        let last = engines.last().expect("one or two").name.clone();
+        let front = Front::with(engines, |config| {
+            config.machine.silence_ms = 150;
+            config.machine.max_retries = 0;
+        })
+        .await;
+        front.fleet.rule(Rule::new(Act::Stall).on(&last));
+        let code = front.ask(&words).await.code();
+        assert_eq!(code, Code::DecodeTimeout, "{last}");
+    }
     // Where there is no other, the stage is said.
     let front = Front::with(Engine::vllm_pair(), |config| {
         config.machine.prefill_ms = 100;

@@ -31,16 +31,16 @@ async fn an_engine_that_is_named_no_more_ends_what_it_does() {
     front.doors.engines(vec![upstream(&front, "two")]);
     front.measure_all();
     let before = front.fleet.counts("one").arrived;
-    for seed in 2..5 {
-        let prompt = prompt(seed, 20);
-        front.ask(&prompt).await.is_right(&prompt);
-    }
     // However much the other has to do.
     let all: Vec<_> = (5..9)
         .map(|seed| front.submit(&prompt(seed, 200), LONG).expect("taken"))
         .collect();
     for answer in all {
         hear(answer).await;
+    }
+    for seed in 2..5 {
+        let prompt = prompt(seed, 20);
+        front.ask(&prompt).await.is_right(&prompt);
     }
     let mut end = None;
     while let Some(event) = answer.events.recv().await {
