@@ -7,11 +7,11 @@ use crate::COFFERDAM;
 use scripted::{Act, Engine, Fleet, Rule, Script};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::path::Path;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Condvar, Mutex};
 use std::time::{Duration, Instant};
 use testkit::process::{Running, wait_for};
 use testkit::{Api, memory};
@@ -78,7 +78,6 @@ async fn disturb(fleet: &Fleet, dice: &Dice) {
     match dice.below(10) {
         0 => {
             fleet.kill(name).await;
-            tokio::time::sleep(Duration::from_millis(100)).await;
             fleet.revive(name).await.expect("its port is free");
         }
         1 if name.ends_with("prefill") => {
@@ -92,6 +91,7 @@ struct Soak {
     api: Api,
     dice: Dice,
     told: Mutex<BTreeMap<String, u64>>,
+    more: Condvar,
     end: Instant,
 }
 
@@ -118,7 +118,6 @@ impl Soak {
                 assert_eq!(Some(text.as_str()), right["prompt"].as_str(), "{ask}");
             } else {
                 assert!(TOLD.contains(&how.as_str()), "{how}: {text}");
-                std::thread::sleep(Duration::from_millis(20));
             }
             *self
                 .told
@@ -126,6 +125,7 @@ impl Soak {
                 .expect("nobody panics with it")
                 .entry(how)
                 .or_default() += 1;
+            self.more.notify_all();
         }
     }
 
@@ -164,6 +164,15 @@ impl Soak {
         }
     }
 
+    /// Waits until so many more requests have ended, or the soak has.
+    fn wait_for_answers(&self, more: u64) {
+        let told = self.told.lock().expect("nobody panics with it");
+        let enough = told.values().sum::<u64>() + more;
+        let left = self.end.saturating_duration_since(Instant::now());
+        let fewer = |told: &mut BTreeMap<String, u64>| told.values().sum::<u64>() < enough;
+        drop(self.more.wait_timeout_while(told, left, fewer));
+    }
+
     fn leave(&self, ask: &Value) {
         let body = ask.to_string();
         let mut stream = TcpStream::connect(&self.api.addr).expect("it listens");
@@ -173,7 +182,12 @@ impl Soak {
         );
         stream.write_all(head.as_bytes()).expect("it reads");
         stream.write_all(body.as_bytes()).expect("it reads");
-        std::thread::sleep(Duration::from_millis(self.dice.below(40)));
+        // At once, or when something of the answer has come, or the refusal.
+        if self.dice.below(2) == 0 {
+            let patience = Some(Duration::from_secs(5));
+            stream.set_read_timeout(patience).expect("a time");
+            let _ = stream.read(&mut [0; 64]);
+        }
     }
 }
 
@@ -224,6 +238,7 @@ fn engines_go_wrong_at_random_and_every_answer_is_right_or_an_error() {
         api: Api { addr, key: None },
         dice: Dice(AtomicU64::new(seed)),
         told: Mutex::default(),
+        more: Condvar::new(),
         end: Instant::now() + Duration::from_secs(seconds),
     };
     let tenth = Instant::now() + Duration::from_secs(seconds) / 10;
@@ -234,7 +249,7 @@ fn engines_go_wrong_at_random_and_every_answer_is_right_or_an_error() {
         }
         while Instant::now() < soak.end {
             runtime.block_on(disturb(&fleet, &soak.dice));
-            std::thread::sleep(Duration::from_millis(150));
+            soak.wait_for_answers(20);
             if early.is_none() && Instant::now() >= tenth {
                 early = memory::resident(gateway.pid());
             }
