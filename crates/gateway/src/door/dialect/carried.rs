@@ -6,7 +6,7 @@ use handoff::Finish;
 use handoff::door::Leg;
 use serde_json::{Map, Value, json};
 
-use super::{Call, Heard, Order, Reading, Role, bytes, sglang, vllm};
+use super::{Call, Heard, Order, Reading, Role, bytes, sampling, sglang, vllm};
 use crate::door::requests::Part;
 use crate::engine::{Carried, Fault, TextPath};
 
@@ -102,7 +102,7 @@ pub(super) fn tokens_of(carried: &Carried) -> Call {
 }
 
 fn common(order: &Order, carried: &Carried, answers: bool) -> Map<String, Value> {
-    let (job, sampling) = (&order.job, &order.job.sampling);
+    let job = &order.job;
     let mut body = carried.fields.clone();
     let stream = carried.stream && answers;
     let most = match carried.chat {
@@ -112,29 +112,16 @@ fn common(order: &Order, carried: &Carried, answers: bool) -> Map<String, Value>
     let ours = json!({
         most: order.max_new,
         "n": 1,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
         "ignore_eos": job.ignore_eos,
         "min_tokens": job.min_new,
         "stop_token_ids": job.stop_tokens,
         "stream": stream,
     });
+    body.extend(sampling(job));
     body.extend(ours.as_object().cloned().unwrap_or_default());
     if stream {
         let usage = json!({"include_usage": true, "continuous_usage_stats": true});
         body.insert("stream_options".into(), usage);
-    }
-    if sampling.top_k > 0 {
-        body.insert("top_k".into(), json!(sampling.top_k));
-    }
-    if !sampling.logit_bias.is_empty() {
-        let biased = sampling.logit_bias.iter();
-        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
-        body.insert("logit_bias".into(), Value::Object(biased.collect()));
     }
     body
 }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 use handoff::door::{Blame, Handing, Label, Leg, Serves, Whose};
 use handoff::{AttemptId, Finish};
 use pages::Epoch;
-use serde_json::{Value, json};
+use serde_json::{Map, Value, json};
 
 use super::leg::SILENT;
 use super::requests::Part;
@@ -347,6 +347,28 @@ fn reason(word: &str) -> Option<Finish> {
         "length" => Some(Finish::Length),
         _ => None,
     }
+}
+
+/// How to sample, in the names that OpenAI, SGLang and vLLM have for it.
+fn sampling(job: &Job) -> Map<String, Value> {
+    let sampling = &job.sampling;
+    let mut map = Map::new();
+    let mut put = |name: &str, value: Value| map.insert(name.to_owned(), value);
+    put("temperature", json!(sampling.temperature));
+    put("top_p", json!(sampling.top_p));
+    put("min_p", json!(sampling.min_p));
+    put("presence_penalty", json!(sampling.presence_penalty));
+    put("frequency_penalty", json!(sampling.frequency_penalty));
+    put("repetition_penalty", json!(sampling.repetition_penalty));
+    if sampling.top_k > 0 {
+        put("top_k", json!(sampling.top_k));
+    }
+    if !sampling.logit_bias.is_empty() {
+        let biased = sampling.logit_bias.iter();
+        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
+        put("logit_bias", Value::Object(biased.collect()));
+    }
+    map
 }
 
 fn bytes(body: &Value) -> Vec<u8> {

@@ -3,32 +3,20 @@
 use handoff::door::{Blame, Leg};
 use serde_json::{Map, Value, json};
 
-use super::{Call, Heard, Names, Order, Reading, Role, bytes, class_of, ids, reason};
+use super::{Call, Heard, Names, Order, Reading, Role, bytes, class_of, ids, reason, sampling};
 use crate::door::requests::Part;
 
 pub(super) fn ask(order: &Order, role: Role) -> Call {
-    let (job, sampling) = (&order.job, &order.job.sampling);
-    let mut params = json!({
+    let job = &order.job;
+    let mut params = sampling(job);
+    let ours = json!({
         "max_new_tokens": order.max_new,
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
         "ignore_eos": job.ignore_eos,
         "min_new_tokens": job.min_new,
         "stop_token_ids": job.stop_tokens,
         "skip_special_tokens": false,
     });
-    if sampling.top_k > 0 {
-        params["top_k"] = json!(sampling.top_k);
-    }
-    if !sampling.logit_bias.is_empty() {
-        let biased = sampling.logit_bias.iter();
-        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
-        params["logit_bias"] = Value::Object(biased.collect());
-    }
+    params.extend(ours.as_object().cloned().unwrap_or_default());
     let mut body = json!({
         "input_ids": job.prompt,
         "sampling_params": params,

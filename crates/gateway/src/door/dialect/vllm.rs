@@ -3,12 +3,12 @@
 use handoff::door::Leg;
 use serde_json::{Value, json};
 
-use super::{Call, Heard, Order, Reading, Role, bytes, ids, reason};
+use super::{Call, Heard, Order, Reading, Role, bytes, ids, reason, sampling};
 use crate::door::requests::Part;
-use crate::engine::{Job, Sampling};
+use crate::engine::Job;
 
 pub(super) fn ask(order: &Order, role: Role) -> Call {
-    let (job, sampling) = (&order.job, &order.job.sampling);
+    let job = &order.job;
     let prefill = order.leg == Leg::Prefill;
     let mut body = json!({
         "prompt": job.prompt,
@@ -24,7 +24,7 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
         // Its token is nobody's. A seed makes vLLM 0.32 on a CPU end where a prompt is computed in
         // several parts.
         true => body["temperature"] = json!(0),
-        false => sample(&mut body, job, sampling),
+        false => sample(&mut body, job),
     }
     if role != Role::Alone {
         body["kv_transfer_params"] = match &order.reference {
@@ -46,29 +46,15 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
     }
 }
 
-fn sample(body: &mut Value, job: &Job, sampling: &Sampling) {
+fn sample(body: &mut Value, job: &Job) {
     let how = json!({
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "min_p": sampling.min_p,
-        "seed": sampling.seed >> 1, // it takes a signed number
-        "presence_penalty": sampling.presence_penalty,
-        "frequency_penalty": sampling.frequency_penalty,
-        "repetition_penalty": sampling.repetition_penalty,
+        "seed": job.sampling.seed >> 1, // it takes a signed number
         "min_tokens": job.min_new,
         "stream_options": {"include_usage": true, "continuous_usage_stats": true},
     });
-    let how = how.as_object().into_iter().flatten();
-    for (name, value) in how {
-        body[name] = value.clone();
-    }
-    if sampling.top_k > 0 {
-        body["top_k"] = json!(sampling.top_k);
-    }
-    if !sampling.logit_bias.is_empty() {
-        let biased = sampling.logit_bias.iter();
-        let biased = biased.map(|(token, bias)| (token.to_string(), json!(bias)));
-        body["logit_bias"] = Value::Object(biased.collect());
+    let how = how.as_object().cloned().unwrap_or_default();
+    for (name, value) in sampling(job).into_iter().chain(how) {
+        body[name] = value;
     }
 }
 
