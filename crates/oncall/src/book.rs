@@ -1,0 +1,214 @@
+//! What the entries of a journal add up to: who may ask now, what is open, what was proven.
+
+use crate::entry::{Access, Dated, Entry, Life, Proof, ProofKind, Scope};
+use crate::times::Ms;
+use std::collections::BTreeMap;
+
+/// Incidents that are kept whole in memory; older ones that are closed are read from the journal.
+const INCIDENTS_MAX: usize = 200;
+/// Entries of one incident that are kept in memory.
+const TIMELINE_MAX: usize = 500;
+/// Proofs that are kept.
+const PROOFS_MAX: usize = 256;
+
+/// A door that is not fully open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restriction {
+    /// How far it is.
+    pub access: Access,
+    /// Why.
+    pub why: String,
+    /// Since when.
+    pub since: Ms,
+    /// The incident that it belongs to.
+    pub incident: Option<String>,
+}
+
+/// An incident, as far as its entries go.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Incident {
+    /// Its name.
+    pub id: String,
+    /// What it is about.
+    pub scope: Scope,
+    /// In a sentence.
+    pub title: String,
+    /// When it was opened.
+    pub opened: Ms,
+    /// When it was closed.
+    pub closed: Option<Ms>,
+    /// Who opened it.
+    pub by: String,
+    /// Signals, written down or only counted.
+    pub signals: u64,
+    /// The lives at which they were seen.
+    pub lives: Vec<Life>,
+    /// The shortest prompt that shows the fault, if it was looked for.
+    pub trigger: Option<u64>,
+    /// Requests that may have been answered wrongly, named or only counted.
+    pub affected: u64,
+    /// Its entries, oldest first.
+    pub timeline: Vec<Dated>,
+}
+
+/// See the module.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Book {
+    restrictions: BTreeMap<Scope, Restriction>,
+    incidents: BTreeMap<String, Incident>,
+    proofs: Vec<(Ms, Proof)>,
+}
+
+impl Book {
+    /// One entry more.
+    pub fn apply(&mut self, dated: &Dated) {
+        let at = dated.at;
+        match &dated.entry {
+            Entry::Restricted {
+                scope,
+                access,
+                why,
+                incident,
+                ..
+            } => {
+                let restriction = Restriction {
+                    access: *access,
+                    why: why.clone(),
+                    since: at,
+                    incident: incident.clone(),
+                };
+                self.restrictions.insert(scope.clone(), restriction);
+            }
+            Entry::Restored { scope, .. } => {
+                self.restrictions.remove(scope);
+            }
+            Entry::Opened {
+                incident,
+                scope,
+                title,
+                by,
+            } => self.opened(at, incident, scope, (title, by)),
+            Entry::Proved { proof } => {
+                if self.proofs.len() >= PROOFS_MAX {
+                    self.proofs.remove(0);
+                }
+                self.proofs.push((at, proof.clone()));
+            }
+            _ => {}
+        }
+        let incident = dated.entry.incident();
+        if let Some(incident) = incident.and_then(|it| self.incidents.get_mut(it)) {
+            incident.take(dated);
+        }
+    }
+
+    fn opened(&mut self, at: Ms, id: &str, scope: &Scope, (title, by): (&String, &String)) {
+        let incident = Incident {
+            id: id.to_owned(),
+            scope: scope.clone(),
+            title: title.clone(),
+            opened: at,
+            closed: None,
+            by: by.clone(),
+            signals: 0,
+            lives: Vec::new(),
+            trigger: None,
+            affected: 0,
+            timeline: Vec::new(),
+        };
+        self.incidents.insert(id.to_owned(), incident);
+        while self.incidents.len() > INCIDENTS_MAX {
+            let closed = self.incidents.values().filter(|it| it.closed.is_some());
+            let Some(oldest) = closed.min_by_key(|it| it.opened) else {
+                return; // what is open is never forgotten
+            };
+            let oldest = oldest.id.clone();
+            self.incidents.remove(&oldest);
+        }
+    }
+
+    /// Doors that are not fully open.
+    pub fn restrictions(&self) -> impl Iterator<Item = (&Scope, &Restriction)> {
+        self.restrictions.iter()
+    }
+
+    /// The door of all engines of a model.
+    pub fn of_model(&self, model: &str) -> Option<&Restriction> {
+        let scopes = [Scope::Fleet, Scope::Model(model.to_owned())];
+        let of = scopes
+            .iter()
+            .filter_map(|scope| self.restrictions.get(scope));
+        of.max_by_key(|it| it.access)
+    }
+
+    /// The door of one engine, beside that of its model: who of a pair is to blame is not known, so
+    /// both are.
+    pub fn of_engine(&self, engine: &str) -> Option<&Restriction> {
+        let of = self.restrictions.iter().filter(|(scope, _)| match scope {
+            Scope::Pair(prefill, decode) => prefill == engine || decode == engine,
+            Scope::Engine(name) => name == engine,
+            Scope::Fleet | Scope::Model(_) => false,
+        });
+        of.map(|(_, it)| it).max_by_key(|it| it.access)
+    }
+
+    /// The restriction of exactly this scope.
+    pub fn restriction(&self, scope: &Scope) -> Option<&Restriction> {
+        self.restrictions.get(scope)
+    }
+
+    /// Incidents, newest first.
+    pub fn incidents(&self) -> Vec<&Incident> {
+        let mut all: Vec<_> = self.incidents.values().collect();
+        all.sort_by_key(|it| (it.closed.is_some(), std::cmp::Reverse(it.opened)));
+        all
+    }
+
+    /// The incident of this name.
+    pub fn incident(&self, id: &str) -> Option<&Incident> {
+        self.incidents.get(id)
+    }
+
+    /// The open incident of exactly this scope.
+    pub fn open(&self, scope: &Scope) -> Option<&Incident> {
+        let mut open = self.incidents.values();
+        open.find(|it| it.closed.is_none() && it.scope == *scope)
+    }
+
+    /// The newest proof of this kind about a life that was made since then.
+    pub fn proof(&self, kind: ProofKind, life: &Life, since: Ms) -> Option<(Ms, &Proof)> {
+        let mut newest = self.proofs.iter().rev();
+        let found = newest.find(|(at, it)| {
+            *at >= since && it.proof == kind && it.lives.iter().any(|it| it == life)
+        });
+        found.map(|(at, it)| (*at, it))
+    }
+}
+
+impl Incident {
+    fn take(&mut self, dated: &Dated) {
+        match &dated.entry {
+            Entry::Signal { signal, .. } => {
+                self.signals += 1;
+                for life in &signal.lives {
+                    if !self.lives.contains(life) {
+                        self.lives.push(life.clone());
+                    }
+                }
+            }
+            Entry::More { count, .. } => self.signals += count,
+            Entry::Trigger {
+                at_least_tokens, ..
+            } => self.trigger = Some(*at_least_tokens),
+            Entry::Affected { requests, more, .. } => {
+                // Each finding of them is the whole of what is known then.
+                self.affected = requests.len() as u64 + more;
+            }
+            Entry::Closed { .. } => self.closed = Some(dated.at),
+            _ => {}
+        }
+        if self.timeline.len() < TIMELINE_MAX {
+            self.timeline.push(dated.clone());
+        }
+    }
+}

@@ -1,0 +1,245 @@
+use super::*;
+use crate::entry::{Proof, ProofKind};
+
+fn life(engine: &str, life: &str) -> Life {
+    Life {
+        engine: engine.into(),
+        life: life.into(),
+    }
+}
+
+fn signal(kind: SignalKind, lives: &[Life]) -> Signal {
+    Signal {
+        signal: kind,
+        lives: lives.to_vec(),
+        request: Some("r-1".into()),
+        tenant: None,
+        says: "seen".into(),
+        source: "test".into(),
+    }
+}
+
+fn pair() -> [Life; 2] {
+    [life("p", "1"), life("d", "1")]
+}
+
+fn duty() -> Duty {
+    Duty::new(Policy::default(), "m", Book::default())
+}
+
+fn proof(kind: ProofKind, lives: &[Life]) -> Entry {
+    Entry::Proved {
+        proof: Proof {
+            proof: kind,
+            lives: lives.to_vec(),
+            answers: 300,
+            says: "clean".into(),
+        },
+    }
+}
+
+const SAYS: (&str, &str) = ("anna", "because");
+
+#[test]
+fn a_leak_makes_the_model_private_and_opens_one_incident() {
+    let mut duty = duty();
+    let entries = duty.signal(1, signal(SignalKind::CanaryLeak, &pair()), "i1");
+    let kinds: Vec<_> = entries.iter().map(|it| &it.entry).collect();
+    assert!(
+        matches!(
+            kinds[..],
+            [
+                Entry::Opened { .. },
+                Entry::Signal { .. },
+                Entry::Restricted { .. }
+            ]
+        ),
+        "{kinds:?}"
+    );
+    assert_eq!(duty.book().of_model("m").unwrap().access, Access::Private);
+    let more = duty.signal(2, signal(SignalKind::CanaryLeak, &pair()), "i2");
+    assert_eq!(more.len(), 1, "the same incident, no second restriction");
+    assert_eq!(duty.book().incident("i1").unwrap().signals, 2);
+    assert!(duty.book().incident("i2").is_none());
+}
+
+#[test]
+fn both_of_a_pair_may_be_to_blame() {
+    let mut duty = duty();
+    duty.signal(1, signal(SignalKind::CanaryMixup, &pair()), "i");
+    for engine in ["p", "d"] {
+        let of = duty.book().of_engine(engine).unwrap();
+        assert_eq!(of.access, Access::Private);
+    }
+    assert!(duty.book().of_engine("another").is_none());
+    assert!(duty.book().of_model("m").is_none());
+    let mut nobody = Duty::new(Policy::default(), "m", Book::default());
+    nobody.signal(1, signal(SignalKind::CanaryMixup, &[]), "i");
+    assert!(
+        nobody.book().of_model("m").is_some(),
+        "unknown is any of them"
+    );
+}
+
+#[test]
+fn what_happens_now_and_then_closes_nothing_and_is_written_down() {
+    let mut duty = duty();
+    for at in [0, 700_000, 1_400_000] {
+        let entries = duty.signal(at, signal(SignalKind::IntegrityFault, &pair()), "i");
+        assert!(matches!(
+            entries[..],
+            [Dated {
+                entry: Entry::Signal { .. },
+                ..
+            }]
+        ));
+    }
+    duty.signal(1_400_001, signal(SignalKind::IntegrityFault, &pair()), "i");
+    let third = duty.signal(1_400_002, signal(SignalKind::IntegrityFault, &pair()), "i");
+    assert_eq!(third.len(), 3, "{third:?}");
+    assert_eq!(duty.book().of_engine("d").unwrap().access, Access::Draining);
+}
+
+#[test]
+fn what_was_closed_opens_with_proofs_about_the_lives_that_run_and_by_a_person() {
+    let mut duty = duty();
+    let model = Scope::Model("m".into());
+    duty.note(1, proof(ProofKind::Probe, &pair()));
+    duty.signal(10, signal(SignalKind::CanaryLeak, &pair()), "i");
+    let restore = |duty: &mut Duty, at, running: &[Life]| {
+        let asked = Asked::Restore(model.clone());
+        duty.asked(at, asked, SAYS, running, "x").1
+    };
+    let now = [life("p", "2"), life("d", "2")];
+    let missing = restore(&mut duty, 20, &now).unwrap_err().0;
+    assert!(
+        missing.contains("no proof by probe about p (life 2)"),
+        "{missing}"
+    );
+    duty.note(30, proof(ProofKind::Probe, &now));
+    let missing = restore(&mut duty, 31, &now).unwrap_err().0;
+    assert!(missing.contains("no proof by canary"), "{missing}");
+    duty.note(40, proof(ProofKind::Canary, &now));
+    // A restart after the test is another life.
+    let restarted = [life("p", "2"), life("d", "3")];
+    assert!(restore(&mut duty, 41, &restarted).is_err());
+    // Neither does time, nor that everything is well, open anything.
+    duty.counted(1_000_000);
+    assert!(duty.book().of_model("m").is_some());
+    assert!(
+        restore(&mut duty, 40 + 25 * 3_600_000, &now).is_err(),
+        "too old"
+    );
+    restore(&mut duty, 50, &now).unwrap();
+    assert!(duty.book().of_model("m").is_none());
+    let closed = duty.asked(60, Asked::Close("i".into()), SAYS, &now, "x").1;
+    closed.unwrap();
+    assert_eq!(duty.book().incident("i").unwrap().closed, Some(60));
+}
+
+#[test]
+fn a_proof_from_before_the_fault_proves_nothing() {
+    let mut duty = duty();
+    for kind in [ProofKind::Probe, ProofKind::Canary] {
+        duty.note(5, proof(kind, &pair()));
+    }
+    duty.signal(10, signal(SignalKind::CanaryLeak, &pair()), "i");
+    let asked = Asked::Restore(Scope::Model("m".into()));
+    assert!(duty.asked(11, asked, SAYS, &pair(), "x").1.is_err());
+}
+
+#[test]
+fn a_person_gives_a_reason_and_means_something_that_is_there() {
+    let mut duty = duty();
+    let mut asked = |asked, says| duty.asked(1, asked, says, &pair(), "i").1;
+    let drain = |name: &str| Asked::Restrict(Scope::Engine(name.into()), Access::Draining);
+    assert!(
+        asked(drain("p"), ("anna", "  "))
+            .unwrap_err()
+            .0
+            .contains("reason")
+    );
+    assert!(asked(drain("q"), SAYS).unwrap_err().0.contains("\"q\""));
+    asked(drain("p"), SAYS).unwrap();
+    assert!(asked(drain("p"), SAYS).is_err(), "it is");
+    let closed = Asked::Restrict(Scope::Engine("p".into()), Access::Closed);
+    asked(closed, SAYS).unwrap();
+    assert!(asked(drain("p"), SAYS).unwrap_err().0.contains("restoring"));
+    // What a person closed needs proofs too: a door is not opened by a wish.
+    assert!(asked(Asked::Restore(Scope::Engine("p".into())), SAYS).is_err());
+}
+
+#[test]
+fn what_a_person_drained_a_person_opens() {
+    let mut duty = duty();
+    let engine = Scope::Engine("p".into());
+    let drain = Asked::Restrict(engine.clone(), Access::Draining);
+    duty.asked(1, drain, SAYS, &pair(), "i").1.unwrap();
+    let restore = Asked::Restore(engine);
+    duty.asked(2, restore, SAYS, &pair(), "i").1.unwrap();
+}
+
+#[test]
+fn an_incident_is_closed_when_nothing_is_held_by_it() {
+    let mut duty = duty();
+    duty.signal(10, signal(SignalKind::CanaryLeak, &pair()), "i");
+    let (entries, refused) = duty.asked(11, Asked::Close("i".into()), SAYS, &pair(), "x");
+    assert!(refused.unwrap_err().0.contains("restore it first"));
+    assert!(matches!(&entries[0].entry, Entry::Declined { by, .. } if by == "anna"));
+}
+
+#[test]
+fn a_flood_of_signals_has_an_end_of_lines_and_is_counted() {
+    let mut duty = duty();
+    let mut lines = 0;
+    for at in 0..10_000 {
+        lines += duty
+            .signal(at, signal(SignalKind::CanaryLeak, &pair()), "i")
+            .len();
+    }
+    let counted = duty.counted(70_000);
+    assert!(lines < 110, "{lines}");
+    assert!(
+        matches!(counted[0].entry, Entry::More { count: 9_900, .. }),
+        "{counted:?}"
+    );
+    assert_eq!(duty.book().incident("i").unwrap().signals, 10_000);
+}
+
+/// Whatever is heard and whoever wishes what: a restriction goes away by `Restored` alone, and that
+/// needs every proof.
+mod always {
+    use super::*;
+    use proptest::prelude::*;
+
+    proptest! {
+        #[test]
+        fn nothing_opens_by_itself(steps in proptest::collection::vec((0_u8..8, 0_u64..500_000), 1..60)) {
+            let mut duty = duty();
+            let mut at = 0;
+            for (step, later) in steps {
+                at += later;
+                let before: Vec<_> = duty.book().restrictions().map(|(s, r)| (s.clone(), r.access)).collect();
+                let lives = pair();
+                let entries = match step {
+                    0 => duty.signal(at, signal(SignalKind::CanaryLeak, &lives), "a"),
+                    1 => duty.signal(at, signal(SignalKind::CanaryMixup, &lives), "b"),
+                    2 => duty.signal(at, signal(SignalKind::IntegrityFault, &lives), "c"),
+                    3 => duty.counted(at),
+                    4 => duty.note(at, proof(ProofKind::Probe, &lives)),
+                    5 => duty.note(at, proof(ProofKind::Canary, &lives)),
+                    6 => duty.asked(at, Asked::Restore(Scope::Model("m".into())), SAYS, &lives, "x").0,
+                    _ => duty.asked(at, Asked::Close("a".into()), SAYS, &lives, "x").0,
+                };
+                let restored = entries.iter().any(|it| matches!(it.entry, Entry::Restored { .. }));
+                for (scope, access) in before {
+                    let now = duty.book().restriction(&scope).map(|it| it.access);
+                    prop_assert!(restored || now >= Some(access), "{scope}: {access:?} to {now:?}");
+                }
+                // The book is what the entries add up to.
+                let mut again = Book::default();
+                for one in entries { again.apply(&one); }
+            }
+        }
+    }
+}
