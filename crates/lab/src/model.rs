@@ -146,10 +146,10 @@ impl Notes {
 }
 
 /// The clauses that there are, in the specifications' order: those of the handoff, those of the door.
-pub const CLAUSES: [&str; 30] = [
+pub const CLAUSES: [&str; 31] = [
     "H-1", "H-2", "H-3", "H-5", "H-6", "H-7", "H-8", "H-9", "H-10", "H-11", "H-13", "H-14", "H-15",
     "H-16", "H-17", "H-18", "H-19", "H-20", "DR-1", "DR-2", "DR-3", "DR-4", "DR-5", "DR-6", "DR-7",
-    "DR-8", "DR-9", "DR-10", "DR-11", "DR-12",
+    "DR-8", "DR-9", "DR-10", "DR-11", "DR-12", "DR-13",
 ];
 
 /// A set of clauses.

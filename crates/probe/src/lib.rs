@@ -32,6 +32,7 @@ pub mod shrink;
 pub mod stats;
 pub mod suites;
 pub mod text;
+pub mod vigil;
 pub mod wire;
 
 pub use ask::{Answer, Ask};

@@ -3,7 +3,7 @@
 use crate::ask::{Answer, Ask, prompt};
 use crate::budget::Budget;
 use crate::canary::{Author, Canaries, Marked, Tenant};
-use crate::chance::{CHANCE_MAX, DEPTHS, Places};
+use crate::chance::{CHANCE_MAX, DEPTHS, Depth, Places};
 use crate::client::{Endpoint, Leave, NoReply, Reply};
 use crate::counts::Counts;
 use crate::finding::{Finding, Sent, Shrunk};
@@ -384,6 +384,13 @@ impl Run {
         let kept = (answer.marked.author, answer.sent.clone());
         inside.kept.push_back(kept);
         answer
+    }
+
+    /// A canary of this run in these texts, with so many words in a row.
+    pub fn quoted(&self, texts: &[String], words: usize) -> Option<Hit> {
+        let mut inside = self.inside();
+        let mut hits = texts.iter().flat_map(|text| inside.matcher.find(text));
+        hits.find(|hit| hit.depth == Depth::Plain && hit.words >= words)
     }
 
     /// Adds a finding of a suite.

@@ -11,6 +11,7 @@ use serde_json::{Map, Value, json};
 
 use super::access_line::{self, Said};
 use super::metrics::Metrics;
+use super::observe::{Ended, Observer};
 use super::quota::Reserved;
 use super::run::Usage;
 use crate::engine::{Fault, Provenance, TenantId};
@@ -117,12 +118,16 @@ impl Outcome {
 pub(super) struct Record {
     log: AccessLog,
     metrics: Arc<Metrics>,
+    /// Who else is told how it ended.
+    pub observer: Option<Arc<dyn Observer>>,
     /// The gateway's id of the request.
     pub id: String,
     /// Method and path as routed; never a client's own text.
     pub route: &'static str,
     /// The client's `X-Request-Id`, shortened; decides nothing.
     pub client_id: Option<String>,
+    /// Whether an operator asked.
+    pub operator: bool,
     /// Who asked, once known.
     pub tenant: Option<TenantId>,
     /// What was taken of the tenant's tokens of a minute; settled at the end.
@@ -133,6 +138,8 @@ pub(super) struct Record {
     pub prompts: u32,
     /// Who computed it.
     pub provenance: Option<Provenance>,
+    /// Whom its fault is about.
+    suspects: Option<Box<Provenance>>,
     /// Exact figures so far.
     pub usage: Usage,
     /// Whether the answer is a stream.
@@ -154,14 +161,17 @@ impl Record {
         Self {
             log,
             metrics,
+            observer: None,
             id,
             route: "unknown",
             client_id: None,
+            operator: false,
             tenant: None,
             reserved: None,
             engine_request: None,
             prompts: 1,
             provenance: None,
+            suspects: None,
             usage: Usage::default(),
             stream: false,
             start: Instant::now(),
@@ -198,9 +208,29 @@ impl Record {
     /// message is the only evidence.
     pub(super) fn fail(&mut self, fault: &Fault) {
         self.outcome = Outcome::Fault(fault.code);
+        self.suspects.clone_from(&fault.at);
         if fault.code == crate::engine::Code::Internal {
             tracing::error!(request = %self.id, "{fault}");
         }
+    }
+
+    fn tell(&self, observer: &dyn Observer) {
+        let code = match self.outcome {
+            Outcome::Fault(code) => Some(code),
+            _ => None,
+        };
+        // Of several prompts it would be nobody's measure.
+        let first = self.first_token.filter(|_| self.prompts == 1);
+        observer.ended(Ended {
+            request: &self.id,
+            tenant: self.tenant.as_ref().map_or("", |it| it.as_str()),
+            outcome: self.outcome.as_str(),
+            code,
+            prompt_tokens: self.usage.prompt,
+            cached_tokens: self.usage.cached,
+            first_token: first.map(|at| at - self.start),
+            by: self.suspects.as_deref().or(self.provenance.as_ref()),
+        });
     }
 
     fn said(&self, at: SystemTime) -> Said<'_> {
@@ -274,6 +304,11 @@ impl Drop for Record {
             );
         }
         self.metrics.request_ended(self, self.outcome);
+        if let Some(observer) = &self.observer
+            && (self.engine_request.is_some() || self.suspects.is_some())
+        {
+            self.tell(observer.as_ref());
+        }
         if !self.log.write(self) {
             self.metrics.log_line_dropped();
         }

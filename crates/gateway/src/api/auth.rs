@@ -164,6 +164,19 @@ impl ApiKeys {
         })
     }
 
+    /// Keys that this process has drawn for itself, of tenants whose names no key file can have.
+    pub fn drawn(keys: impl IntoIterator<Item = (&'static str, String)>) -> Self {
+        let entry = |(tenant, key): (&'static str, String)| {
+            debug_assert!(!is_tenant_name(tenant), "a key file could name it");
+            let digest = *blake3::hash(key.as_bytes()).as_bytes();
+            (digest, TenantId::new(tenant))
+        };
+        Self {
+            entries: keys.into_iter().map(entry).collect(),
+            rates: BTreeMap::new(),
+        }
+    }
+
     /// Every tenant that has a key, each once, in order of names.
     pub fn tenants(&self) -> Vec<TenantId> {
         let set: std::collections::BTreeSet<_> = self.entries.iter().map(|(_, t)| t).collect();
@@ -210,31 +223,42 @@ fn is_tenant_name(name: &str) -> bool {
 ///
 /// # Errors
 /// Keys are configured and the request has none, an unknown one, or more than one.
-pub fn tenant(keys: Option<&KeyRing>, headers: &HeaderMap) -> Result<TenantId, Fault> {
+pub fn tenant(
+    keys: Option<&KeyRing>,
+    canaries: Option<&ApiKeys>,
+    headers: &HeaderMap,
+) -> Result<TenantId, Fault> {
+    if let Some(canary) = canaries.and_then(|it| it.find(given(headers)?)) {
+        return Ok(canary.clone());
+    }
     let Some(keys) = keys.map(KeyRing::now) else {
         return Ok(TenantId::anonymous());
     };
-    let mut given = headers.get_all(header::AUTHORIZATION).iter();
-    let (Some(value), None) = (given.next(), given.next()) else {
+    if headers.get_all(header::AUTHORIZATION).iter().count() != 1 {
         return Err(Fault::new(
             Code::InvalidApiKey,
             "expected exactly one header `Authorization: Bearer KEY`",
         ));
-    };
-    let key = value
-        .as_bytes()
-        .split_at_checked(7)
-        .and_then(|(scheme, key)| {
-            scheme
-                .eq_ignore_ascii_case(b"bearer ")
-                .then(|| key.trim_ascii())
-        });
+    }
+    let key = given(headers);
     key.and_then(|key| keys.find(key)).cloned().ok_or_else(|| {
         Fault::new(
             Code::InvalidApiKey,
             "this API key is not known here; ask who runs the server",
         )
     })
+}
+
+/// The key of a request that has exactly one.
+fn given(headers: &HeaderMap) -> Option<&[u8]> {
+    let mut given = headers.get_all(header::AUTHORIZATION).iter();
+    let (Some(value), None) = (given.next(), given.next()) else {
+        return None;
+    };
+    let (scheme, key) = value.as_bytes().split_at_checked(7)?;
+    scheme
+        .eq_ignore_ascii_case(b"bearer ")
+        .then(|| key.trim_ascii())
 }
 
 #[cfg(test)]
@@ -254,7 +278,7 @@ mod tests {
         let keys = ApiKeys::parse("# comment\n\n red  k-1 \nblue k-2\nred k-3\n#x y\n").unwrap();
         let tenants = keys.tenants();
         let ring = KeyRing::from(keys);
-        let who = |v: &[&str]| tenant(Some(&ring), &headers(v)).map(|t| t.as_str().to_owned());
+        let who = |v: &[&str]| tenant(Some(&ring), None, &headers(v)).map(|t| t.as_str().to_owned());
         assert_eq!(who(&["Bearer k-1"]).unwrap(), "red");
         assert_eq!(who(&["bearer k-3"]).unwrap(), "red");
         assert_eq!(who(&["Bearer k-2"]).unwrap(), "blue");
@@ -278,9 +302,21 @@ mod tests {
     #[test]
     fn without_keys_everybody_is_one_tenant() {
         assert_eq!(
-            tenant(None, &headers(&["Bearer x"])).unwrap(),
+            tenant(None, None, &headers(&["Bearer x"])).unwrap(),
             TenantId::anonymous()
         );
+    }
+
+    #[test]
+    fn a_canary_has_a_key_of_its_own_whatever_the_file_says() {
+        let inner = ApiKeys::drawn([("canary:a", "k-9".to_owned())]);
+        let ring = KeyRing::from(ApiKeys::parse("red k-1").unwrap());
+        for ring in [None, Some(&ring)] {
+            let who = tenant(ring, Some(&inner), &headers(&["Bearer k-9"])).unwrap();
+            assert_eq!(who.as_str(), "canary:a");
+        }
+        assert!(tenant(Some(&ring), Some(&inner), &headers(&["Bearer k-2"])).is_err());
+        assert!(ApiKeys::parse("canary:a k").is_err());
     }
 
     #[test]

@@ -4,8 +4,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::access_log::AccessLog;
-use super::auth::KeyRing;
+use super::auth::{ApiKeys, KeyRing};
 use super::metrics::Reloads;
+use super::observe::Observer;
 use super::origins::Origins;
 use super::private::Private;
 use super::quota::Rates;
@@ -21,8 +22,12 @@ pub struct Config {
     pub tls: Option<Arc<ServerTls>>,
     /// How often files were read again.
     pub reloads: Reloads,
-    /// Whether the model is private until what runs was tested; none: it never is.
+    /// Who may ask now, and who is an operator; none: everybody may, and nobody is.
     pub private: Option<Arc<Private>>,
+    /// Keys of this gateway's own canaries, of tenants that no key file can name.
+    pub canaries: Option<Arc<ApiKeys>>,
+    /// Who is told how generations end.
+    pub observer: Option<Arc<dyn Observer>>,
     /// Pages of which other origins may read answers; by default none.
     pub origins: Origins,
     /// Connections served at once. Some more are told 503, the rest is closed unanswered.
@@ -64,6 +69,8 @@ impl Default for Config {
             tls: None,
             reloads: Reloads::default(),
             private: None,
+            canaries: None,
+            observer: None,
             origins: Origins::default(),
             max_connections: 1024,
             max_running: 512,

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
-use http::{HeaderMap, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Response, StatusCode};
 use hyper::body::Incoming;
 use tokio::sync::watch;
 
@@ -124,7 +124,9 @@ async fn prepare(
     let facts = shared.engine.facts();
     if let Some(private) = &shared.config.private {
         private.admit(record.tenant.as_ref(), &facts)?;
+        record.operator = private.is_operator(record.tenant.as_ref());
     }
+    let only = named_engines(headers, record.operator)?;
     let text = shared.text.clone();
     let max_choices = shared.config.max_choices;
     let echo_max = shared.config.max_body_bytes;
@@ -174,6 +176,8 @@ async fn prepare(
             stop_tokens: ask.rules.stop_tokens.clone(),
             min_new: ask.rules.min_tokens,
             deadline,
+            operator: record.operator,
+            only: only.clone(),
             carried: carried.clone(),
         };
         for choice in 0..apart {
@@ -204,6 +208,47 @@ const SESSION_BYTES_MAX: usize = 256;
 fn session(headers: &HeaderMap) -> Option<String> {
     let session = headers.get("x-session-id")?.to_str().ok()?;
     (session.len() <= SESSION_BYTES_MAX).then(|| session.to_owned())
+}
+
+/// Which engines an operator wants to be answered by, and was.
+pub(super) const ENGINES: &str = "x-cofferdam-engines";
+/// Engines that a request may name.
+const ENGINES_MAX: usize = 2;
+
+fn named_engines(headers: &HeaderMap, operator: bool) -> Result<Vec<String>, Fault> {
+    let Some(named) = headers.get(ENGINES) else {
+        return Ok(Vec::new());
+    };
+    let refused = |why: &str| Err(Fault::new(Code::InvalidRequest, format!("{ENGINES}: {why}")));
+    if !operator {
+        return refused("only operators name the engines of a request; leave the header out");
+    }
+    let names: Vec<String> = named
+        .to_str()
+        .unwrap_or_default()
+        .split(',')
+        .map(|name| name.trim().to_owned())
+        .collect();
+    let fine = names.len() <= ENGINES_MAX && names.iter().all(|it| !it.is_empty());
+    match fine {
+        true => Ok(names),
+        false => refused("expected the name of one engine, or of a prefill and a decode"),
+    }
+}
+
+/// An operator is told who has answered.
+pub(super) fn signed(mut response: Response<Reply>, record: &Record) -> Response<Reply> {
+    if record.operator
+        && let Some(by) = &record.provenance
+    {
+        let names = [&by.prefill, &by.decode];
+        let names = names.into_iter().filter(|it| !it.is_empty());
+        let names = names.map(String::as_str).collect::<Vec<_>>().join(",");
+        if let Ok(names) = HeaderValue::from_str(&names) {
+            response.headers_mut().insert(ENGINES, names);
+        }
+    }
+    response
 }
 
 /// What only the engine itself can carry out, as it is told.
@@ -438,7 +483,7 @@ async fn whole(shared: &Shared, mut run: Run, envelope: Envelope) -> Response<Re
         Ok(response) => {
             run.record.status = response.status().as_u16();
             run.record.end(Outcome::Ok);
-            response
+            signed(response, &run.record)
         }
         Err(fault) => refuse(&mut run, &fault),
     }

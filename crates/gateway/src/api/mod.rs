@@ -21,6 +21,7 @@ mod metrics;
 mod models;
 pub mod origins;
 mod page;
+pub mod observe;
 pub mod private;
 pub mod quota;
 mod render;

@@ -97,6 +97,7 @@ impl Shared {
         let name = self.minter.request();
         let (head, body) = request.into_parts();
         let mut record = Record::new(self.log.clone(), self.metrics.clone(), name.id.clone());
+        record.observer = self.config.observer.clone();
         record.client_id = client_id(&head.headers);
         let mut account = None;
         let mut response = match self.judge(&head, seen, door, &mut record) {
@@ -171,7 +172,8 @@ impl Shared {
             return Err(Fault::new(Code::MethodNotAllowed, message));
         }
         if route.needs_key() {
-            let tenant = auth::tenant(self.config.keys.as_ref(), &head.headers)?;
+            let (keys, canaries) = (self.config.keys.as_ref(), self.config.canaries.as_deref());
+            let tenant = auth::tenant(keys, canaries, &head.headers)?;
             record.tenant = Some(tenant);
         }
         Ok(route)

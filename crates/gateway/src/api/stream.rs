@@ -12,7 +12,7 @@ use super::access_log::Outcome;
 use super::body::Reply;
 use super::choice::Piece;
 use super::errors;
-use super::generate::{next, refuse};
+use super::generate::{next, refuse, signed};
 use super::render::Envelope;
 use super::router::Shared;
 use super::run::Run;
@@ -44,6 +44,7 @@ pub(super) async fn answer(
     );
     headers.insert(header::CACHE_CONTROL, HeaderValue::from_static("no-cache"));
     run.record.status = response.status().as_u16();
+    let response = signed(response, &run.record);
     let opened = Vec::new();
     let pump = Pump {
         shared: shared.clone(),

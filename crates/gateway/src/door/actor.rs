@@ -273,11 +273,21 @@ impl Actor {
         let session = job.session.as_deref();
         let keys = self.affinity.keys(domain.value(), session, &job.prompt);
         let near = self.affinity.near(&keys);
+        let only = self.named(&job.only);
         let salt = format!("{:016x}", domain.value());
-        let (ask, deadline_ms, open) = submission.split(salt, keys, near);
+        let (ask, deadline_ms, open) = submission.split(salt, keys, (near, only));
         self.counters.requests_judged += 1;
         self.requests.insert(request, open);
         self.feed(Event::Request { ask, deadline_ms });
+    }
+
+    /// The engines of these names; one that is not there is none that a request could go to.
+    fn named(&self, names: &[String]) -> Vec<EngineId> {
+        let id = |name: &String| {
+            let place = self.places.iter().find(|it| it.upstream.name == *name);
+            place.and_then(|it| it.id).unwrap_or(EngineId(u32::MAX))
+        };
+        names.iter().map(id).collect()
     }
 
     /// Nothing new goes to those that are not named any more.
@@ -359,6 +369,7 @@ impl Actor {
             most: self.legs_max,
             weight: found.weight,
             aborts_prefill: found.aborts_prefill,
+            private: found.private.is_some(),
         };
         self.feed(Event::Engine(id, engine));
     }
@@ -474,6 +485,7 @@ impl Actor {
             return Some(Event::Ended(attempt, leg, End::Unreached)); // it went a moment ago
         };
         open.begins(attempt);
+        open.goes_to(leg, &self.places[at].upstream.name, &found.life);
         if self
             .machine
             .prefill_of(attempt)
@@ -563,7 +575,10 @@ impl Actor {
         let said = said.map(str::to_owned);
         let outcome = match outcome {
             Outcome::ClientLeft if open.is_stopped() => Ok(()),
-            outcome => verdict::of_outcome(&outcome, said.as_deref()),
+            outcome => {
+                let told = verdict::of_outcome(&outcome, said.as_deref());
+                told.map_err(|fault| fault.at(open.by()))
+            }
         };
         open.finish(outcome);
         self.stale = true;

@@ -102,6 +102,8 @@ pub struct Found {
     pub weight: u32,
     /// Whether it declares that a prefill may be aborted at any time.
     pub aborts_prefill: bool,
+    /// Why it is asked for operators only, if it is.
+    pub private: Option<String>,
 }
 
 impl Config {

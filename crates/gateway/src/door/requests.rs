@@ -26,7 +26,7 @@ pub(super) struct Submission {
 
 impl Submission {
     /// What the machine is told, and what is kept here.
-    pub(super) fn split(self, salt: String, keys: Keys, near: Vec<EngineId>) -> (Ask, u64, Open) {
+    pub(super) fn split(self, salt: String, keys: Keys, (near, only): (Vec<EngineId>, Vec<EngineId>)) -> (Ask, u64, Open) {
         let Self {
             job, events, last, ..
         } = self;
@@ -36,6 +36,8 @@ impl Submission {
             prompt: Prompt::Counted(u32::try_from(job.prompt.len()).unwrap_or(u32::MAX)),
             max_new: Some(job.max_new),
             near,
+            operator: job.operator,
+            only,
         };
         let open = Open {
             job: Arc::new(job),
@@ -48,6 +50,7 @@ impl Submission {
             written: Vec::new(),
             sampled: None,
             cached_tokens: 0,
+            by: Provenance::default(),
             finish: None,
             said: Vec::new(),
             begun: false,
@@ -95,6 +98,8 @@ pub(super) struct Open {
     written: Vec<Value>,
     sampled: Option<u32>,
     cached_tokens: u32,
+    /// The engines of the present attempt.
+    by: Provenance,
     finish: Option<Finish>,
     /// What an engine said of its failure.
     said: Vec<(AttemptId, Leg, String)>,
@@ -112,7 +117,23 @@ impl Open {
             self.sampled = None;
             self.finish = None;
             self.cached_tokens = 0;
+            self.by = Provenance::default();
         }
+    }
+
+    /// The engines of the present attempt.
+    pub(super) fn by(&self) -> Provenance {
+        self.by.clone()
+    }
+
+    /// A leg of the present attempt goes to this engine.
+    pub(super) fn goes_to(&mut self, leg: Leg, engine: &str, life: &str) {
+        let (name, epoch) = match leg {
+            Leg::Prefill => (&mut self.by.prefill, &mut self.by.prefill_epoch),
+            Leg::Decode => (&mut self.by.decode, &mut self.by.decode_epoch),
+        };
+        engine.clone_into(name);
+        life.clone_into(epoch);
     }
 
     pub(super) fn hold(&mut self, attempt: AttemptId, part: Part) {
@@ -147,7 +168,7 @@ impl Open {
             self.begun = true;
             let of = Provenance {
                 cached_tokens: self.cached_tokens,
-                ..Provenance::default()
+                ..self.by.clone()
             };
             self.say(Event::Committed(of))?;
         }

@@ -2,6 +2,8 @@ use std::borrow::Cow;
 use std::fmt;
 use std::time::Duration;
 
+use super::Provenance;
+
 /// Declares the codes once: the enum, its list and its spelling cannot drift apart.
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident = $name:literal,)*) => {
@@ -120,6 +122,8 @@ pub struct Fault {
     pub param: Option<Cow<'static, str>>,
     /// Overrides the table's Retry-After; rounded up to whole seconds, at least 1.
     pub retry_after: Option<Duration>,
+    /// The workers that it may be about; for operators, never for clients.
+    pub at: Option<Box<Provenance>>,
 }
 
 impl Fault {
@@ -130,6 +134,7 @@ impl Fault {
             message: message.into(),
             param: None,
             retry_after: None,
+            at: None,
         }
     }
 
@@ -137,6 +142,13 @@ impl Fault {
     #[must_use]
     pub fn on(mut self, param: impl Into<Cow<'static, str>>) -> Self {
         self.param = Some(param.into());
+        self
+    }
+
+    /// The same, about these workers.
+    #[must_use]
+    pub fn at(mut self, workers: Provenance) -> Self {
+        self.at = Some(Box::new(workers));
         self
     }
 

@@ -70,6 +70,10 @@ pub struct Job {
     pub min_new: u32,
     /// When the client's patience ends; the engine fails the request by then (H-15).
     pub deadline: Instant,
+    /// Whether an operator asks, for whom engines under suspicion are there too.
+    pub operator: bool,
+    /// Names of engines, of which all that it goes to must be; none: any.
+    pub only: Vec<String>,
     /// What only the engine itself can carry out; none: its tokens are all that is wanted.
     pub carried: Option<Arc<Carried>>,
 }

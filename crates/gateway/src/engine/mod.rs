@@ -121,6 +121,10 @@ pub enum Event {
 pub struct Provenance {
     /// Prompt tokens that were not computed again because a prefix was cached.
     pub cached_tokens: u32,
+    /// Names of the workers; empty where there is none, or it is not told.
+    pub prefill: String,
+    /// The one that generates.
+    pub decode: String,
     /// Epoch of the prefill worker, as text; empty where there is none.
     pub prefill_epoch: String,
     /// Epoch of the decode worker, as text.

@@ -118,6 +118,7 @@ impl Open {
                     cached_tokens,
                     prefill_epoch: text(prefill),
                     decode_epoch: text(decode),
+                    ..Provenance::default()
                 }))
             }
             Item::Tokens {

@@ -120,6 +120,7 @@ impl Front {
             group: 0,
             weight: 1,
             aborts_prefill: false,
+            private: None,
         }
     }
 
@@ -188,6 +189,8 @@ pub fn job(prompt: &[u32], time: Duration) -> Job {
         stop_tokens: Vec::new(),
         min_new: 0,
         deadline: Instant::now() + time,
+        operator: false,
+        only: Vec::new(),
         carried: None,
     }
 }

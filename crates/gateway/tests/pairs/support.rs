@@ -389,6 +389,8 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
         stop_tokens: Vec::new(),
         min_new: 0,
         deadline: Instant::now() + 2 * PATIENCE,
+        operator: false,
+        only: Vec::new(),
         carried: None,
     }
 }

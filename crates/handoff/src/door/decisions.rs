@@ -64,6 +64,12 @@ pub trait Decisions: Clone + Copy + Send + Sync {
         !released
     }
 
+    /// Whether a request may go to an engine, by whether that is private and whether an operator asks
+    /// (DR-13).
+    fn may_use(self, private: bool, operator: bool) -> bool {
+        !private || operator
+    }
+
     /// Whether a new attempt may go to an engine that has a leg of an attempt before, which has not
     /// ended (DR-6).
     fn may_join(self, unended: bool) -> bool {

@@ -22,6 +22,8 @@ pub struct Engine {
     pub weight: u32,
     /// Whether it declares that a prefill may be aborted at any time.
     pub aborts_prefill: bool,
+    /// Whether it is asked for operators only: it is under suspicion, and somebody has to test it.
+    pub private: bool,
 }
 
 /// What an engine does. Any prefill of a group may be paired with any decode of it.
@@ -65,6 +67,10 @@ pub struct Ask {
     pub max_new: Option<u32>,
     /// Engines that it goes to rather than to others, best first: they may hold its beginning.
     pub near: Vec<EngineId>,
+    /// Whether an operator asks.
+    pub operator: bool,
+    /// Engines of which all that it goes to must be; none: any.
+    pub only: Vec<EngineId>,
 }
 
 /// Length of a prompt, in tokens.

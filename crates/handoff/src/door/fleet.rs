@@ -1,6 +1,6 @@
 //! The engines, which of them are asked, and which are left alone for a while.
 
-use super::{Decisions, Door, Engine, EngineId, Handing, Leg, Serves, Timer};
+use super::{Ask, Decisions, Door, Engine, EngineId, Handing, Leg, Serves, Timer};
 use crate::Lengths;
 use crate::id::RequestKey;
 use serde::Serialize;
@@ -101,6 +101,19 @@ impl<J: Decisions> Door<J> {
         routes
     }
 
+    /// What of it may be asked for this: nothing private but for operators (DR-13), and what was named.
+    pub(super) fn routes_of(&self, ask: &Ask) -> Vec<Route> {
+        let mut routes = self.routes();
+        routes.retain(|route| {
+            route.engines().all(|it| {
+                let private = self.engines.get(&it).is_some_and(|it| it.engine.private);
+                let named = ask.only.is_empty() || ask.only.contains(&it);
+                named && self.decisions.may_use(private, ask.operator)
+            })
+        });
+        routes
+    }
+
     /// Where a request goes: where the fewest tokens are under way for the engines' weights, or to what
     /// is near it while that has not much more. With `after_the_old` also where legs of its own have not ended yet.
     pub(super) fn route_for(&self, key: RequestKey, after_the_old: bool) -> Option<Route> {
@@ -113,7 +126,7 @@ impl<J: Decisions> Door<J> {
             let joins = after_the_old || self.decisions.may_join(load(engine).own);
             !avoided && joins && self.asks(engine, load(engine).legs)
         };
-        let able = self.routes().into_iter().filter(|route| {
+        let able = self.routes_of(ask).into_iter().filter(|route| {
             let room = self.decisions.room(route.lengths, ask.prompt, ask.max_new);
             room.is_some() && route.engines().all(takes)
         });

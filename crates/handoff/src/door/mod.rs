@@ -3,7 +3,7 @@
 //! One request over one pair (a prefill leg, a decode leg) or over one server that answers by
 //! itself. What the engines do with their pages is out of reach here; what they are asked, under
 //! which identifiers, what is believed of their answers and when they are told to stop is not.
-//! Clauses (DR-1 … DR-12) refer to `docs/door.md`.
+//! Clauses (DR-1 … DR-13) refer to `docs/door.md`.
 
 mod attempt;
 mod decisions;
@@ -173,11 +173,12 @@ impl<J: Decisions> Door<J> {
     /// The lengths that the routes take now, the largest first, each once; those that are not known
     /// are none.
     pub fn lengths(&self) -> Vec<Lengths> {
-        let known = self.routes().into_iter().filter_map(|route| route.lengths);
-        let mut known: Vec<Lengths> = known.collect();
-        known.sort_by_key(|it| std::cmp::Reverse((it.max_prompt, it.max_model_len)));
-        known.dedup();
-        known
+        sorted(self.routes())
+    }
+
+    /// The same of what may be asked for this.
+    fn lengths_for(&self, ask: &Ask) -> Vec<Lengths> {
+        sorted(self.routes_of(ask))
     }
 
     /// The engine at which an attempt's prompt is computed, while the attempt is known.
@@ -200,4 +201,13 @@ impl<J: Decisions> Door<J> {
     fn arm(&mut self, timer: Timer, after_ms: u64) {
         self.out.push(Effect::Arm { timer, after_ms });
     }
+}
+
+/// The lengths of routes, the largest first, each once.
+fn sorted(routes: Vec<fleet::Route>) -> Vec<Lengths> {
+    let known = routes.into_iter().filter_map(|route| route.lengths);
+    let mut known: Vec<Lengths> = known.collect();
+    known.sort_by_key(|it| std::cmp::Reverse((it.max_prompt, it.max_model_len)));
+    known.dedup();
+    known
 }

@@ -43,7 +43,7 @@ impl<J: Decisions> Door<J> {
     }
 
     fn judge(&self, ask: &Ask) -> Option<Outcome> {
-        let known = self.lengths();
+        let known = self.lengths_for(ask);
         let Some(limit) = known.first() else {
             return Some(Outcome::Refused(Turned::NoEngine));
         };

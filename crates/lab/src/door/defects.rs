@@ -38,6 +38,8 @@ pub enum Swapped {
     OldReference,
     /// Whose answer it is is not looked at.
     TakesAnyones,
+    /// An engine under suspicion is asked for everybody.
+    AsksThePrivate,
 }
 
 /// A defect, and where it shows.
@@ -96,6 +98,8 @@ pub const ALL: &[Defect] = defects! {
         seen "vLLM #52234 in spirit" in "door-two-pairs"
     "DR-12" TakesAnyones "whose answer it is, is not looked at"
         seen "all routers that were tried" in "door-alone"
+    "DR-13" AsksThePrivate "a pair that is for operators only answers everybody"
+        seen "draft" in "door-private"
 };
 
 impl Decisions for Swapped {
@@ -136,6 +140,10 @@ impl Decisions for Swapped {
 
     fn may_abort(self, moving: Moving) -> bool {
         self == Self::AbortsAtOnce || moving == Moving::No
+    }
+
+    fn may_use(self, private: bool, operator: bool) -> bool {
+        self == Self::AsksThePrivate || pages::Sound.may_use(private, operator)
     }
 
     fn may_retry(self, released: bool) -> bool {

@@ -54,6 +54,15 @@ impl<J: Decisions> Front<J> {
         notes.check("DR-8", room.is_some_and(|room| *max_new <= room), || {
             format!("{tokens} tokens and {max_new} go to an engine that takes {lengths:?}")
         });
+        let ask = self.setup.ask_of(*request);
+        if ask.operator {
+            notes.saw("an operator asked");
+        }
+        let kept = self.setup.engines[engine.0 as usize].private && !ask.operator;
+        let meant = ask.only.is_empty() || ask.only.contains(engine);
+        notes.check("DR-13", !kept && meant, || {
+            format!("engine {} is asked for whom it is not for", engine.0)
+        });
         let here = |((id, _), place): (&(AttemptId, Leg), &Place)| {
             id != attempt && place.engine == *engine && place.request == *request && !place.over
         };

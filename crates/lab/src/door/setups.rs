@@ -1,7 +1,7 @@
 //! The worlds in front of and behind the door.
 
 use super::engines::Kind::{self, *};
-use handoff::door::{Ask, Engine, Handing, Prompt, Serves};
+use handoff::door::{Ask, Engine, EngineId, Handing, Prompt, Serves};
 use handoff::{Lengths, RequestId};
 use serde::Serialize;
 
@@ -83,6 +83,7 @@ fn engine(serves: Serves, lengths: Lengths) -> Engine {
         most: 4,
         weight: 1,
         aborts_prefill: false,
+        private: false,
     }
 }
 
@@ -99,6 +100,8 @@ fn ask(tokens: u32) -> Ask {
         prompt: Prompt::Counted(tokens),
         max_new: Some(4),
         near: Vec::new(),
+        operator: false,
+        only: Vec::new(),
     }
 }
 
@@ -308,6 +311,35 @@ pub const ALL: &[Scenario] = &[
             )
         },
         sees: &["answered", "engine restarted", "said again"],
+    },
+    Scenario {
+        name: "door-private",
+        about: "a pair for operators only beside one for all: an operator asks, and somebody else",
+        setup: |small| {
+            let operator = Ask {
+                operator: true,
+                only: vec![EngineId(0), EngineId(1)],
+                ..ask(20)
+            };
+            let mut setup = Setup {
+                engines: vec![prefill(Pull), decode(Pull), prefill(Pull), decode(Pull)],
+                asks: vec![ask(20), operator],
+                retries: if small { 0 } else { 1 },
+                ..pair(
+                    Pull,
+                    &[Fails],
+                    Faults {
+                        wrong: 1,
+                        ..Faults::default()
+                    },
+                )
+            };
+            for private in &mut setup.engines[..2] {
+                private.private = true;
+            }
+            setup
+        },
+        sees: &["answered", "an operator asked", "failed at decode"],
     },
     Scenario {
         name: "door-stages",

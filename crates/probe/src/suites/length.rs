@@ -74,8 +74,22 @@ impl Lengths {
         suite: &'static str,
         tenant: Tenant,
     ) -> Result<Self, NoLengths> {
+        Self::measure_at(run, suite, tenant, &[]).await
+    }
+
+    /// The same with these headers.
+    ///
+    /// # Errors
+    /// See [`NoLengths`].
+    pub async fn measure_at(
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+        headers: &[(String, String)],
+    ) -> Result<Self, NoLengths> {
         let mut ask = Ask::new(tenant, 4);
         ask.max_tokens = 1;
+        ask.headers = headers.to_vec();
         let (few, answer) = count(run, suite, ask.clone()).await?;
         ask.like = Some(answer.marked);
         ask.filler = 8;
@@ -88,6 +102,7 @@ impl Lengths {
         for sentences in [36, 12] {
             let mut ask = Ask::new(tenant, sentences);
             ask.max_tokens = 1;
+            ask.headers = headers.to_vec();
             many = count(run, suite, ask).await.map(|it| (it.0, sentences));
             if !matches!(many, Err(NoLengths::NotAnswered(_))) {
                 break;
@@ -116,6 +131,21 @@ impl Lengths {
         tenant: Tenant,
         tokens: u64,
     ) -> Result<Base, NoLengths> {
+        self.base_at(run, suite, tenant, tokens, &[]).await
+    }
+
+    /// The same with these headers.
+    ///
+    /// # Errors
+    /// See [`NoLengths`].
+    pub async fn base_at(
+        &self,
+        run: &Run,
+        suite: &'static str,
+        tenant: Tenant,
+        tokens: u64,
+        headers: &[(String, String)],
+    ) -> Result<Base, NoLengths> {
         let mut sentences = self.sentences(tokens.saturating_sub(MARGIN));
         // Another text's words may have more tokens each than those that were measured, and every
         // sentence repeats them: then it is too long, and fewer will do.
@@ -124,6 +154,7 @@ impl Lengths {
             tries += 1;
             let mut ask = Ask::new(tenant, sentences);
             ask.max_tokens = 1;
+            ask.headers = headers.to_vec();
             let last = tries == BASE_TRIES || sentences == 1;
             match count(run, suite, ask).await {
                 Ok((counted, answer)) if counted <= tokens || last => {

@@ -18,7 +18,7 @@ mod prefix_named;
 mod retry;
 mod stream;
 
-pub use length::{Lengths, NoLengths};
+pub use length::{Base, Lengths, NoLengths};
 pub use pair::Pair;
 
 use crate::finding::{Finding, Kind, Proof, Sent};

@@ -56,6 +56,7 @@ pub(super) fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
         group: at.group,
         weight: at.weight,
         aborts_prefill: at.aborts,
+        private: None,
     })
 }
 

@@ -27,6 +27,8 @@ fn order(leg: Leg, max_new: u32) -> Order {
         stop_tokens: Vec::new(),
         min_new: 0,
         deadline: Instant::now(),
+        operator: false,
+        only: Vec::new(),
         carried: None,
     };
     Order {
