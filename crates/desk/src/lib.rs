@@ -3,6 +3,12 @@
 #![forbid(unsafe_code)]
 
 mod act;
+mod answer;
+mod feed;
+mod headline;
+mod keys;
+mod server;
+mod stall;
 pub mod state;
 
 use std::future::Future;
@@ -10,6 +16,10 @@ use std::pin::Pin;
 use std::sync::Arc;
 
 pub use act::{Act, Action, Done, REASON_MAX, Refused, Scope, Whose};
+pub use feed::View;
+pub use headline::{Headline, Level, Press, headline, utc};
+pub use keys::{Keys, KeysError};
+pub use server::{CONNECTIONS_MAX, CONNECTIONS_OF_ONE_MAX, serve};
 pub use state::State;
 
 /// What stands behind the desk.
