@@ -21,6 +21,12 @@ use crate::act::{Act, Action, Done, REASON_MAX, Refused, Scope, Whose};
 use crate::feed::{Feed, view};
 use crate::keys::{Keys, Operator};
 
+/// One script, served as one file, written as three.
+const SCRIPT: &str = concat!(
+    include_str!("page/dom.js"),
+    include_str!("page/views.js"),
+    include_str!("page/desk.js")
+);
 /// What a browser may do with the page: run the script and use the style beside it, and ask this
 /// server.
 const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; \
@@ -98,10 +104,7 @@ impl Answers {
         let path = request.uri().path();
         let file = match path {
             "/" => Some(("text/html; charset=utf-8", include_str!("page/index.html"))),
-            "/desk.js" => Some((
-                "text/javascript; charset=utf-8",
-                include_str!("page/desk.js"),
-            )),
+            "/desk.js" => Some(("text/javascript; charset=utf-8", SCRIPT)),
             "/desk.css" => Some(("text/css; charset=utf-8", include_str!("page/desk.css"))),
             _ => None,
         };

@@ -39,8 +39,8 @@ pub fn fleet(name: &str) -> Option<State> {
 /// An engine of SGLang with pools like the incident's: prefill's holds less than it promises.
 fn sglang(name: String, role: Role, group: u32, now: u64) -> Engine {
     let (pool, limit) = match role {
-        Role::Prefill => (2_000, 1_993),
-        _ => (8_000, 4_089),
+        Role::Prefill => (8_192, 4_089),
+        _ => (16_384, 4_089),
     };
     let at = |minutes: u64, what: &str, source: &str| Verdict {
         at_ms: now - minutes * MIN,
@@ -297,6 +297,11 @@ fn incident(mut state: State) -> State {
         }
         lives.push(engine.life.clone());
         engine.version = "0.5.19".into();
+        engine.pool_tokens = Some(if engine.role == Role::Prefill {
+            2_000
+        } else {
+            8_000
+        });
         engine.verdicts.insert(
             0,
             Verdict {
