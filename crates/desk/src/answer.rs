@@ -20,6 +20,7 @@ use crate::Desk;
 use crate::act::{Act, Action, Done, REASON_MAX, Refused, Scope, Whose};
 use crate::feed::{Feed, view};
 use crate::keys::{Keys, Operator};
+use crate::server::Limits;
 
 /// One script, served as one file, written as three.
 const SCRIPT: &str = concat!(
@@ -35,10 +36,6 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
 const BODY_MAX: usize = 32 << 10;
 /// Of a body that is too large, so many bytes are read all the same, so that its sender hears why.
 const WASTE_MAX: usize = 1 << 20;
-/// What a body may take to come.
-const BODY_WITHIN: Duration = Duration::from_secs(10);
-/// What an action may take.
-const ACT_WITHIN: Duration = Duration::from_secs(30);
 
 type Reply = UnsyncBoxBody<Bytes, Infallible>;
 
@@ -48,6 +45,7 @@ pub(crate) struct Answers {
     desk: Arc<dyn Desk>,
     feed: Feed,
     end: watch::Receiver<bool>,
+    limits: Limits,
 }
 
 /// An action as the page sends it. Who it is, is not the client's to say: a body that does is refused.
@@ -71,12 +69,14 @@ impl Answers {
         desk: Arc<dyn Desk>,
         feed: Feed,
         end: watch::Receiver<bool>,
+        limits: Limits,
     ) -> Self {
         Self {
             keys,
             desk,
             feed,
             end,
+            limits,
         }
     }
 
@@ -170,7 +170,7 @@ impl Answers {
         operator: Operator,
     ) -> Result<Response<Reply>, No> {
         of_this_page(request.headers())?;
-        let asked = asked(request).await?;
+        let asked = asked(request, self.limits.body_within).await?;
         check(&asked)?;
         let action = Action {
             act: asked.act,
@@ -182,7 +182,7 @@ impl Answers {
         let desk = self.desk.clone();
         // Whoever leaves does not leave it half done.
         let done = tokio::spawn(async move { desk.act(action).await });
-        let done = timeout(ACT_WITHIN, done).await;
+        let done = timeout(self.limits.act_within, done).await;
         let unknown = |got: &str| {
             No::new(
                 StatusCode::SERVICE_UNAVAILABLE,
@@ -192,7 +192,7 @@ impl Answers {
             )
         };
         let done: Result<Done, Refused> = done
-            .map_err(|_| unknown("no answer after 30 s"))?
+            .map_err(|_| unknown("no answer yet"))?
             .map_err(|_| unknown("a fault of the server itself, see its log"))?;
         let done = done.map_err(No::from)?;
         Ok(json(StatusCode::OK, &json!({ "done": done })))
@@ -228,7 +228,7 @@ fn of_this_page(headers: &HeaderMap) -> Result<(), No> {
     }
 }
 
-async fn asked(request: Request<Incoming>) -> Result<Asked, No> {
+async fn asked(request: Request<Incoming>, within: Duration) -> Result<Asked, No> {
     let media = request.headers().get(header::CONTENT_TYPE);
     let media = media.and_then(|it| it.to_str().ok()).unwrap_or_default();
     let essence = media.split(';').next().unwrap_or_default().trim();
@@ -240,12 +240,12 @@ async fn asked(request: Request<Incoming>) -> Result<Asked, No> {
             "send the action as JSON",
         ));
     }
-    let bytes = match timeout(BODY_WITHIN, read(request.into_body())).await {
+    let bytes = match timeout(within, read(request.into_body())).await {
         Ok(bytes) => bytes?,
         Err(_) => {
             return Err(No::new(
                 StatusCode::REQUEST_TIMEOUT,
-                "the whole body within 10 s",
+                "the whole body within its time",
                 "less",
                 "send it again",
             ));

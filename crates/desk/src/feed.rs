@@ -1,6 +1,7 @@
 //! The newest state, for everybody who reads: made and written out once for all of them, at most once
 //! a second, and only while somebody reads.
 
+use std::borrow::Cow;
 use std::convert::Infallible;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,10 +15,8 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::Desk;
 use crate::headline::{Headline, headline};
 use crate::keys::{Keys, Operator};
-use crate::state::State;
+use crate::state::{HANDOFFS_MAX, INCIDENTS_MAX, POINTS_MAX, State};
 
-/// At most one event in this time.
-const EVERY: Duration = Duration::from_secs(1);
 /// After this time without an event a comment says that there is still somebody.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
 
@@ -38,6 +37,7 @@ struct ViewOf<'a> {
 
 /// The state of this moment as JSON.
 pub(crate) fn view(state: &State) -> Vec<u8> {
+    let state = &*bounded(state);
     let view = ViewOf {
         headline: headline(state),
         state,
@@ -45,19 +45,37 @@ pub(crate) fn view(state: &State) -> Vec<u8> {
     serde_json::to_vec(&view).expect("a state has string keys and no failing part")
 }
 
+/// What is shown of a state that holds more than it may.
+fn bounded(state: &State) -> Cow<'_, State> {
+    let handoffs = state.running.handoffs.len().saturating_sub(HANDOFFS_MAX);
+    let fits = state.ttft.points.len() <= POINTS_MAX && state.ttft.floor.len() <= POINTS_MAX;
+    if handoffs == 0 && fits && state.incidents.len() <= INCIDENTS_MAX {
+        return Cow::Borrowed(state);
+    }
+    let mut state = state.clone();
+    state.running.handoffs.truncate(HANDOFFS_MAX);
+    state.running.more += handoffs as u64;
+    state.ttft.points.truncate(POINTS_MAX);
+    state.ttft.floor.truncate(POINTS_MAX);
+    // An open one is never the one that is left out.
+    state.incidents.sort_by_key(|it| it.closed_ms.is_some());
+    state.incidents.truncate(INCIDENTS_MAX);
+    Cow::Owned(state)
+}
+
 /// Where readers wait for the next event.
 #[derive(Clone)]
 pub(crate) struct Feed(watch::Receiver<Option<Bytes>>);
 
 /// Makes the feed, and what must run beside it: it looks as long as somebody could read.
-pub(crate) fn feed(desk: Arc<dyn Desk>) -> (Feed, impl Future<Output = ()>) {
+pub(crate) fn feed(desk: Arc<dyn Desk>, every: Duration) -> (Feed, impl Future<Output = ()>) {
     let (news, readers) = watch::channel(None);
-    (Feed(readers), look(desk, news))
+    (Feed(readers), look(desk, every, news))
 }
 
-async fn look(desk: Arc<dyn Desk>, news: watch::Sender<Option<Bytes>>) {
+async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Option<Bytes>>) {
     let mut last: Option<Arc<State>> = None;
-    let mut tick = interval(EVERY);
+    let mut tick = interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
         tick.tick().await;

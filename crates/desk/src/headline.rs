@@ -130,11 +130,6 @@ fn of_incidents(state: &State) -> Option<Headline> {
         })
         .min_by_key(|(it, _, access)| (*access, std::cmp::Reverse(it.opened_ms)))?;
     let contained = access >= Access::Private;
-    let press = match access {
-        Access::Open | Access::Draining => Some(Act::Private),
-        _ if is_proven(state) => Some(Act::Restore),
-        _ => None,
-    };
     let others = match count {
         1 => String::new(),
         n => format!(
@@ -142,9 +137,22 @@ fn of_incidents(state: &State) -> Option<Headline> {
             counted(n as u64 - 1, "incident", "incidents")
         ),
     };
-    let standing = match access {
-        Access::Open => "users still reach it".into(),
-        access => format!("it is {}", access.word()),
+    let (standing, beside) = match access {
+        Access::Open => ("users still reach it".into(), None),
+        access => {
+            let beside = beside(state, &scope).filter(|_| contained);
+            let words = beside.as_ref().map_or(String::new(), |(engine, n)| {
+                let pairs = counted(*n, "other pair", "other pairs");
+                format!(", but {} still serves {pairs}", engine.name)
+            });
+            (format!("it is {}{words}", access.word()), beside)
+        }
+    };
+    let press = match beside {
+        _ if !contained => Some((Act::Private, scope.clone())),
+        Some((engine, _)) => Some((Act::Private, of_engine(engine))),
+        None if is_proven(state) => Some((Act::Restore, scope.clone())),
+        None => None,
     };
     Some(Headline {
         level: if contained {
@@ -166,8 +174,23 @@ fn of_incidents(state: &State) -> Option<Headline> {
             ),
         }),
         next: incident.next.first().cloned(),
-        press: press.map(|act| Press { act, scope }),
+        press: press.map(|(act, scope)| Press { act, scope }),
         incident: Some(incident.id.clone()),
+    })
+}
+
+/// An engine of a shut pair that users still reach through other pairs, and how many: decode's first,
+/// whose pages are the ones that are read.
+fn beside<'a>(state: &'a State, scope: &Scope) -> Option<(&'a Engine, u64)> {
+    let Scope::Pair { prefill, decode } = scope else {
+        return None;
+    };
+    [decode, prefill].into_iter().find_map(|name| {
+        let has = |it: &&Pair| it.prefill == *name || it.decode == *name;
+        let open = state.pairs.iter().filter(has);
+        let open = open.filter(|it| is_reachable(state, &of_pair(it))).count();
+        let engine = state.engines.iter().find(|it| it.name == *name)?;
+        (open > 0).then_some((engine, open as u64))
     })
 }
 
@@ -236,11 +259,13 @@ fn is_proven(state: &State) -> bool {
     !evidence.is_empty() && evidence.iter().all(|it| it.missing.is_none())
 }
 
-/// Something was found on an engine that users reach.
+/// Something was found on an engine that users reach, and no incident has it.
 fn of_verdicts(state: &State) -> Option<Headline> {
+    let incidents = state.incidents.iter().filter(|it| it.closed_ms.is_none());
     let newest = state.engines.iter().filter_map(|engine| {
         let newest = engine.verdicts.first()?;
-        let open = is_reachable(state, &of_engine(engine));
+        let has = |it: &Incident| it.engines.contains(&engine.name);
+        let open = is_reachable(state, &of_engine(engine)) && !incidents.clone().any(has);
         (open && newest.result == Outcome::Found).then_some((engine, newest))
     });
     let (engine, verdict) = newest.max_by_key(|(_, verdict)| verdict.at_ms)?;

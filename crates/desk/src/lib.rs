@@ -19,7 +19,7 @@ pub use act::{Act, Action, Done, REASON_MAX, Refused, Scope, Whose};
 pub use feed::View;
 pub use headline::{Headline, Level, Press, headline, utc};
 pub use keys::{Keys, KeysError};
-pub use server::{CONNECTIONS_MAX, CONNECTIONS_OF_ONE_MAX, serve};
+pub use server::{Limits, serve, serve_within};
 pub use state::State;
 
 /// What stands behind the desk.

@@ -35,7 +35,7 @@ const actButton = (words, scope, attrs = {}) =>
 
 const LEVELS = {
   calm: ["✓", "All quiet"], attention: ["!", "Needs a look"],
-  contained: ["■", "Contained: users are kept away from it"], alarm: ["✕", "Act now"],
+  contained: ["■", "Contained"], alarm: ["✕", "Act now"],
 };
 const ACTS = {
   drain: ["Drain", "What runs may end; nothing new goes there."],
@@ -156,7 +156,7 @@ function groupsOf(state, filter) {
 
 function fleetView({ state }, filter) {
   const groups = groupsOf(state, filter);
-  const few = state.engines.length <= 12;
+  const few = state.engines.length <= 12 && !narrow.matches;
   const count = (test) => state.engines.filter(test).length;
   const shut = state.pairs.filter((it) => it.standing.access !== "open").length;
   const away = count((it) => it.readiness);
@@ -172,28 +172,38 @@ function fleetView({ state }, filter) {
     groups.map((group) => fold("group-" + group.id, few || filter !== "" || group.rank === "bad" || (group.rank === "held" && groups.length <= 30),
       [h("h3", {}, "Group " + group.id), chip(group.rank, GROUP_WORDS[group.rank]), dotsOf(group.all),
         h("span.note", {}, plural(group.all.length, "engine") + ", " + plural(group.pairs.length, "pair"))],
-      () => [enginesTable(group), group.pairs.length > 0 && pairsTable(group)], "group")),
+      () => [folded("engines", group, group.engines, enginesTable), folded("pairs", group, group.pairs, pairsTable)], "group")),
   ];
 }
 
+// Those that are well are folded away where they are many.
+function folded(what, group, rows, table) {
+  const well = rows.filter((it) => it.rank === "ok");
+  if (rows.length <= 12 && well.length <= 6) return rows.length > 0 && table(group, rows, "");
+  const rest = rows.filter((it) => it.rank !== "ok");
+  return [rest.length > 0 && table(group, rest, ""),
+    fold(`well-${what}-${group.id}`, false, [h("span.note", {}, plural(well.length, what.slice(0, -1)) + (well.length === 1 ? " is" : " are") + " well")], () => table(group, well, " that are well"))];
+}
+
+const narrow = matchMedia("(max-width: 41.99rem)");
 const GROUP_WORDS = { ok: "well", plain: "not known", look: "look at it", held: "shut", bad: "suspect" };
 
 const dotsOf = (engines) => h("span.dots", { "aria-hidden": "true" }, engines.map(({ engine, rank }) => h("i", { key: engine.name, class: rank, title: engine.name })));
 
 const cells = (names) => h("thead", { role: "rowgroup" }, h("tr", { role: "row" }, names.map((it) =>
   h("th", { scope: "col", role: "columnheader", class: it.num ? "num" : "" }, it.num ?? it))));
-const td = (head, ...kids) => h("td", { role: "cell", "data-head": head }, ...kids);
+const td = (head, ...kids) => h("td", { role: "cell", "data-head": head || false }, ...kids);
 const th = (...kids) => h("th", { scope: "row", role: "rowheader" }, ...kids);
 
-function enginesTable(group) {
-  return h("table.stack", { key: "engines", role: "table", "aria-label": "Engines of group " + group.id },
+function enginesTable(group, rows, more) {
+  return h("table.stack", { key: "engines" + more, role: "table", "aria-label": `Engines of group ${group.id}${more}` },
     cells(["Engine", "Pool against context", "Last verdict", { num: "Runs" }, "Act"]),
-    h("tbody", { role: "rowgroup" }, group.engines.map(({ engine, rank, words }) => h("tr", { key: engine.name, role: "row" },
+    h("tbody", { role: "rowgroup" }, rows.map(({ engine, rank, words }) => h("tr", { key: engine.name, role: "row" },
       th(engine.name, " ", chip(rank, words),
         h("span.under", {}, `${engine.role} · ${engine.software || "unknown"} ${engine.version}`),
         h("span.under", { title: engine.life }, "life ", h("code", {}, engine.life.slice(0, 12) || "not known"), engine.since_ms && ", " + ago(engine.since_ms)),
         why(engine.standing, engine.readiness)),
-      h("td.capacity", { role: "cell", "data-head": "" }, capacity(engine, group.max)),
+      h("td.capacity", { role: "cell" }, capacity(engine, group.max)),
       td("", verdict(engine)),
       h("td.num", { role: "cell", "data-head": "Runs" }, number(engine.running)),
       td("", actButton("Act…", { kind: "engine", name: engine.name }, { "aria-label": "Act on engine " + engine.name }))))));
@@ -227,10 +237,10 @@ function capacity(engine, max) {
   ];
 }
 
-function pairsTable(group) {
-  return h("table.stack", { key: "pairs", role: "table", "aria-label": "Pairs of group " + group.id },
+function pairsTable(group, rows, more) {
+  return h("table.stack", { key: "pairs" + more, role: "table", "aria-label": `Pairs of group ${group.id}${more}` },
     cells(["Pair", "Canaries", { num: "Requests" }, "Act"]),
-    h("tbody", { role: "rowgroup" }, group.pairs.map(({ pair, rank, words }) => h("tr", { key: pair.prefill + " " + pair.decode, role: "row" },
+    h("tbody", { role: "rowgroup" }, rows.map(({ pair, rank, words }) => h("tr", { key: pair.prefill + " " + pair.decode, role: "row" },
       th(pair.prefill === pair.decode ? pair.prefill : pair.prefill + " → " + pair.decode, " ", chip(rank, words), why(pair.standing)),
       td("Canaries", number(pair.canaries.sent) + " sent, ", h("span", { class: pair.canaries.seen ? "toned bad" : "" }, number(pair.canaries.seen) + " seen"),
         h("span.under", {}, pair.canaries.last_ms ? ["last ", since(pair.canaries.last_ms)] : "none yet")),
