@@ -134,12 +134,12 @@ fn pairs(engines: &[Engine], now: u64) -> Vec<Pair> {
 }
 
 fn ttft() -> Ttft {
-    let slowest = |tokens: u64| 18.0 + tokens as f64 * 0.92;
+    let slowest = |tokens: u64| (18.0 + tokens as f64 * 0.92).round();
     let points = (0..220u64).map(|n| {
         let tokens = 40 + (n * n * 7919) % 1950;
         (
             tokens,
-            slowest(tokens) * (1.05 + ((n * 37) % 60) as f64 / 100.0),
+            (slowest(tokens) * (1.05 + ((n * 37) % 60) as f64 / 100.0)).round(),
         )
     });
     Ttft {

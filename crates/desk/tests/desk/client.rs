@@ -183,7 +183,8 @@ impl Events {
     /// The next event; none: the stream has ended.
     pub async fn next(&mut self) -> Option<State> {
         loop {
-            if let Some(end) = self.text.windows(2).position(|it| it == b"\n\n") {
+            // JSON has no line end in it.
+            if let Some(end) = self.text.iter().position(|it| *it == b'\n') {
                 let event: Vec<u8> = self.text.drain(..end + 2).collect();
                 match event.strip_prefix(b"data: ") {
                     Some(json) => return Some(serde_json::from_slice::<View>(json).unwrap().state),
@@ -193,7 +194,8 @@ impl Events {
             }
             let frame = timeout(PATIENCE, self.body.frame()).await;
             let frame = frame.expect("an event, or the end")?;
-            self.text.extend(frame.ok()?.into_data().unwrap());
+            self.text
+                .extend_from_slice(&frame.ok()?.into_data().unwrap());
         }
     }
 }

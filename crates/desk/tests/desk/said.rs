@@ -174,6 +174,6 @@ fn what_is_shut_away_or_not_written_down_is_said() {
 
 #[test]
 fn times_are_utc() {
-    assert_eq!(utc(1_796_106_580_123), "2026-12-01 05:49:40 UTC");
+    assert_eq!(utc(1_796_106_580_123), "2026-12-01 06:29:40 UTC");
     assert_eq!(utc(u64::MAX), "an unknown time");
 }
