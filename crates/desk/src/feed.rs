@@ -1,0 +1,142 @@
+//! The newest state, for everybody who reads: made and written out once for all of them, at most once
+//! a second, and only while somebody reads.
+
+use std::borrow::Cow;
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::Stream;
+use serde::{Deserialize, Serialize};
+use tokio::sync::watch;
+use tokio::time::{MissedTickBehavior, interval, timeout};
+
+use crate::Desk;
+use crate::headline::{Headline, headline};
+use crate::keys::{Keys, Operator};
+use crate::state::{HANDOFFS_MAX, INCIDENTS_MAX, POINTS_MAX, State};
+
+/// After this time without an event a comment says that there is still somebody.
+const SILENCE_MAX: Duration = Duration::from_secs(5);
+
+/// What is sent: the state, and its headline.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct View {
+    /// What to say first.
+    pub headline: Headline,
+    /// Everything.
+    pub state: State,
+}
+
+#[derive(Serialize)]
+struct ViewOf<'a> {
+    headline: Headline,
+    state: &'a State,
+}
+
+/// The state of this moment as JSON.
+pub(crate) fn view(state: &State) -> Vec<u8> {
+    let state = &*bounded(state);
+    let view = ViewOf {
+        headline: headline(state),
+        state,
+    };
+    serde_json::to_vec(&view).expect("a state has string keys and no failing part")
+}
+
+/// What is shown of a state that holds more than it may.
+fn bounded(state: &State) -> Cow<'_, State> {
+    let handoffs = state.running.handoffs.len().saturating_sub(HANDOFFS_MAX);
+    let fits = state.ttft.points.len() <= POINTS_MAX && state.ttft.floor.len() <= POINTS_MAX;
+    if handoffs == 0 && fits && state.incidents.len() <= INCIDENTS_MAX {
+        return Cow::Borrowed(state);
+    }
+    let mut state = state.clone();
+    state.running.handoffs.truncate(HANDOFFS_MAX);
+    state.running.more += handoffs as u64;
+    state.ttft.points.truncate(POINTS_MAX);
+    state.ttft.floor.truncate(POINTS_MAX);
+    // An open one is never the one that is left out.
+    state.incidents.sort_by_key(|it| it.closed_ms.is_some());
+    state.incidents.truncate(INCIDENTS_MAX);
+    Cow::Owned(state)
+}
+
+/// Where readers wait for the next event.
+#[derive(Clone)]
+pub(crate) struct Feed(watch::Receiver<Option<Bytes>>);
+
+/// Makes the feed, and what must run beside it: it looks as long as somebody could read.
+pub(crate) fn feed(desk: Arc<dyn Desk>, every: Duration) -> (Feed, impl Future<Output = ()>) {
+    let (news, readers) = watch::channel(None);
+    (Feed(readers), look(desk, every, news))
+}
+
+async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Option<Bytes>>) {
+    let mut last: Option<Arc<State>> = None;
+    let mut tick = interval(every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    loop {
+        tick.tick().await;
+        // The server itself holds one receiver, to make others of.
+        if news.receiver_count() <= 1 {
+            continue;
+        }
+        let state = desk.state();
+        if last.as_ref().is_some_and(|last| is_same(last, &state)) {
+            continue;
+        }
+        let mut event = b"data: ".to_vec();
+        event.extend(view(&state));
+        event.extend(b"\n\n");
+        news.send_replace(Some(event.into()));
+        last = Some(state);
+    }
+}
+
+/// Whether nothing happened but time.
+fn is_same(before: &Arc<State>, now: &Arc<State>) -> bool {
+    let at_ms = before.at_ms;
+    Arc::ptr_eq(before, now)
+        || **before
+            == State {
+                at_ms,
+                ..State::clone(now)
+            }
+}
+
+impl Feed {
+    /// Events for one reader: first the newest state, then each time the newest. One that reads slowly
+    /// misses what lies between; there is no queue. It ends with the operator's key.
+    pub(crate) fn events(
+        &self,
+        keys: Keys,
+        operator: Operator,
+    ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
+        let mut readers = self.0.clone();
+        // What was said before, too: a state that is a second old is better than none.
+        readers.mark_changed();
+        futures::stream::unfold(readers, move |mut readers| {
+            let (keys, operator) = (keys.clone(), operator.clone());
+            async move {
+                let event = next(&mut readers).await?;
+                keys.still_has(&operator).then_some((Ok(event), readers))
+            }
+        })
+    }
+}
+
+async fn next(readers: &mut watch::Receiver<Option<Bytes>>) -> Option<Bytes> {
+    let news = async {
+        loop {
+            readers.changed().await.ok()?;
+            if let Some(event) = readers.borrow_and_update().clone() {
+                return Some(event);
+            }
+        }
+    };
+    timeout(SILENCE_MAX, news)
+        .await
+        .unwrap_or_else(|_| Some(Bytes::from_static(b": still here\n\n")))
+}

@@ -1,0 +1,396 @@
+//! What the desk shows. Times are milliseconds since 1970 UTC; of requests there are identifiers and
+//! counts, never a word of a prompt or an answer. What has an age says since when, so that nothing
+//! changes while nothing happens.
+
+use serde::{Deserialize, Serialize};
+
+/// Most handoffs in flight that a state names; the rest is a number.
+pub const HANDOFFS_MAX: usize = 100;
+/// Most points of time to first token against length.
+pub const POINTS_MAX: usize = 500;
+/// Most incidents, newest first.
+pub const INCIDENTS_MAX: usize = 50;
+
+/// Everything that is shown, at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct State {
+    /// When it was put together.
+    pub at_ms: u64,
+    /// Version of what serves.
+    pub version: String,
+    /// The model as its users meet it.
+    pub model: Model,
+    /// Every engine, ours and others.
+    pub engines: Vec<Engine>,
+    /// Which prefill hands over to which decode.
+    pub pairs: Vec<Pair>,
+    /// Page pools of our own workers; those of other engines cannot be seen.
+    pub pools: Vec<Pool>,
+    /// What is being computed.
+    pub running: Running,
+    /// Time to first token against length.
+    pub ttft: Ttft,
+    /// The continuous canaries; none: they are off.
+    pub canaries: Option<Canaries>,
+    /// Open ones and the last closed ones.
+    pub incidents: Vec<Incident>,
+    /// Where all of it is written down.
+    pub journal: Journal,
+}
+
+/// Who is let in, from least to most closed.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Access {
+    /// Everybody who has a key.
+    #[default]
+    Open,
+    /// What runs may end; nothing new.
+    Draining,
+    /// Operators' keys alone.
+    Private,
+    /// Nobody.
+    Closed,
+}
+
+impl Access {
+    /// The word that is shown.
+    #[must_use]
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Open => "open",
+            Self::Draining => "draining",
+            Self::Private => "private",
+            Self::Closed => "closed",
+        }
+    }
+}
+
+/// Who is let in, and why it is so.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Standing {
+    /// Who is let in.
+    pub access: Access,
+    /// Why, in plain words.
+    pub why: Option<String>,
+    /// Since when.
+    pub since_ms: Option<u64>,
+    /// The incident that it belongs to.
+    pub incident: Option<String>,
+}
+
+/// The model.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Model {
+    /// As clients name it.
+    pub name: String,
+    /// Of the model as a whole.
+    pub standing: Standing,
+    /// Longest prompt that is taken.
+    pub max_prompt_tokens: Option<u32>,
+    /// Longest prompt and answer together.
+    pub max_model_len: Option<u32>,
+    /// `ready`, or what is missing.
+    pub readiness: String,
+    /// What was proven of the lives that run.
+    pub evidence: Vec<Proof>,
+}
+
+/// One proof, bound to one life of an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Proof {
+    /// `probe` or `canary`.
+    pub kind: String,
+    /// When it was made.
+    pub at_ms: u64,
+    /// Of which life.
+    pub life: String,
+    /// What it lacks to count; none: it counts.
+    pub missing: Option<String>,
+}
+
+/// What an engine does.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Role {
+    /// Computes prompts.
+    Prefill,
+    /// Computes answers.
+    Decode,
+    /// Both.
+    #[default]
+    Unified,
+}
+
+/// One engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Engine {
+    /// What it is called here; an action names it so.
+    pub name: String,
+    /// Where it is.
+    pub url: String,
+    /// What it does.
+    pub role: Role,
+    /// Only engines of one group are paired.
+    pub group: u32,
+    /// `SGLang`, `vLLM`, `llama.cpp`, `Cofferdam`.
+    pub software: String,
+    /// Its version.
+    pub version: String,
+    /// The life that runs: an epoch, or what stands for it.
+    pub life: String,
+    /// Since when this life runs.
+    pub since_ms: Option<u64>,
+    /// Why it takes nothing; none: it is ready.
+    pub readiness: Option<String>,
+    /// Who is let in.
+    pub standing: Standing,
+    /// Tokens that its KV pool holds.
+    pub pool_tokens: Option<u64>,
+    /// Tokens that it promises for one request.
+    pub context_tokens: Option<u64>,
+    /// Longest prompt that it takes, as measured.
+    pub max_prompt_tokens: Option<u64>,
+    /// Requests that it computes now.
+    pub running: u64,
+    /// The last ones, newest first, each with its source.
+    pub verdicts: Vec<Verdict>,
+}
+
+/// What a look came to.
+#[derive(
+    Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
+)]
+#[serde(rename_all = "snake_case")]
+pub enum Outcome {
+    /// Nothing was found.
+    Clean,
+    /// It could not be told.
+    #[default]
+    Unknown,
+    /// Something was found.
+    Found,
+}
+
+/// One look at an engine.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Verdict {
+    /// When.
+    pub at_ms: u64,
+    /// What was looked for, in a few words.
+    pub what: String,
+    /// What it came to.
+    pub result: Outcome,
+    /// Who says so: `gate`, `probe`, `canary`, `watch`, `guard`, `door`.
+    pub source: String,
+}
+
+/// A prefill and a decode engine that hand over to each other.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pair {
+    /// Name of the prefill engine.
+    pub prefill: String,
+    /// Name of the decode engine; of a unified one the same.
+    pub decode: String,
+    /// Who is let in.
+    pub standing: Standing,
+    /// Canaries that went through this pair.
+    pub canaries: PairCanaries,
+    /// Requests that went through this pair.
+    pub requests: u64,
+}
+
+/// Canaries of one pair.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct PairCanaries {
+    /// Planted and asked for.
+    pub sent: u64,
+    /// Seen where they must not be seen. One is a leak.
+    pub seen: u64,
+    /// When the last one was sent.
+    pub last_ms: Option<u64>,
+}
+
+/// The page pool of one of our workers.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pool {
+    /// Whose.
+    pub engine: String,
+    /// Tokens of one page.
+    pub page_size: u32,
+    /// How many pages are in which state.
+    pub pages: Pages,
+    /// Why pages are in quarantine.
+    pub quarantine: Vec<Quarantine>,
+}
+
+/// Pages by state.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Pages {
+    /// Nobody's.
+    pub free: u64,
+    /// Promised to a handoff.
+    pub reserved: u64,
+    /// Owned, being written.
+    pub granted: u64,
+    /// Owned, complete, checked.
+    pub sealed: u64,
+    /// Kept for the same domain.
+    pub cached: u64,
+    /// Whose owner has ended while somebody may still touch them.
+    pub quarantined: u64,
+}
+
+/// Pages in quarantine for one reason.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Quarantine {
+    /// Why.
+    pub reason: String,
+    /// How many.
+    pub pages: u64,
+    /// Since when the oldest of them.
+    pub since_ms: u64,
+}
+
+/// What is being computed.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Running {
+    /// Requests in all.
+    pub requests: u64,
+    /// Of these, waiting for a turn.
+    pub queued: u64,
+    /// Handoffs, oldest first, at most [`HANDOFFS_MAX`].
+    pub handoffs: Vec<Handoff>,
+    /// Handoffs that are not named.
+    pub more: u64,
+}
+
+/// One handoff in flight.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Handoff {
+    /// The request's identifier.
+    pub request: String,
+    /// How far it is: `queued`, `prefill`, `landing`, `decode`, …
+    pub stage: String,
+    /// Who computes the prompt.
+    pub prefill: String,
+    /// Who computes the answer.
+    pub decode: String,
+    /// Since when it is in this stage.
+    pub since_ms: u64,
+}
+
+/// Time to first token against length, as (tokens to compute, milliseconds).
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Ttft {
+    /// The last requests, at most [`POINTS_MAX`].
+    pub points: Vec<(u64, f64)>,
+    /// The least time that a prompt of that length takes, as learned; in order of length.
+    pub floor: Vec<(u64, f64)>,
+}
+
+/// The continuous canaries.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Canaries {
+    /// Planted and asked for.
+    pub sent: u64,
+    /// Answers that came whole and were looked through.
+    pub answered: u64,
+    /// Answers that had a canary of the *other* tenant in them. One is a leak.
+    pub seen: u64,
+    /// Answers that had a canary in them that was never theirs to plant (another run's).
+    pub foreign: u64,
+    /// What this was worth.
+    pub windows: Vec<Window>,
+    /// Tokens a minute that they may use.
+    pub tokens_minute: u64,
+    /// Why they stand still; none: they run.
+    pub paused: Option<String>,
+}
+
+/// What the canaries of a stretch of time were worth.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Window {
+    /// `hour` or `day`.
+    pub name: String,
+    /// Answers that were looked through.
+    pub answers: u64,
+    /// A leak in more than one of so many answers would have been seen with 95 %; none: too few.
+    pub one_in: Option<u64>,
+}
+
+/// What happened, and what was done.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Incident {
+    /// Its identifier.
+    pub id: String,
+    /// When it was opened.
+    pub opened_ms: u64,
+    /// When it was closed; none: it is open.
+    pub closed_ms: Option<u64>,
+    /// What gave the alarm.
+    pub signal: String,
+    /// What it is about, in words: a pair, an engine, the model.
+    pub scope: String,
+    /// One line.
+    pub title: String,
+    /// Names of the engines.
+    pub engines: Vec<String>,
+    /// Their lives at that time.
+    pub lives: Vec<String>,
+    /// Requests that may have got text that was not theirs.
+    pub affected: u64,
+    /// What was done, oldest first.
+    pub actions: Vec<Entry>,
+    /// What to do next, in plain words; the first is the first to do.
+    pub next: Vec<String>,
+}
+
+/// One thing that was done or noted.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Entry {
+    /// When.
+    pub at_ms: u64,
+    /// What.
+    pub what: String,
+    /// By whom: an operator, or `policy`.
+    pub by: String,
+    /// Why.
+    pub why: String,
+}
+
+/// Where it is written down.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Journal {
+    /// The file; none: nothing is kept.
+    pub path: Option<String>,
+    /// Entries that are not on disk yet.
+    pub pending: u64,
+    /// What is wrong with it.
+    pub trouble: Option<String>,
+    /// Hash of the newest entry: write it down elsewhere, and nobody can change what came before.
+    pub head: Option<String>,
+}
