@@ -53,6 +53,9 @@ pub enum Command {
     Probe(Box<crate::probe::args::Probe>),
     /// Read access logs: which answers came sooner than their prompt can have been computed?
     Watch(Box<crate::watch::args::Watch>),
+    /// Incidents: what was found out at a gateway's engines, and what was done about it.
+    #[cfg(feature = "engine")]
+    Incident(Incident),
     /// Ask a running API whether it would take a request now: for containers and scripts.
     Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.

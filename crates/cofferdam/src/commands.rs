@@ -9,7 +9,7 @@ use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
 use crate::{gate, healthcheck, manuals, probe, screen, watch};
 #[cfg(feature = "engine")]
-use crate::{parts, serve};
+use crate::{oncall, parts, serve};
 use clap::error::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,7 +49,9 @@ pub fn main() -> ExitCode {
 #[cfg(not(feature = "engine"))]
 fn say_what_is_missing(error: &clap::Error) {
     use clap::error::{ContextKind, ContextValue};
-    const MISSING: [&str; 6] = ["serve", "prefill", "decode", "gateway", "pull", "cache"];
+    const MISSING: [&str; 7] = [
+        "serve", "prefill", "decode", "gateway", "incident", "pull", "cache",
+    ];
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && MISSING.contains(&name.as_str())
     {
@@ -120,6 +122,8 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
             }
             Ok(())
         }
+        #[cfg(feature = "engine")]
+        Command::Incident(it) => return oncall::command::run(&it),
         Command::Healthcheck(it) => return healthcheck::run(&it), // the same
         Command::Manuals { directory } => manuals::write(&directory),
         Command::Version => {

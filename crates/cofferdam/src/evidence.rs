@@ -15,7 +15,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use wire::control::evidence::Signer;
 
 #[cfg(feature = "engine")]
-pub(crate) use watched::Watched;
+pub(crate) use watched::{Watched, judged, operators};
 
 /// One life of a worker, with the pool that it has measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]

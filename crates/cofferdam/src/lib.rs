@@ -41,6 +41,8 @@ mod logs;
 #[cfg(feature = "engine")]
 mod notify;
 #[cfg(feature = "engine")]
+mod oncall;
+#[cfg(feature = "engine")]
 pub mod parts;
 #[cfg(feature = "engine")]
 mod plan;

@@ -140,6 +140,7 @@ impl<'a> Plan<'a> {
         for operator in &api.operator {
             words.flag("operator", operator);
         }
+        self.add_on_call(&mut words);
         for origin in &api.allow_origin {
             words.flag("allow-origin", origin);
         }
@@ -148,6 +149,22 @@ impl<'a> Plan<'a> {
         let silence = api.silence_deadline.as_millis();
         words.flag("silence-deadline", format_args!("{silence}ms"));
         words
+    }
+
+    fn add_on_call(&self, words: &mut Words) {
+        let on_call = &self.settings.api.on_call;
+        words.maybe_path("incidents", on_call.incidents.as_deref());
+        words.maybe_path("incident-policy", on_call.incident_policy.as_deref());
+        words.flag("incidents-mib", on_call.incidents_mib);
+        words.flag("incidents-days", on_call.incidents_days);
+        words.flag("canaries", on_call.canaries);
+        let every = on_call.canary_every.as_millis();
+        words.flag("canary-every", format_args!("{every}ms"));
+        words.flag("canary-tokens", on_call.canary_tokens);
+        words.maybe("canaries-at", on_call.canaries_at.as_ref());
+        words.maybe_path("canaries-ca", on_call.canaries_ca.as_deref());
+        words.maybe("admin", on_call.admin);
+        words.maybe_path("admin-keys", on_call.admin_keys.as_deref());
     }
 
     fn add_engine(&self, words: &mut Words) {

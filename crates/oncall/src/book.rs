@@ -179,7 +179,7 @@ impl Book {
     pub fn proof(&self, kind: ProofKind, life: &Life, since: Ms) -> Option<(Ms, &Proof)> {
         let mut newest = self.proofs.iter().rev();
         let found = newest.find(|(at, it)| {
-            *at >= since && it.proof == kind && it.lives.iter().any(|it| it == life)
+            *at >= since && it.proof == kind && it.lives.iter().any(|it| it.is(life))
         });
         found.map(|(at, it)| (*at, it))
     }

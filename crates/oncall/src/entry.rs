@@ -70,6 +70,13 @@ pub struct Life {
     pub life: String,
 }
 
+impl Life {
+    /// Whether it is this one. A proof that was made elsewhere knows lives, and no names.
+    pub fn is(&self, running: &Life) -> bool {
+        self.life == running.life && (self.engine.is_empty() || self.engine == running.engine)
+    }
+}
+
 /// What was found out, by kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]

@@ -221,11 +221,16 @@ fn served(n: u64) -> Served {
     Served {
         request: format!("r{n}"),
         at: n,
-        tenant: if n % 10 == 0 { "canary" } else { "t" }.into(),
+        tenant: if n.is_multiple_of(10) { "canary" } else { "t" }.into(),
         prompt_tokens: n,
         prefill: ("p".into(), "1".into()),
         decode: ("d".into(), (n % 2).to_string()),
-        outcome: if n % 7 == 0 { "client_left" } else { "ok" }.into(),
+        outcome: if n.is_multiple_of(7) {
+            "client_left"
+        } else {
+            "ok"
+        }
+        .into(),
     }
 }
 

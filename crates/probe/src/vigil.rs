@@ -304,7 +304,9 @@ impl Vigil {
                 *self.lengths.insert(measured)
             }
         };
-        let base = lengths.base_at(&self.run, NAME, tenant, tokens, headers).await;
+        let base = lengths
+            .base_at(&self.run, NAME, tenant, tokens, headers)
+            .await;
         let base = base.map_err(|why| why.to_string())?;
         self.words += base.marked.words().len();
         Ok(base)
@@ -506,7 +508,11 @@ impl Tally {
             Some((last, known)) if *last == minute => known.add(sums),
             _ => self.minutes.push_back((minute, *sums)),
         }
-        while self.minutes.front().is_some_and(|it| it.0 + MINUTES < minute) {
+        while self
+            .minutes
+            .front()
+            .is_some_and(|it| it.0 + MINUTES < minute)
+        {
             self.minutes.pop_front();
         }
     }

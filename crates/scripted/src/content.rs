@@ -33,6 +33,26 @@ impl Seed {
     }
 }
 
+/// Tokens that tell where in a prompt its end has stood before.
+const TELLING: usize = 6;
+
+/// How a model that copies goes on with a prompt: as what came behind its last words when they stood
+/// there before.
+pub fn copied(prompt: &[u32], n: usize) -> Vec<u32> {
+    let mut all = prompt.to_vec();
+    for _ in 0..n {
+        let most = TELLING.min(all.len());
+        let next = (1..=most).rev().find_map(|length| {
+            let end = &all[all.len() - length..];
+            let before = all[..all.len() - 1].windows(length);
+            let at = before.rev().position(|it| it == end)?;
+            all.get(all.len() - 1 - at).copied()
+        });
+        all.push(next.unwrap_or(0));
+    }
+    all.split_off(prompt.len())
+}
+
 /// The right answer to a prompt in tokens: its first `n` tokens. [`decode`] gives its text.
 pub fn expected(prompt: &[u32], n: usize) -> Vec<u32> {
     Seed::of(prompt).tokens(n)
@@ -63,5 +83,17 @@ pub fn whose(prompt: &[u32], answer: &str) -> Whose {
     match ids == expected(prompt, ids.len()) {
         true => Whose::Right,
         false => Whose::Foreign,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_was_read_is_gone_on_with() {
+        let prompt = [1, 2, 3, 4, 5, 9, 1, 2, 3, 4, 6, 9, 1, 2];
+        assert_eq!(copied(&prompt, 3), [3, 4, 6]);
+        assert_eq!(copied(&[7], 2), [0, 0]);
     }
 }

@@ -64,6 +64,14 @@ pub struct Engine {
     /// Prefill that takes an over-long prompt's place and hands that over, as SGLang did up to
     /// 0.5.19: the incident by itself. Otherwise it refuses.
     pub leaks: bool,
+    /// Answers go on with their prompt, as a model does that copies what it has read; without, they
+    /// are words that follow from it.
+    pub copies: bool,
+    /// Prompts of more tokens than this are answered from another prompt's pages, rightly counted; 0:
+    /// none are.
+    pub stale_over: u64,
+    /// What SGLang says it has drawn at its start; of vLLM it is always the recorded start.
+    pub random_seed: u64,
     /// SGLang's bootstrap server, vLLM's side channel: said, never opened.
     pub bootstrap_port: u16,
     /// Tokens at most in an answer that asks for more.
@@ -97,6 +105,9 @@ impl Default for Engine {
             pool: 8000,
             version: "0.5.23".into(),
             leaks: false,
+            copies: false,
+            stale_over: 0,
+            random_seed: 1,
             bootstrap_port: 8998,
             longest: 256,
             incremental: false,

@@ -69,6 +69,9 @@ pub(crate) async fn generate(
     }
     let ids = ask.prompt.ids();
     let (seed, count) = (Seed::of(&ids), ids.len() as u64);
+    if state.engine.copies {
+        state.fleet.meeting.learn(seed, &ids);
+    }
     let rule = decide(&state, parts.uri.path(), &ask);
     let number = state.fleet.next();
     let leg = Leg::new(own_id(dialect, shape, &ask, number));

@@ -42,7 +42,7 @@ pub mod tokens;
 mod wire;
 mod work;
 
-pub use content::{Seed, Whose, expected, expected_text, whose};
+pub use content::{Seed, Whose, copied, expected, expected_text, whose};
 pub use engine::{Dialect, Engine, Role};
 pub use fleet::Fleet;
 pub use log::{Arrival, Counts, Event, Stage, What};

@@ -6,11 +6,13 @@ use std::time::{Duration, Instant};
 
 use tokio::sync::watch;
 
-use crate::content::Seed;
+use crate::content::{Seed, copied};
 use crate::engine::Role;
 
 /// So many rooms and references are remembered at least.
 const MANY: usize = 1 << 20;
+/// Prompts that are known whole.
+const PROMPTS: usize = 10_000;
 /// References that were used are forgotten after this when there are many, before it when there are
 /// too many.
 const LONG_AGO: Duration = Duration::from_secs(60);
@@ -69,6 +71,8 @@ pub(crate) struct Meeting {
     rooms: Mutex<Rooms>,
     references: Mutex<HashMap<String, Kept>>,
     latest: Mutex<[Option<Seed>; 2]>,
+    /// Prompts that engines which copy have read.
+    read: Mutex<HashMap<Seed, Arc<[u32]>>>,
 }
 
 impl Meeting {
@@ -112,6 +116,23 @@ impl Meeting {
         if latest[0] != Some(seed) {
             *latest = [Some(seed), latest[0]];
         }
+    }
+
+    /// Notes what a prompt is, so that it can be gone on with.
+    pub(crate) fn learn(&self, seed: Seed, prompt: &[u32]) {
+        let mut read = self.read.lock().expect("nobody panics with it");
+        if read.len() >= PROMPTS {
+            read.clear();
+        }
+        read.insert(seed, prompt.into());
+    }
+
+    /// How what stands there is gone on with.
+    pub(crate) fn goes_on(&self, seed: Seed, n: usize) -> Vec<u32> {
+        let read = self.read.lock().expect("nobody panics with it");
+        let prompt = read.get(&seed).cloned();
+        drop(read);
+        prompt.map_or_else(|| seed.tokens(n), |prompt| copied(&prompt, n))
     }
 
     /// Whose words stand in memory that is not this prompt's.

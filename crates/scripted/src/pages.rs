@@ -163,6 +163,7 @@ fn sglang_info(engine: &Engine, mode: &str) -> Value {
     info["max_total_num_tokens"] = engine.pool.into();
     info["max_req_input_len"] = engine.max_req_input_len().into();
     info["incremental_streaming_output"] = engine.incremental.into();
+    info["random_seed"] = engine.random_seed.into();
     info["port"] = engine.port.into();
     let state = &mut info["internal_states"][0];
     state["memory_usage"]["token_capacity"] = engine.pool.into();

@@ -135,7 +135,13 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
     } else {
         (asked as usize).min(engine.longest)
     };
-    let ids = match part.seed {
+    let stale = engine.stale_over > 0 && request.tokens > engine.stale_over;
+    let seed = part.seed.map(|seed| match stale {
+        true => work.state.fleet.meeting.other_than(seed),
+        false => seed,
+    });
+    let ids = match seed {
+        Some(seed) if engine.copies => work.state.fleet.meeting.goes_on(seed, says),
         Some(seed) => seed.tokens(says),
         None => vec![0; says],
     };

@@ -28,7 +28,7 @@ mod token;
 pub use ask::{Ask, LOGIT_BIAS_MAX, OutOfRange, STOP_TOKENS_MAX, Sampling, TOP_MAX};
 pub use codec::{BYTES_MAX, Malformed, VERSION};
 pub use facts::{Counters, Facts, Held, Pages, Quarantine};
-pub use fingerprint::model_fingerprint;
+pub use fingerprint::{model_fingerprint, short_name};
 pub use frame::{Frame, FrameError};
 pub use timers::Timers;
 pub use token::{CHOICES_MAX, TokenOut, decode_first, encode_first};

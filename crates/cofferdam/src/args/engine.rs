@@ -4,7 +4,7 @@ use crate::times;
 use crate::tokens::tokens;
 use crate::waits::Waits;
 use clap::builder::BoolishValueParser;
-use clap::{ArgAction, Args, ValueEnum, value_parser};
+use clap::{ArgAction, Args, Subcommand, ValueEnum, value_parser};
 use gateway::api::origins::Origin;
 use std::net::{IpAddr, SocketAddr};
 use std::num::NonZero;
@@ -448,6 +448,9 @@ pub struct Api {
         value_delimiter = ','
     )]
     pub operator: Vec<String>,
+    #[command(flatten)]
+    #[expect(missing_docs, reason = "the struct says it")]
+    pub on_call: OnCall,
     /// Origin whose pages may read answers in a browser, such as https://app.example.org; * for all;
     /// once for each [default: none]
     #[arg(
@@ -470,6 +473,148 @@ pub struct Api {
     #[arg(long, value_name = "TIME", env = "COFFERDAM_SILENCE_DEADLINE")]
     #[arg(default_value = "20s", value_parser = times::duration)]
     pub silence_deadline: Duration,
+}
+
+/// What an operator has on call: canaries, incidents, a page.
+#[derive(Clone, Debug, PartialEq, Args)]
+pub struct OnCall {
+    /// Keep signals, incidents and what was done about them in this file (SQLite); it is made if it is
+    /// not there [default: nothing is kept, and no door is closed by what is found]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_INCIDENTS")]
+    pub incidents: Option<PathBuf>,
+    /// What is done about which signal (TOML) [default: leaks make the model private]
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_INCIDENT_POLICY")]
+    #[arg(requires = "incidents")]
+    pub incident_policy: Option<PathBuf>,
+    /// Most megabytes of that file
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_INCIDENTS_MIB",
+        default_value = "256"
+    )]
+    #[arg(value_parser = value_parser!(u32).range(1..=65_536))]
+    pub incidents_mib: u32,
+    /// Days for which it keeps who was answered by whom
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_INCIDENTS_DAYS",
+        default_value = "30"
+    )]
+    #[arg(value_parser = value_parser!(u32).range(1..=3650))]
+    pub incidents_days: u32,
+    /// Plant canaries all the time, through this gateway's own door, and look whose come back
+    #[arg(long, env = "COFFERDAM_CANARIES", num_args = 0..=1, require_equals = true)]
+    #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
+    #[arg(value_parser = BoolishValueParser::new(), requires = "incidents")]
+    pub canaries: bool,
+    /// Time between two steps of canaries
+    #[arg(
+        long,
+        value_name = "TIME",
+        env = "COFFERDAM_CANARY_EVERY",
+        default_value = "30s"
+    )]
+    #[arg(value_parser = times::duration)]
+    pub canary_every: Duration,
+    /// Tokens a minute that canaries may take; a step at the limit of lengths is taken when enough are
+    /// saved up
+    #[arg(
+        long,
+        value_name = "N",
+        env = "COFFERDAM_CANARY_TOKENS",
+        default_value = "20000"
+    )]
+    #[arg(value_parser = tokens::<u32>)]
+    pub canary_tokens: u32,
+    /// Where canaries reach this gateway [default: its own port]
+    #[arg(long, value_name = "URL", env = "COFFERDAM_CANARIES_AT")]
+    pub canaries_at: Option<String>,
+    /// PEM file of authorities that may have signed the certificate there
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_CANARIES_CA")]
+    pub canaries_ca: Option<PathBuf>,
+    /// Address of the operators' page, such as 127.0.0.1:8090 [default: none]
+    #[arg(long, value_name = "HOST:PORT", env = "COFFERDAM_ADMIN")]
+    #[arg(requires = "admin_keys", requires = "incidents")]
+    pub admin: Option<std::net::SocketAddr>,
+    /// File of lines `name key` of those who may use it
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_ADMIN_KEYS")]
+    pub admin_keys: Option<PathBuf>,
+}
+
+/// Which journal, and what of it.
+#[derive(Debug, Args)]
+pub struct Incident {
+    /// The file of the gateway's --incidents
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_INCIDENTS", global = true)]
+    #[arg(default_value = "incidents.db")]
+    pub incidents: PathBuf,
+    /// What to do.
+    #[command(subcommand)]
+    pub command: IncidentCommand,
+}
+
+/// What can be done with incidents.
+#[derive(Debug, Subcommand)]
+pub enum IncidentCommand {
+    /// One line each, open ones first; and the doors that are not open.
+    List {
+        /// As JSON, an object a line
+        #[arg(long)]
+        json: bool,
+    },
+    /// The report of one: what, when, at whom, who is affected.
+    Show {
+        /// Its name
+        id: String,
+        /// As JSON
+        #[arg(long, conflicts_with = "html")]
+        json: bool,
+        /// As a page
+        #[arg(long)]
+        html: bool,
+    },
+    /// Open one by hand.
+    Open {
+        /// The engine that it is about, by its address [default: the fleet]
+        #[arg(long, value_name = "URL")]
+        scope: Option<String>,
+        /// What has happened, in a sentence
+        why: String,
+    },
+    /// Write something down.
+    Note {
+        /// Its name
+        id: String,
+        /// What
+        text: String,
+    },
+    /// End one; nothing may be closed because of it any more.
+    Close {
+        /// Its name
+        id: String,
+        /// Why
+        why: String,
+    },
+    /// Print every line of the journal, chained by SHA-256.
+    Export,
+    /// Whether no line was changed, left out or put in.
+    Verify {
+        /// Exported lines [default: the journal itself]
+        file: Option<PathBuf>,
+        /// SHA-256 of the last line, as it was kept elsewhere
+        #[arg(long, value_name = "HEX")]
+        head: Option<String>,
+    },
+    /// Take in what `cofferdam probe --evidence-out` has signed, as a proof about what it has tested.
+    Prove {
+        /// The evidence
+        evidence: PathBuf,
+        /// Public key of whoever may sign it: evidence.pub of `cofferdam certs new`
+        #[arg(long, value_name = "FILE", env = "COFFERDAM_EVIDENCE_PUB")]
+        evidence_pub: PathBuf,
+    },
 }
 
 /// Settings of a worker's engine.

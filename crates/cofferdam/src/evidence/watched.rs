@@ -4,6 +4,7 @@ use super::Tested;
 use crate::args::Api;
 use crate::exit::Failure;
 use crate::files;
+use crate::oncall::CANARIES;
 use ::probe::report::Verdict;
 use anyhow::{Context, anyhow, ensure};
 use gateway::api::private::{Life, Private};
@@ -23,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NEEDED: [&str; 4] = ["boundary", "flood", "load", "abort"];
 
 /// What a statement proves to have been tested.
-fn judged(statement: &str) -> anyhow::Result<BTreeSet<Life>> {
+pub(crate) fn judged(statement: &str) -> anyhow::Result<BTreeSet<Life>> {
     let value: Value = serde_json::from_str(statement).context("the statement")?;
     let run = &value["run"];
     let verdict = run["verdict"].as_str().unwrap_or("missing");
@@ -48,6 +49,13 @@ fn judged(statement: &str) -> anyhow::Result<BTreeSet<Life>> {
     Ok(tested.lives.into_iter().map(life).collect())
 }
 
+/// Who may ask while a model is private: operators, and this gateway's own canaries.
+pub(crate) fn operators(api: &Api) -> impl Iterator<Item = String> {
+    let canaries = api.on_call.canaries.then_some(CANARIES);
+    let canaries = canaries.into_iter().flatten().map(str::to_owned);
+    api.operator.iter().cloned().chain(canaries)
+}
+
 /// The file of `--require-evidence`, and what it keeps private.
 pub(crate) struct Watched {
     pub(crate) private: Arc<Private>,
@@ -64,14 +72,14 @@ impl Watched {
         let key = api.evidence_pub.as_deref();
         let key = key.ok_or_else(|| Failure::usage(anyhow!("--evidence-pub is missing")))?;
         Ok(Some(Watched {
-            private: Arc::new(Private::new(api.operator.iter().cloned())),
+            private: Arc::new(Private::new(operators(api))),
             file: file.clone(),
             pinned: Pinned::load(key).map_err(Failure::usage)?,
         }))
     }
 
-    /// Looks at the file again and again, until it is dropped.
-    pub(crate) async fn watch<T>(self) -> T {
+    /// Looks at the file again and again, until it is dropped; `proved` hears of what was tested.
+    pub(crate) async fn watch<T>(self, proved: impl Fn(&BTreeSet<Life>)) -> T {
         let mut every = tokio::time::interval(LOOK_EVERY);
         let mut last = None;
         loop {
@@ -79,7 +87,10 @@ impl Watched {
             let read = self.read();
             if last.as_ref() != Some(&read) {
                 match &read {
-                    Ok(lives) => tracing::info!("evidence about {} workers", lives.len()),
+                    Ok(lives) => {
+                        tracing::info!("evidence about {} workers", lives.len());
+                        proved(lives);
+                    }
                     Err(why) => tracing::warn!("the model is private: {why}"),
                 }
                 self.private.set(read.clone());

@@ -2,19 +2,24 @@
 
 use super::reload::{Reload, Reloading, look};
 use crate::args::{Api, Common, LogFormat};
-use crate::evidence::Watched;
+use crate::evidence::{Watched, operators};
 use crate::exit::Failure;
+use crate::oncall::{self, OnCall};
 use crate::stop::Stop;
 use crate::supervisor::Ready;
 use anyhow::{Context, anyhow};
 use gateway::api::auth::{ApiKeys, KeyRing};
+use gateway::api::observe::Observer;
 use gateway::api::origins::Origins;
+use gateway::api::private::{Life, Private};
 use gateway::api::quota::Rates;
 use gateway::api::text::ServedText;
 use gateway::api::tls::{ServerFiles, ServerTls};
 use gateway::api::{AccessLog, Reloads};
 use gateway::engine::{Engine, Readiness};
+use std::collections::BTreeSet;
 use std::fs::File;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
@@ -81,6 +86,7 @@ pub(super) fn check(api: &Api) -> Result<(), Failure> {
     let form = LogFormat::Json; // of no matter: what cannot be opened is said
     access_log(api.access_log.as_deref(), form).map_err(Failure::usage)?;
     Watched::new(api)?;
+    oncall::check(&api.on_call)?;
     let at = (api.host.0, api.port);
     std::net::TcpListener::bind(at)
         .map(drop)
@@ -101,23 +107,75 @@ fn cannot_listen(error: std::io::Error, api: &Api) -> Failure {
     ))
 }
 
+/// Who may ask, by evidence and by what was found out; begun before anything is asked.
+pub(super) struct Guarded {
+    watched: Option<Watched>,
+    private: Arc<Private>,
+    pub(super) on_call: Option<Arc<OnCall>>,
+}
+
+impl Guarded {
+    /// `one_by_one`: whether engines can be closed one by one.
+    pub(super) fn new(api: &Api, model: &str, one_by_one: bool) -> Result<Self, Failure> {
+        let watched = Watched::new(api)?;
+        let private = match &watched {
+            Some(watched) => watched.private.clone(),
+            None => Arc::new(Private::open(operators(api))),
+        };
+        let on_call = OnCall::start(&api.on_call, private.clone(), model, one_by_one)?;
+        Ok(Self {
+            watched,
+            private,
+            on_call,
+        })
+    }
+
+    /// Looks at evidence and at engines, for as long as the API serves.
+    async fn watch(self, addr: SocketAddr, tls: bool) -> Failure {
+        let on_call = self.on_call.clone();
+        let proved = move |lives: &BTreeSet<Life>| {
+            if let Some(on_call) = &on_call {
+                on_call.proved_by_probe(lives);
+            }
+        };
+        let watching = async {
+            match self.watched {
+                None => std::future::pending().await,
+                Some(watched) => watched.watch(proved).await,
+            }
+        };
+        let on_call = async {
+            match self.on_call {
+                None => std::future::pending().await,
+                Some(on_call) => on_call.watch_over(addr, tls).await,
+            }
+        };
+        tokio::select! {
+                never = watching => never,
+            failure = on_call => failure,
+        }
+    }
+}
+
 /// Serves until `shutdown`, and until the running requests had their time. `ready` is completed and
 /// told to `announce` as soon as the engine would take a request.
 pub(super) async fn serve(
     api: Api,
     common: &Common,
-    served: Served,
+    (served, guarded): (Served, Guarded),
     engine: Arc<dyn Engine>,
     shutdown: impl Future<Output = ()> + Send,
     ready: Ready,
     announce: impl FnOnce(Ready),
 ) -> Result<(), Failure> {
-    let private = Watched::new(&api)?;
+    let on_call = guarded.on_call.clone();
     let read = Read::new(&api).map_err(Failure::usage)?;
     let reloads = Reloads::default();
     let reloading = Reloading::new(read.again, reloads.clone())?;
     let config = gateway::Config {
-        private: private.as_ref().map(|it| it.private.clone()),
+        private: Some(guarded.private.clone()),
+        canaries: on_call.as_ref().map(|it| it.api_keys()),
+        observer: on_call.clone().map(|it| it as Arc<dyn Observer>),
         keys: read.keys,
         rates: Rates {
             requests: api.rpm,
@@ -134,13 +192,18 @@ pub(super) async fn serve(
     };
     let listener = TcpListener::bind((api.host.0, api.port)).await;
     let listener = listener.map_err(|error| cannot_listen(error, &api))?;
-    let addr = listener.local_addr().map_err(Failure::found)?.to_string();
+    let local = listener.local_addr().map_err(Failure::found)?;
+    let addr = local.to_string();
     if api.api_keys.is_none() && !api.host.0.is_loopback() {
         tracing::warn!(
             "--host {} can be reached from other machines, and there is no --api-keys: everybody \
              who reaches it may ask",
             api.host.0
         );
+    }
+    let page = oncall::Page::open(&api.on_call, on_call.as_ref()).await?;
+    if let Some(on_call) = &on_call {
+        on_call.watch(engine.clone());
     }
     let ready = when_ready(engine.clone(), Ready { addr, ..ready });
     let serving = gateway::serve(listener, config, engine, Arc::new(served.text), shutdown);
@@ -154,10 +217,11 @@ pub(super) async fn serve(
             }
         }
     };
-    let watching = async {
-        match private {
+    let watching = guarded.watch(local, api.tls_cert.is_some());
+    let paging = async {
+        match page {
             None => std::future::pending().await,
-            Some(private) => private.watch().await,
+            Some(page) => page.serve().await,
         }
     };
     let reloading = async {
@@ -168,7 +232,8 @@ pub(super) async fn serve(
     };
     let ended = tokio::select! {
         ended = serving => ended,
-        never = watching => never,
+        failure = watching => return Err(failure),
+        failure = paging => return Err(failure),
         never = reloading => never,
     };
     ended

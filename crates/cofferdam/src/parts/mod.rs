@@ -181,6 +181,8 @@ pub fn gateway_by(
         let ended = async { drop(pairs.ended().await) };
         let shutdown = api::shutdown(ended, || pairs.drain())?;
         let (api, common) = (settings.api, &settings.common);
+        let guarded = api::Guarded::new(&api, &served.name, false)?;
+        let served = (served, guarded);
         api::serve(api, common, served, pairs.clone(), shutdown, ready, say).await?;
         pairs.end().await.map_err(Failure::found)
     })
@@ -201,6 +203,8 @@ pub fn in_process(
     let engine = unified.clone();
     runtime()?.block_on(async {
         let shutdown = api::shutdown(unified.ended(), || unified.drain())?;
+        let guarded = api::Guarded::new(&api, &served.name, false)?;
+        let served = (served, guarded);
         api::serve(api, common, served, engine, shutdown, ready, announce).await
     })?;
     unified.end().map_err(failed)

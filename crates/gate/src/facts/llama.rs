@@ -4,6 +4,7 @@ use crate::facts::answers::{Answers, Page};
 use crate::facts::combine::{agreed, derived, measured, not_reported};
 use crate::facts::figure::{Fact, Figure, Source, Unknown};
 use crate::facts::json::Doc;
+use crate::facts::life;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::version::Version;
 
@@ -34,6 +35,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     node.ranks = ranks(&props, slots, &mut warnings);
     node.asides = asides(answers);
     node.truncates = truncates(&props);
+    node.life = life::read(answers, &answers.page("/props"));
     node.open_introspection = answers.open_introspection(&["/props"]);
     node.warnings = warnings;
     node

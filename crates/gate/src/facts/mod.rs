@@ -10,6 +10,7 @@ mod combine;
 mod figure;
 mod guard;
 pub mod json;
+mod life;
 mod llama;
 mod log;
 mod models;

@@ -213,6 +213,10 @@ pub struct Node {
     /// Version of Cofferdam's guard that is in effect in there (docs/guard-sglang.md,
     /// docs/guard-vllm.md); unknown where none says so.
     pub guard: Fact<Figure<Version>>,
+    /// What tells this process from another under the same name, as far as it says anything of it;
+    /// of now only, so it is not saved.
+    #[serde(skip, default = "unsaid")]
+    pub life: Fact<Figure<String>>,
     /// Whether introspection answered a request that carried no key.
     pub open_introspection: Fact<Figure<bool>>,
     /// What else was seen.
@@ -263,6 +267,7 @@ impl Node {
             template: err(&why),
             transfers: err(&why),
             guard: err(&why),
+            life: err(&why),
             open_introspection: err(&why),
             warnings: Vec::new(),
         }
@@ -280,4 +285,8 @@ impl Node {
         }
         smallest.ok_or(Unknown::NotReported { looked: Vec::new() })
     }
+}
+
+fn unsaid() -> Fact<Figure<String>> {
+    Err(Unknown::NotReported { looked: Vec::new() })
 }

@@ -53,6 +53,7 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     let mut node = Node::unknown(format!("{name} {worker}"), Unknown::NotReported { looked });
     node.engine = Ok(engine.clone());
     node.version = info.version("version");
+    node.life = info.text(&field("epoch"));
     node.role = role(info.text(&field("role")));
     let pool = info.count(&field("pool_tokens")).map(measured);
     node.ranks = Ok(vec![Rank { name: worker, pool }]);

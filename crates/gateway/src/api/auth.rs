@@ -278,7 +278,8 @@ mod tests {
         let keys = ApiKeys::parse("# comment\n\n red  k-1 \nblue k-2\nred k-3\n#x y\n").unwrap();
         let tenants = keys.tenants();
         let ring = KeyRing::from(keys);
-        let who = |v: &[&str]| tenant(Some(&ring), None, &headers(v)).map(|t| t.as_str().to_owned());
+        let who =
+            |v: &[&str]| tenant(Some(&ring), None, &headers(v)).map(|t| t.as_str().to_owned());
         assert_eq!(who(&["Bearer k-1"]).unwrap(), "red");
         assert_eq!(who(&["bearer k-3"]).unwrap(), "red");
         assert_eq!(who(&["Bearer k-2"]).unwrap(), "blue");

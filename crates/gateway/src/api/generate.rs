@@ -219,7 +219,12 @@ fn named_engines(headers: &HeaderMap, operator: bool) -> Result<Vec<String>, Fau
     let Some(named) = headers.get(ENGINES) else {
         return Ok(Vec::new());
     };
-    let refused = |why: &str| Err(Fault::new(Code::InvalidRequest, format!("{ENGINES}: {why}")));
+    let refused = |why: &str| {
+        Err(Fault::new(
+            Code::InvalidRequest,
+            format!("{ENGINES}: {why}"),
+        ))
+    };
     if !operator {
         return refused("only operators name the engines of a request; leave the header out");
     }

@@ -88,6 +88,8 @@ pub struct Upstream {
 pub struct Found {
     /// How it is spoken to, and what it does.
     pub dialect: Protocol,
+    /// What it is, with its version.
+    pub software: String,
     /// Whatever is different if another process has taken its place.
     pub life: String,
     /// The lengths that it takes; none: not known, and nothing goes to it.

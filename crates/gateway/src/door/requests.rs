@@ -26,7 +26,12 @@ pub(super) struct Submission {
 
 impl Submission {
     /// What the machine is told, and what is kept here.
-    pub(super) fn split(self, salt: String, keys: Keys, (near, only): (Vec<EngineId>, Vec<EngineId>)) -> (Ask, u64, Open) {
+    pub(super) fn split(
+        self,
+        salt: String,
+        keys: Keys,
+        (near, only): (Vec<EngineId>, Vec<EngineId>),
+    ) -> (Ask, u64, Open) {
         let Self {
             job, events, last, ..
         } = self;

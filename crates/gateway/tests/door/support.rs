@@ -121,6 +121,7 @@ impl Front {
             weight: 1,
             aborts_prefill: false,
             private: None,
+            software: "scripted".into(),
         }
     }
 

@@ -55,6 +55,7 @@ async fn an_answer_arrives_as_it_was_said_and_workers_see_the_job_as_it_was_give
         cached_tokens: 16,
         prefill_epoch: prefill.0.epoch.to_string(),
         decode_epoch: decode.0.epoch.to_string(),
+        ..Provenance::default()
     };
     assert_eq!(events[0], Event::Committed(provenance));
     let Event::Tokens { choice: 0, tokens } = &events[1] else {

@@ -15,7 +15,7 @@ const PINNED: [(&str, usize, usize); 11] = [
     ("door-text", 460, 642),
     ("door-early", 1049, 2700),
     ("door-restart", 183, 10_199),
-    ("door-private", 0, 0),
+    ("door-private", 152, 152),
     ("door-stages", 21_441, 173_198),
 ];
 

@@ -2,9 +2,12 @@
 
 use super::fleet::{Fleet, Member};
 use super::measured::{Unusable, found};
+use crate::oncall::{Named, OnCall};
 use gate::facts::net::{Limits, Target, describe};
 use gateway::door::{Doors, Found};
+use oncall::Access;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Times that an engine may owe an answer before nothing goes to it any more: one that is busy
@@ -33,8 +36,15 @@ struct Before {
 }
 
 /// Asks again and again, and reads again who there is to ask.
-pub(super) async fn measure(mut fleet: Fleet, doors: &Doors, every: Duration, samples: Samples) {
+pub(super) async fn measure(
+    mut fleet: Fleet,
+    doors: &Doors,
+    every: Duration,
+    samples: Samples,
+    on_call: Option<Arc<OnCall>>,
+) {
     let mut before: BTreeMap<String, Before> = BTreeMap::new();
+    let on_call = on_call.as_deref();
     loop {
         let found = read(&fleet.members).await;
         for (member, found) in fleet.members.iter().zip(found) {
@@ -45,31 +55,75 @@ pub(super) async fn measure(mut fleet: Fleet, doors: &Doors, every: Duration, sa
             });
             if let Some(found) = before.next(name, found, doors, &samples).await {
                 before.found = found.as_ref().ok().cloned();
-                doors.measured(name, found.map(|found| closed(found, member)));
+                doors.measured(name, found.map(|found| closed(found, member, on_call)));
             }
         }
-        tokio::time::sleep(every).await;
-        if fleet.read_again().await {
+        name_them(on_call, &fleet.members, &before);
+        let moved = doors_move(every, on_call).await;
+        let named = fleet.read_again().await;
+        if named {
             doors.engines(fleet.upstreams());
             before.retain(|name, _| fleet.members.iter().any(|it| it.target.name == *name));
+        }
+        if named || moved {
             // At once, whether an engine answers or not.
             for member in &fleet.members {
                 let name = &member.target.name;
                 let known = before.get(name).and_then(|it| it.found.clone());
                 if let Some(found) = known {
-                    doors.measured(name, Ok(closed(found, member)));
+                    doors.measured(name, Ok(closed(found, member, on_call)));
                 }
             }
         }
     }
 }
 
-/// As the door is to know it: to an engine in quarantine nothing new goes.
-fn closed(mut found: Found, member: &Member) -> Found {
-    if let Some(why) = &member.quarantined {
+/// Until it is time to ask again, or who may be asked has changed; whether it has.
+async fn doors_move(every: Duration, on_call: Option<&OnCall>) -> bool {
+    let moved = async {
+        match on_call {
+            None => std::future::pending().await,
+            Some(on_call) => on_call.moved.notified().await,
+        }
+    };
+    tokio::time::timeout(every, moved).await.is_ok()
+}
+
+/// Tells who is on call which engines there are.
+fn name_them(on_call: Option<&OnCall>, members: &[Member], before: &BTreeMap<String, Before>) {
+    let Some(on_call) = on_call else { return };
+    let named = members.iter().map(|member| {
+        let found = before.get(&member.target.name);
+        let found = found.and_then(|it| it.found.as_ref());
+        Named {
+            api: member.target.name.clone(),
+            url: member.at.url.clone(),
+            software: found.map_or(String::new(), |it| it.software.clone()),
+            group: member.at.group,
+            context: found.and_then(|it| Some(u64::from(it.lengths?.max_model_len))),
+        }
+    });
+    on_call.engines(named.collect());
+}
+
+/// As the door is to know it: to an engine in quarantine nothing new goes, and to one that is private
+/// what operators ask.
+fn closed(mut found: Found, member: &Member, on_call: Option<&OnCall>) -> Found {
+    let restriction = on_call.and_then(|it| it.of_engine(&member.at.url));
+    let closed = match (&member.quarantined, &restriction) {
+        (Some(why), _) => Some(format!("in quarantine: {why}")),
+        (None, Some(it)) if matches!(it.access, Access::Draining | Access::Closed) => {
+            Some(format!("{}: {}", it.access.as_str(), it.why))
+        }
+        _ => None,
+    };
+    if let Some(why) = closed {
         found.lengths = None;
-        found.derivation = vec![format!("in quarantine: {why}")];
+        found.derivation = vec![why];
     }
+    found.private = restriction
+        .filter(|it| it.access == Access::Private)
+        .map(|it| it.why);
     found
 }
 

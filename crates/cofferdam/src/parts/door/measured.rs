@@ -42,12 +42,17 @@ pub(super) fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
     let (lengths, how) = lengths(node, role)?;
     let version = node.version.as_ref().map(|it| it.value.to_string());
     let pool_tokens = node.smallest_pool().map_or(0, |pool| pool.value);
-    let life = format!(
-        "{} {} {pool_tokens} {lengths:?}",
+    let version = version.unwrap_or_default();
+    let started = node.life.as_ref().map(|it| it.value.as_str());
+    let life = wire::short_name(&[
+        &at.url,
         software.value.name(),
-        version.unwrap_or_default()
-    );
+        &version,
+        &format!("{pool_tokens} {lengths:?}"),
+        started.unwrap_or_default(),
+    ]);
     Ok(Found {
+        software: format!("{} {version}", software.value),
         dialect,
         life,
         lengths: Some(lengths),

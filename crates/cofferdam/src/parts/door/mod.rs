@@ -36,11 +36,22 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
             epoch: doors.epoch().to_string(),
             ..Ready::default()
         };
-        let measuring = measure::measure(fleet, &doors, settings.door.measure_every, samples);
+        let guarded = api::Guarded::new(&settings.api, &served.name, true)?;
+        let on_call = guarded.on_call.clone();
+        let every = settings.door.measure_every;
+        let measuring = measure::measure(fleet, &doors, every, samples, on_call);
         let ended = async { drop(doors.ended().await) };
         let shutdown = api::shutdown(ended, || doors.drain())?;
         let (api, common) = (settings.api, &settings.common);
-        let serving = api::serve(api, common, served, doors.clone(), shutdown, ready, say);
+        let serving = api::serve(
+            api,
+            common,
+            (served, guarded),
+            doors.clone(),
+            shutdown,
+            ready,
+            say,
+        );
         tokio::select! {
             ended = serving => ended?,
             () = measuring => {}

@@ -53,6 +53,14 @@ impl Secret {
         Self::of(&text, &shown)
     }
 
+    /// One that this process has drawn itself.
+    ///
+    /// # Errors
+    /// It is not a key.
+    pub fn new(key: &str) -> Result<Self, SecretError> {
+        Self::of(key, "memory")
+    }
+
     fn of(text: &str, place: &str) -> Result<Self, SecretError> {
         let key = text.trim_end_matches(['\r', '\n']);
         let good =

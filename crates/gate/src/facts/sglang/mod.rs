@@ -10,6 +10,7 @@ use crate::facts::combine::{agreed, contradiction, derived, measured, not_report
 use crate::facts::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
 use crate::facts::guard;
 use crate::facts::json::absurd;
+use crate::facts::life;
 use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
 use crate::facts::prometheus::Metrics;
@@ -55,6 +56,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     sizes(&said, &mut node, &mut warnings);
     node.asides = beside::read(&said);
     switches::read(&said, &mut node);
+    node.life = life::read(answers, &said.info);
     node.guard = guard::version(&metrics, "cofferdam_guard_ready", "guard");
     node.open_introspection = answers.open_introspection(&["/server_info", "/get_server_info"]);
     said.warn(&mut warnings);

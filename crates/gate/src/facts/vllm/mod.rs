@@ -5,6 +5,7 @@ use crate::facts::combine::{agreed, contradiction, derived, measured, not_report
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Unknown};
 use crate::facts::guard;
 use crate::facts::json::absurd;
+use crate::facts::life;
 use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Aside, Engine, Node, Parallelism, Rank, Role, Warning};
 use crate::facts::prometheus::{Metrics, Sample};
@@ -38,6 +39,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
         node.truncates = never("vLLM cuts a prompt only if its request asks for it");
         node.checksum = never("vLLM has no KV checksum");
     }
+    node.life = life::read(answers, &info);
     node.guard = guard::version(&metrics, "cofferdam_guard_info", "version");
     node.open_introspection = answers.open_introspection(&["/server_info"]);
     node.warnings = warnings;

@@ -135,6 +135,7 @@ pub fn committed() -> Event {
         cached_tokens: 1,
         prefill_epoch: "p-epoch".to_owned(),
         decode_epoch: "d-epoch".to_owned(),
+        ..Provenance::default()
     })
 }
 

@@ -1,0 +1,413 @@
+//! This gateway's own canaries: asked for through its own door, under two tenants of their own, at every
+//! pair in turn.
+
+use super::ended::both;
+use super::{CANARIES, OnCall, locked};
+use crate::exit::Failure;
+use anyhow::{Context, anyhow};
+use gate::facts::net::{Address, Secret, Tls, TlsFiles};
+use gateway::engine::{EngineFacts, WorkerRole};
+use oncall::{Access, Canaried, Entry, Life, Proof, ProofKind, Signal, SignalKind};
+use probe::finding::Kind;
+use probe::vigil::{Found, Outcome, Step, Sums, Tally, Vigil};
+use probe::wire::Dialect;
+use probe::{Endpoint, Tenant};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+/// One canary; longer is no answer.
+const PATIENCE: Duration = Duration::from_secs(120);
+/// Minutes of tokens that may be saved up for a step that costs many.
+const SAVED_MINUTES: u64 = 30;
+/// Pairs that take turns; of more than that, the first of each decode.
+const PAIRS_MAX: usize = 1024;
+
+/// What was sent and seen.
+#[derive(Default)]
+pub(super) struct Counted {
+    pub(super) all: Tally,
+    pub(super) total: Sums,
+    /// By the lives of a pair, since it is there: what makes a proof.
+    by_lives: BTreeMap<[Life; 2], (Sums, u64)>,
+    pub(super) by_pair: BTreeMap<(String, String), (Sums, u64)>,
+    pub(super) paused: Option<String>,
+}
+
+/// Where canaries go: by the API's names, and the lives there.
+#[derive(Clone, Debug, PartialEq)]
+struct Target {
+    names: Vec<String>,
+    lives: [Life; 2],
+}
+
+impl OnCall {
+    /// Sends canaries for ever, and looks at what else there is to look at, once a second.
+    pub(crate) async fn watch_over(self: Arc<Self>, api: SocketAddr, tls: bool) -> Failure {
+        let looking = async {
+            let mut every = tokio::time::interval(Duration::from_secs(1));
+            loop {
+                every.tick().await;
+                self.look_at_lives();
+                let counted = self.duty().counted(oncall::times::now());
+                self.written(counted);
+            }
+        };
+        if !self.settings.canaries {
+            return looking.await;
+        }
+        let endpoints = match self.endpoints(api, tls) {
+            Ok(endpoints) => endpoints,
+            Err(why) => return Failure::usage(why),
+        };
+        tokio::select! {
+            never = looking => never,
+            never = self.send_for_ever(endpoints) => never,
+        }
+    }
+
+    fn endpoints(&self, api: SocketAddr, tls: bool) -> anyhow::Result<BTreeMap<Tenant, Endpoint>> {
+        let scheme = if tls { "https" } else { "http" };
+        let at = match &self.settings.canaries_at {
+            Some(url) => url.clone(),
+            None if tls => {
+                return Err(anyhow!(
+                    "--canaries over HTTPS need --canaries-at https://NAME:PORT, the name that \
+                     --tls-cert was made for (and --canaries-ca, if its authority is your own)"
+                ));
+            }
+            None => format!("{scheme}://{}", reachable(api)),
+        };
+        let trust = Tls::new(&TlsFiles {
+            ca: self.settings.canaries_ca.clone(),
+            ..TlsFiles::default()
+        });
+        let trust = trust.context("--canaries-ca")?;
+        let address = Address::server(&at).with_context(|| at.clone())?;
+        let tenants = (0_u8..).map(Tenant).zip(&self.keys);
+        let endpoint = |(tenant, key): (Tenant, &String)| {
+            let endpoint = Endpoint {
+                address: address.clone(),
+                key: Some(Secret::new(key)?),
+                tls: trust.clone(),
+                dialect: Dialect::Completions,
+                model: None,
+            };
+            Ok((tenant, endpoint))
+        };
+        tenants.map(endpoint).collect()
+    }
+
+    async fn send_for_ever<T>(&self, endpoints: BTreeMap<Tenant, Endpoint>) -> T {
+        let mut vigil = Vigil::new(endpoints, PATIENCE, seed);
+        let mut every = tokio::time::interval(self.settings.canary_every);
+        every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        let (mut turn, mut steps) = (0_usize, BTreeMap::<[Life; 2], usize>::new());
+        let mut saved = Saved::new(self.settings.canary_tokens);
+        loop {
+            every.tick().await;
+            saved.grows();
+            let targets = match self.targets() {
+                Ok(targets) => targets,
+                Err(why) => {
+                    locked(&self.canaried).paused = Some(why);
+                    continue;
+                }
+            };
+            locked(&self.canaried).paused = None;
+            turn += 1;
+            let target = &targets[turn % targets.len()];
+            steps.retain(|lives, _| targets.iter().any(|it| it.lives == *lives));
+            let step = steps.entry(target.lives.clone()).or_default();
+            let limit = self.facts().and_then(|facts| limit_at(&facts, target));
+            let next = Step::ALL[*step % Step::ALL.len()];
+            let affordable = saved.takes(next.tokens(limit));
+            let next = if affordable { next } else { Step::Short };
+            *step += 1;
+            let headers = self.at(target);
+            let outcome = vigil.step(next, &headers, limit).await;
+            saved.spent(outcome.tokens);
+            self.takes(&mut vigil, target, next, limit, &outcome).await;
+        }
+    }
+
+    /// Everything that could answer now, private or not; why not, if nothing can.
+    fn targets(&self) -> Result<Vec<Target>, String> {
+        let facts = self.facts().ok_or("nothing runs yet")?;
+        let model = self.duty().book().of_model(&self.model).map(|it| it.access);
+        if let Some(access @ (Access::Draining | Access::Closed)) = model {
+            return Err(format!("the model is {}", access.as_str()));
+        }
+        let up = |role: WorkerRole| {
+            let workers = facts.workers.iter();
+            workers.filter(move |it| it.role == role && it.max_prompt_tokens > 0)
+        };
+        let mut targets: Vec<Target> = up(WorkerRole::Unified)
+            .map(|it| Target {
+                names: vec![it.name.clone()],
+                lives: both(&[self.life(it)]),
+            })
+            .collect();
+        for decode in up(WorkerRole::Decode) {
+            for prefill in up(WorkerRole::Prefill) {
+                if targets.len() < PAIRS_MAX {
+                    targets.push(Target {
+                        names: vec![prefill.name.clone(), decode.name.clone()],
+                        lives: both(&[self.life(prefill), self.life(decode)]),
+                    });
+                }
+            }
+        }
+        match targets.is_empty() {
+            true => Err("no engine that could answer is up".to_owned()),
+            false => Ok(targets),
+        }
+    }
+
+    /// How a canary says where it goes; our own workers are chosen by their gateway.
+    fn at(&self, target: &Target) -> Vec<(String, String)> {
+        match self.one_by_one {
+            true => vec![("x-cofferdam-engines".to_owned(), target.names.join(","))],
+            false => Vec::new(),
+        }
+    }
+
+    async fn takes(
+        &self,
+        vigil: &mut Vigil,
+        target: &Target,
+        step: Step,
+        limit: Option<u64>,
+        outcome: &Outcome,
+    ) {
+        self.add_up(target, outcome);
+        let mut shown = None;
+        for found in &outcome.found {
+            let Some(signal) = signal_of(found.kind) else {
+                continue;
+            };
+            let incident = self.signal(Signal {
+                signal,
+                lives: distinct(&target.lives),
+                request: None,
+                tenant: None,
+                says: format!("step {}: {}", step.name(), found.says),
+                source: "canary".to_owned(),
+            });
+            shown = shown.or(incident.map(|it| (it, found.clone())));
+        }
+        if let (Some((incident, found)), Some(limit)) = (shown, limit) {
+            self.narrow(vigil, target, &incident, &found, limit).await;
+        }
+        self.prove(target);
+    }
+
+    fn add_up(&self, target: &Target, outcome: &Outcome) {
+        let now = oncall::times::now();
+        let sums = outcome.sums();
+        let [prefill, decode] = &target.lives;
+        let mut counted = locked(&self.canaried);
+        counted.all.add(now / 60_000, &sums);
+        add(&mut counted.total, &sums);
+        let pair = (prefill.engine.clone(), decode.engine.clone());
+        let of_pair = counted.by_pair.entry(pair).or_default();
+        add(&mut of_pair.0, &sums);
+        of_pair.1 = now;
+        let of_lives = counted.by_lives.entry(target.lives.clone()).or_default();
+        add(&mut of_lives.0, &sums);
+        if counted.by_lives.len() > PAIRS_MAX {
+            counted.by_lives.retain(|lives, _| *lives == target.lives);
+        }
+        drop(counted);
+        self.recorder.canaried(Canaried {
+            minute: now / 60_000,
+            pair: format!("{} {}", prefill.engine, decode.engine),
+            life: format!("{} {}", prefill.life, decode.life),
+            sent: sums.sent,
+            telling: sums.telling,
+            seen: sums.seen,
+            foreign: sums.found,
+            tokens: sums.tokens,
+        });
+    }
+
+    /// From which length on it shows, once for an incident; and whom it has met.
+    async fn narrow(
+        &self,
+        vigil: &mut Vigil,
+        target: &Target,
+        incident: &str,
+        found: &Found,
+        limit: u64,
+    ) {
+        let known = self
+            .duty()
+            .book()
+            .incident(incident)
+            .and_then(|it| it.trigger);
+        if known.is_some() {
+            return;
+        }
+        let shows = found.tokens.unwrap_or(limit).min(limit);
+        let narrowed = vigil.narrow(&self.at(target), (16, shows), limit).await;
+        let Some((clean_tokens, at_least_tokens)) = narrowed else {
+            return; // then everybody who was answered there is affected, for all that is known
+        };
+        self.note(Entry::Trigger {
+            incident: incident.to_owned(),
+            at_least_tokens,
+            clean_tokens,
+            lives: distinct(&target.lives),
+        });
+        self.find_affected(incident);
+    }
+
+    /// Enough clean canaries at a pair, with nothing found there, are a proof about its lives.
+    fn prove(&self, target: &Target) {
+        let wanted = self.duty().policy().restore.canary_answers;
+        let proof = {
+            let mut counted = locked(&self.canaried);
+            let Some((sums, proven)) = counted.by_lives.get_mut(&target.lives) else {
+                return;
+            };
+            if sums.found > 0 || sums.seen < wanted * (*proven + 1) {
+                return;
+            }
+            *proven += 1;
+            let (seen, one_in) = (sums.seen, sums.one_in().unwrap_or(0));
+            Proof {
+                proof: ProofKind::Canary,
+                lives: distinct(&target.lives),
+                answers: seen,
+                says: format!(
+                    "{seen} canaries were gone on with and none was another's: a leak in more than \
+                     one of {one_in} answers would have been seen with 95 %"
+                ),
+            }
+        };
+        self.proved(proof);
+    }
+
+    /// After an incident canaries count anew: what was seen before says nothing of now.
+    pub(super) fn forget_canaries(&self, lives: &[Life]) {
+        let mut counted = locked(&self.canaried);
+        counted
+            .by_lives
+            .retain(|of, (sums, _)| sums.found == 0 && !of.iter().any(|it| lives.contains(it)));
+    }
+}
+
+impl OnCall {
+    /// Writes down who was answered by the lives of an incident with a prompt that is long enough.
+    pub(super) fn find_affected(&self, incident: &str) {
+        let (lives, at_least) = {
+            let duty = self.duty();
+            let Some(it) = duty.book().incident(incident) else {
+                return;
+            };
+            (it.lives.clone(), it.trigger.unwrap_or(0))
+        };
+        // What was answered a moment ago is on disk before it is looked for.
+        self.recorder.flush();
+        let Some(path) = &self.settings.incidents else {
+            return;
+        };
+        let nobody: Vec<String> = CANARIES.iter().map(|it| (*it).to_owned()).collect();
+        let found = oncall::Journal::open_existing(path, oncall::journal::Bounds::default())
+            .and_then(|journal| journal.affected(&lives, at_least, &nobody));
+        match found {
+            Ok((requests, more)) => self.note(Entry::Affected {
+                incident: incident.to_owned(),
+                requests,
+                how: format!(
+                    "answered by these lives to prompts of at least {at_least} tokens, canaries left out"
+                ),
+                more,
+            }),
+            Err(why) => tracing::error!("who is affected is not known: {why}"),
+        }
+    }
+}
+
+fn limit_at(facts: &EngineFacts, target: &Target) -> Option<u64> {
+    let of = target.names.iter().map(|name| {
+        let worker = facts.workers.iter().find(|it| it.name == *name);
+        worker.map(|it| u64::from(it.max_prompt_tokens.min(it.max_model_len.saturating_sub(1))))
+    });
+    of.collect::<Option<Vec<_>>>()?.into_iter().min()
+}
+
+fn distinct(lives: &[Life; 2]) -> Vec<Life> {
+    let mut lives = lives.to_vec();
+    lives.dedup();
+    lives
+}
+
+fn add(sums: &mut Sums, more: &Sums) {
+    sums.sent += more.sent;
+    sums.telling += more.telling;
+    sums.seen += more.seen;
+    sums.found += more.found;
+    sums.tokens += more.tokens;
+}
+
+fn signal_of(kind: Kind) -> Option<SignalKind> {
+    match kind {
+        Kind::Leak => Some(SignalKind::CanaryLeak),
+        Kind::Mixup => Some(SignalKind::CanaryMixup),
+        Kind::SilentAcceptance => Some(SignalKind::OverLimitAnswered),
+        _ => None,
+    }
+}
+
+/// A listener on all addresses is reached at the loopback one.
+fn reachable(mut at: SocketAddr) -> SocketAddr {
+    if at.ip().is_unspecified() {
+        at.set_ip(match at {
+            SocketAddr::V4(_) => [127, 0, 0, 1].into(),
+            SocketAddr::V6(_) => std::net::Ipv6Addr::LOCALHOST.into(),
+        });
+    }
+    at
+}
+
+/// A seed that nobody can guess. Without random bits there are no canaries that would prove anything,
+/// and nothing else of this process either.
+fn seed() -> [u8; 32] {
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed).expect("the system gave random bits when this process began");
+    seed
+}
+
+/// Tokens that may be spent, saved up minute by minute.
+struct Saved {
+    a_minute: u64,
+    left: f64,
+    at: tokio::time::Instant,
+}
+
+impl Saved {
+    fn new(a_minute: u32) -> Self {
+        Self {
+            a_minute: u64::from(a_minute),
+            left: f64::from(a_minute),
+            at: tokio::time::Instant::now(),
+        }
+    }
+
+    fn grows(&mut self) {
+        let minutes = self.at.elapsed().as_secs_f64() / 60.0;
+        self.at = tokio::time::Instant::now();
+        let most = (self.a_minute * SAVED_MINUTES) as f64;
+        self.left = (self.left + minutes * self.a_minute as f64).min(most);
+    }
+
+    fn takes(&self, tokens: u64) -> bool {
+        tokens as f64 <= self.left
+    }
+
+    fn spent(&mut self, tokens: u64) {
+        self.left -= tokens as f64;
+    }
+}

@@ -1,0 +1,468 @@
+//! The operators' page: what [`OnCall`] knows, in the desk's words, and what is pressed there.
+
+use super::ended::both;
+use super::{OnCall, locked};
+use crate::args::OnCall as Settings;
+use crate::exit::Failure;
+use crate::files;
+use anyhow::{Context, anyhow};
+use desk::state::{self, State};
+use desk::{Act, Action, Desk, Done, Keys, Refused, Scope, Whose};
+use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
+use oncall::book::Incident;
+use oncall::{Access, Asked, Entry, ProofKind, Restriction, report};
+use std::collections::BTreeMap;
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use tokio::net::TcpListener;
+
+/// Bytes of a file of operators' keys.
+const KEYS_BYTES_MAX: u64 = 1 << 20;
+/// Entries of an incident that the page shows.
+const ACTIONS_MAX: usize = 30;
+
+/// Keys of those who may look and press.
+pub(crate) fn keys(settings: &Settings) -> anyhow::Result<Keys> {
+    let path = settings.admin_keys.as_ref();
+    let path = path.context("--admin needs --admin-keys FILE: lines `name key`")?;
+    let read = || -> anyhow::Result<Keys> {
+        let text = files::read(path, KEYS_BYTES_MAX)?;
+        Ok(Keys::parse(&text)?)
+    };
+    read().with_context(|| format!("--admin-keys {}", path.display()))
+}
+
+/// The operators' listener.
+pub(crate) struct Page {
+    listener: TcpListener,
+    keys: Keys,
+    on_call: Arc<OnCall>,
+}
+
+impl Page {
+    /// None where none is wanted.
+    pub(crate) async fn open(
+        settings: &Settings,
+        on_call: Option<&Arc<OnCall>>,
+    ) -> Result<Option<Self>, Failure> {
+        let (Some(at), Some(on_call)) = (settings.admin, on_call) else {
+            return Ok(None);
+        };
+        let keys = keys(settings).map_err(Failure::usage)?;
+        let listener = TcpListener::bind(at).await;
+        let listener = listener
+            .with_context(|| format!("--admin {at}"))
+            .map_err(Failure::usage)?;
+        let at = listener.local_addr().map_err(Failure::found)?;
+        tracing::info!("the operators' page is at http://{at}");
+        if !at.ip().is_loopback() {
+            tracing::warn!(
+                "--admin {at} can be reached from other machines and speaks plain HTTP: put a \
+                 proxy with TLS before it, or reach it through a tunnel"
+            );
+        }
+        Ok(Some(Self {
+            listener,
+            keys,
+            on_call: on_call.clone(),
+        }))
+    }
+
+    /// Serves it for as long as it is waited for.
+    pub(crate) async fn serve(self) -> Failure {
+        let never = std::future::pending();
+        let served = desk::serve(self.listener, None, self.keys, self.on_call, never).await;
+        let why = served
+            .err()
+            .map_or_else(|| "it ended".to_owned(), |why| why.to_string());
+        Failure::found(anyhow!("the operators' page cannot go on: {why}"))
+    }
+}
+
+impl Desk for OnCall {
+    fn state(&self) -> Arc<State> {
+        Arc::new(self.as_it_is())
+    }
+
+    fn act(
+        &self,
+        action: Action,
+    ) -> Pin<Box<dyn Future<Output = Result<Done, Refused>> + Send + '_>> {
+        Box::pin(async move { self.carry_out(&action) })
+    }
+}
+
+impl OnCall {
+    fn carry_out(&self, action: &Action) -> Result<Done, Refused> {
+        let scope = match &action.scope {
+            Scope::Model => oncall::Scope::Model(self.model.clone()),
+            Scope::Pair { prefill, decode } if prefill == decode => {
+                oncall::Scope::Engine(prefill.clone())
+            }
+            Scope::Pair { prefill, decode } => oncall::Scope::Pair(prefill.clone(), decode.clone()),
+            Scope::Engine { name } => oncall::Scope::Engine(name.clone()),
+            Scope::Incident { id } => {
+                let asked = match action.act {
+                    Act::Note => Asked::Note(id.clone()),
+                    Act::CloseIncident => Asked::Close(id.clone()),
+                    act => return Err(senseless(act, "an incident")),
+                };
+                return self.wish(asked, action);
+            }
+        };
+        let restrict = |access| Asked::Restrict(scope.clone(), access);
+        let asked = match action.act {
+            Act::Drain => restrict(Access::Draining),
+            Act::Private => restrict(Access::Private),
+            Act::Close => restrict(Access::Closed),
+            Act::Restore => Asked::Restore(scope),
+            Act::OpenIncident => Asked::Open(scope),
+            act @ (Act::Note | Act::CloseIncident) => {
+                return Err(senseless(act, "what serves"));
+            }
+        };
+        self.wish(asked, action)
+    }
+
+    fn wish(&self, asked: Asked, action: &Action) -> Result<Done, Refused> {
+        if matches!(asked, Asked::Restrict(..)) {
+            self.forget_canaries(&[]);
+        }
+        let said = self.asked(asked, &action.by, &action.reason);
+        let said = said.map_err(|refusal| Refused {
+            whose: Whose::Standing,
+            expected: format!("something that can be done now: {}", action.act.word()),
+            got: refusal.0,
+            next: "see what the page says to do next, and try again".to_owned(),
+        })?;
+        let incident = match &action.scope {
+            Scope::Incident { id } => Some(id.clone()),
+            _ => None,
+        };
+        Ok(Done {
+            at_ms: oncall::times::now(),
+            said,
+            incident,
+        })
+    }
+
+    fn as_it_is(&self) -> State {
+        let now = oncall::times::now();
+        let facts = self.facts().unwrap_or_default();
+        let seen = locked(&self.seen);
+        let ttft = state::Ttft {
+            points: seen.ttft.iter().copied().collect(),
+            floor: floor(seen.ttft.iter().copied()),
+        };
+        let requests = seen.by_pair.clone();
+        drop(seen);
+        let engines: Vec<_> = facts
+            .workers
+            .iter()
+            .map(|it| self.engine_state(it))
+            .collect();
+        State {
+            at_ms: now,
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            model: self.model_state(&facts),
+            pairs: self.pairs(&facts.workers, &requests),
+            pools: facts
+                .workers
+                .iter()
+                .filter_map(|it| self.pool(it, now))
+                .collect(),
+            running: state::Running {
+                requests: engines.iter().map(|it| it.running).sum(),
+                ..state::Running::default()
+            },
+            engines,
+            ttft,
+            canaries: self.canaries_state(now),
+            incidents: self.incidents_state(now),
+            journal: self.journal_state(),
+        }
+    }
+
+    fn model_state(&self, facts: &gateway::engine::EngineFacts) -> state::Model {
+        let limit = facts.limit();
+        let readiness = match &facts.readiness {
+            Readiness::Ready => "ready".to_owned(),
+            Readiness::NotReady(why) => why.clone(),
+            Readiness::Draining => "ending".to_owned(),
+            Readiness::Unknown => "no worker has reported yet".to_owned(),
+        };
+        let duty = self.duty();
+        let book = duty.book();
+        let restriction = book.of_model(&self.model);
+        let since = restriction.map_or(0, |it| it.since);
+        let wanted = duty.policy().restore.proofs.clone();
+        let lives = self.lives();
+        let proofs = lives.iter().flat_map(|life| {
+            wanted.iter().map(move |kind| {
+                let found = book.proof(*kind, life, since);
+                let none = || "none since it was closed".to_owned();
+                state::Proof {
+                    kind: kind.as_str().to_owned(),
+                    at_ms: found.map_or(0, |(at, _)| at),
+                    life: format!("{} {}", life.engine, life.life),
+                    missing: found.is_none().then(none),
+                }
+            })
+        });
+        state::Model {
+            name: self.model.clone(),
+            standing: standing(restriction),
+            max_prompt_tokens: limit.map(|it| it.max_prompt_tokens),
+            max_model_len: limit.map(|it| it.max_model_len),
+            readiness,
+            evidence: match restriction {
+                Some(_) => proofs.collect(),
+                None => Vec::new(),
+            },
+        }
+    }
+
+    fn engine_state(&self, worker: &WorkerFacts) -> state::Engine {
+        let life = self.life(worker);
+        let fleet = locked(&self.fleet);
+        let named = fleet.named.get(&life.engine).cloned();
+        drop(fleet);
+        let (software, version) = match &named {
+            Some(named) => named
+                .software
+                .split_once(' ')
+                .unwrap_or((&named.software, "")),
+            None => ("Cofferdam", env!("CARGO_PKG_VERSION")),
+        };
+        let readiness = match &worker.readiness {
+            Readiness::Ready => None,
+            Readiness::NotReady(why) => Some(why.clone()),
+            Readiness::Draining => Some("ending".to_owned()),
+            Readiness::Unknown => Some("it has not reported yet".to_owned()),
+        };
+        let some = |n: u64| (n > 0).then_some(n);
+        let duty = self.duty();
+        let proofs = [ProofKind::Probe, ProofKind::Canary];
+        let verdicts = proofs.into_iter().filter_map(|kind| {
+            let (at_ms, proof) = duty.book().proof(kind, &life, 0)?;
+            Some(state::Verdict {
+                at_ms,
+                what: proof.says.clone(),
+                result: state::Outcome::Clean,
+                source: kind.as_str().to_owned(),
+            })
+        });
+        state::Engine {
+            name: life.engine.clone(),
+            url: named.as_ref().map_or(String::new(), |it| it.url.clone()),
+            role: match worker.role {
+                WorkerRole::Prefill => state::Role::Prefill,
+                WorkerRole::Decode => state::Role::Decode,
+                WorkerRole::Unified => state::Role::Unified,
+            },
+            group: named.as_ref().map_or(0, |it| it.group),
+            software: software.to_owned(),
+            version: version.to_owned(),
+            since_ms: self.since(&life),
+            life: life.life.clone(),
+            readiness,
+            standing: standing(duty.book().of_engine(&life.engine)),
+            pool_tokens: some(worker.pool_tokens),
+            context_tokens: named
+                .and_then(|it| it.context)
+                .or(some(u64::from(worker.max_model_len))),
+            max_prompt_tokens: some(u64::from(worker.max_prompt_tokens)),
+            running: 0,
+            verdicts: verdicts.collect(),
+        }
+    }
+
+    fn pairs(
+        &self,
+        workers: &[WorkerFacts],
+        requests: &BTreeMap<(String, String), u64>,
+    ) -> Vec<state::Pair> {
+        let of = |role: WorkerRole| workers.iter().filter(move |it| it.role == role);
+        let alone = of(WorkerRole::Unified).map(|it| (it, it));
+        let together = of(WorkerRole::Decode)
+            .flat_map(|decode| of(WorkerRole::Prefill).map(move |prefill| (prefill, decode)));
+        let counted = locked(&self.canaried).by_pair.clone();
+        let duty = self.duty();
+        let book = duty.book();
+        let pair = |(prefill, decode): (&WorkerFacts, &WorkerFacts)| {
+            let names = (self.name(&prefill.name), self.name(&decode.name));
+            let worst = [&names.0, &names.1].map(|it| book.of_engine(it));
+            let worst = worst.into_iter().flatten().max_by_key(|it| it.access);
+            let (sums, last) = counted.get(&names).copied().unwrap_or_default();
+            state::Pair {
+                standing: standing(worst),
+                canaries: state::PairCanaries {
+                    sent: sums.sent,
+                    seen: sums.found,
+                    last_ms: (last > 0).then_some(last),
+                },
+                requests: requests.get(&names).copied().unwrap_or(0),
+                prefill: names.0,
+                decode: names.1,
+            }
+        };
+        alone.chain(together).map(pair).collect()
+    }
+
+    /// Of our own workers; other engines' pages cannot be seen.
+    fn pool(&self, worker: &WorkerFacts, now: u64) -> Option<state::Pool> {
+        let pages = worker.pages;
+        (worker.page_size > 0).then(|| state::Pool {
+            engine: self.name(&worker.name),
+            page_size: worker.page_size,
+            pages: state::Pages {
+                free: pages.free,
+                reserved: pages.reserved,
+                granted: pages.granted,
+                sealed: pages.sealed,
+                cached: pages.cached,
+                quarantined: pages.quarantined,
+            },
+            quarantine: worker
+                .quarantine
+                .by_reason()
+                .into_iter()
+                .filter(|(_, held)| held.count > 0)
+                .map(|(reason, held)| state::Quarantine {
+                    reason: reason.to_owned(),
+                    pages: held.count,
+                    since_ms: now.saturating_sub(held.oldest_ms),
+                })
+                .collect(),
+        })
+    }
+
+    fn canaries_state(&self, now: u64) -> Option<state::Canaries> {
+        if !self.settings.canaries {
+            return None;
+        }
+        let counted = locked(&self.canaried);
+        let minute = now / 60_000;
+        let window = |name: &str, minutes: u64| {
+            let sums = counted.all.since(minute.saturating_sub(minutes - 1));
+            state::Window {
+                name: name.to_owned(),
+                answers: sums.telling,
+                one_in: sums.one_in(),
+            }
+        };
+        Some(state::Canaries {
+            sent: counted.total.sent,
+            answered: counted.total.telling,
+            seen: counted.total.found,
+            foreign: 0,
+            windows: vec![window("hour", 60), window("day", 24 * 60)],
+            tokens_minute: u64::from(self.settings.canary_tokens),
+            paused: counted.paused.clone(),
+        })
+    }
+
+    fn incidents_state(&self, now: u64) -> Vec<state::Incident> {
+        let lives = self.lives();
+        let duty = self.duty();
+        let incidents = duty.book().incidents();
+        let shown = incidents.into_iter().take(state::INCIDENTS_MAX);
+        shown
+            .map(|it| incident_state(it, duty.next_steps(now, &it.id, &lives)))
+            .collect()
+    }
+
+    fn journal_state(&self) -> state::Journal {
+        let status = self.recorder.status();
+        let lost = (status.lost > 0).then(|| format!("{} entries were lost", status.lost));
+        let path = self.settings.incidents.as_ref();
+        state::Journal {
+            path: path.map(|it| it.display().to_string()),
+            pending: status.pending,
+            trouble: status.trouble.or(lost),
+            head: status.head,
+        }
+    }
+}
+
+fn senseless(act: Act, scope: &str) -> Refused {
+    Refused {
+        whose: Whose::Asker,
+        expected: "an action that can be done to what it names".to_owned(),
+        got: format!("{} to {scope}", act.word()),
+        next: "choose another action, or another scope".to_owned(),
+    }
+}
+
+fn standing(restriction: Option<&Restriction>) -> state::Standing {
+    let Some(it) = restriction else {
+        return state::Standing::default();
+    };
+    state::Standing {
+        access: match it.access {
+            Access::Open => state::Access::Open,
+            Access::Draining => state::Access::Draining,
+            Access::Private => state::Access::Private,
+            Access::Closed => state::Access::Closed,
+        },
+        why: Some(it.why.clone()),
+        since_ms: Some(it.since),
+        incident: it.incident.clone(),
+    }
+}
+
+fn incident_state(it: &Incident, next: Vec<String>) -> state::Incident {
+    let signal = it.timeline.iter().find_map(|dated| match &dated.entry {
+        Entry::Signal { signal, .. } => Some(signal.signal.as_str()),
+        _ => None,
+    });
+    let newest = it.timeline.iter().rev().take(ACTIONS_MAX).rev();
+    let action = |dated: &oncall::entry::Dated| {
+        let by = match &dated.entry {
+            Entry::Restricted { by, .. }
+            | Entry::Restored { by, .. }
+            | Entry::Opened { by, .. }
+            | Entry::Noted { by, .. }
+            | Entry::Closed { by, .. } => by.clone(),
+            Entry::Signal { signal, .. } => signal.source.clone(),
+            _ => "gateway".to_owned(),
+        };
+        state::Entry {
+            at_ms: dated.at,
+            what: report::what(&dated.entry),
+            by,
+            why: String::new(),
+        }
+    };
+    let [prefill, decode] = both(&it.lives);
+    let mut engines = vec![prefill.engine, decode.engine];
+    engines.dedup();
+    engines.retain(|it| !it.is_empty());
+    state::Incident {
+        id: it.id.clone(),
+        opened_ms: it.opened,
+        closed_ms: it.closed,
+        signal: signal.unwrap_or("opened by hand").to_owned(),
+        scope: it.scope.to_string(),
+        title: it.title.clone(),
+        engines,
+        lives: it.lives.iter().map(|it| it.life.clone()).collect(),
+        affected: it.affected,
+        actions: newest.map(action).collect(),
+        next,
+    }
+}
+
+/// The least time that was seen for each power of two of tokens: a floor to look at, not to judge by
+/// (`cofferdam watch` judges).
+fn floor(points: impl Iterator<Item = (u64, f64)>) -> Vec<(u64, f64)> {
+    let mut least: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
+    for (tokens, ms) in points {
+        let of = least.entry(tokens.max(1).ilog2()).or_insert((tokens, ms));
+        if ms < of.1 {
+            *of = (tokens, ms);
+        }
+    }
+    least.into_values().collect()
+}
