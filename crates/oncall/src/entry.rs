@@ -87,6 +87,8 @@ pub enum SignalKind {
     CanaryMixup,
     /// A canary over the limit was answered with 200.
     OverLimitAnswered,
+    /// Canaries from a length on are not gone on with, to the token, though shorter ones are.
+    CanaryLost,
     /// `probe` found something.
     ProbeFinding,
     /// `watch` says that an answer cannot have been computed from its prompt.
@@ -105,10 +107,11 @@ pub enum SignalKind {
 
 impl SignalKind {
     /// Every kind.
-    pub const ALL: [Self; 10] = [
+    pub const ALL: [Self; 11] = [
         Self::CanaryLeak,
         Self::CanaryMixup,
         Self::OverLimitAnswered,
+        Self::CanaryLost,
         Self::ProbeFinding,
         Self::WatchAlarm,
         Self::GateViolated,
@@ -124,6 +127,7 @@ impl SignalKind {
             Self::CanaryLeak => "canary_leak",
             Self::CanaryMixup => "canary_mixup",
             Self::OverLimitAnswered => "over_limit_answered",
+            Self::CanaryLost => "canary_lost",
             Self::ProbeFinding => "probe_finding",
             Self::WatchAlarm => "watch_alarm",
             Self::GateViolated => "gate_violated",
@@ -140,6 +144,7 @@ impl SignalKind {
             Self::CanaryLeak => "an answer had another tenant's canary in it",
             Self::CanaryMixup => "an answer had another request's canary in it",
             Self::OverLimitAnswered => "a prompt over the limit was answered with 200",
+            Self::CanaryLost => "prompts from a length on are answered with something else",
             Self::ProbeFinding => "probe found something",
             Self::WatchAlarm => "an answer came too soon to have been computed from its prompt",
             Self::GateViolated => "a check of gate is violated on what runs",

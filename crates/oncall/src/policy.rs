@@ -99,7 +99,7 @@ impl Default for Policy {
         };
         let of = |kind| match kind {
             // Text of somebody else has left, or would have: everything of this model runs the same.
-            SignalKind::CanaryLeak | SignalKind::OverLimitAnswered => {
+            SignalKind::CanaryLeak | SignalKind::OverLimitAnswered | SignalKind::CanaryLost => {
                 rule(Act::Private, Breadth::Model, 1)
             }
             SignalKind::ProbeFinding => rule(Act::Private, Breadth::Model, 1),

@@ -27,6 +27,8 @@ const REQUESTS_MAX: u64 = 2_000;
 const OLD_WORDS: usize = 9;
 /// Multiples of every usual page size up to 128 tokens.
 const PAGE_EDGES: [u64; 2] = [128, 256];
+/// Tokens of a prompt that goes on with itself wherever anything does.
+const LEAST: u64 = 64;
 /// Prompts with which the shortest that shows a fault is looked for.
 const NARROW_MAX: u32 = 40;
 /// Minutes that are remembered.
@@ -211,26 +213,68 @@ impl Vigil {
             }
             Step::Edge => {
                 let limit = limit.ok_or("the limit is not known")?;
+                let mut lost = 0;
                 for tenant in [a, b] {
-                    self.edge(tenant, limit, headers, outcome).await?;
+                    lost += u32::from(self.edge(tenant, limit, headers, outcome).await?);
+                }
+                if lost == 2 {
+                    self.loses(limit, headers, outcome).await?;
                 }
             }
         }
         Ok(())
     }
 
-    /// What fits is answered, with room for an answer that tells; what does not is refused.
+    /// Both tenants' longest prompts were answered with something else. A model that forgets does so
+    /// gradually; where prompts of N tokens are gone on with and those of one more are not, three of
+    /// three, what was attended to was not the prompt.
+    async fn loses(
+        &mut self,
+        limit: u64,
+        headers: &[(String, String)],
+        outcome: &mut Outcome,
+    ) -> Result<(), String> {
+        let room = limit.saturating_sub(u64::from(ECHO) + 2);
+        let Some((clean, shows)) = self.narrow(headers, (LEAST, room), limit).await else {
+            return Ok(());
+        };
+        let [a, b] = self.tenants();
+        for (tokens, goes_on) in [(clean, true), (shows, false)] {
+            for tenant in [a, b, a] {
+                let base = self.base(tenant, headers, tokens).await?;
+                let ask = with(&base, tokens, ECHO, tenant, headers);
+                let answers = self.all(vec![ask], outcome).await?;
+                let whole = answers.iter().all(|it| it.text().is_some());
+                if !whole || answers.iter().any(|it| it.copies() != goes_on) {
+                    return Ok(());
+                }
+            }
+        }
+        outcome.found.push(Found {
+            kind: Kind::WrongAnswer,
+            says: format!(
+                "prompts of {clean} tokens are gone on with, and those of {shows} are not, three of \
+                 three: what is attended to there is not the prompt"
+            ),
+            tokens: Some(shows),
+        });
+        Ok(())
+    }
+
+    /// What fits is answered, with room for an answer that tells; what does not is refused. Whether the
+    /// longest was answered with something else than its own prompt.
     async fn edge(
         &mut self,
         tenant: Tenant,
         limit: u64,
         headers: &[(String, String)],
         outcome: &mut Outcome,
-    ) -> Result<(), String> {
+    ) -> Result<bool, String> {
         let room = limit.saturating_sub(u64::from(ECHO) + 2);
         let base = self.base(tenant, headers, room).await?;
         let telling = with(&base, room, ECHO, tenant, headers);
-        self.all(vec![telling], outcome).await?;
+        let told = self.all(vec![telling], outcome).await?;
+        let lost = told.iter().all(|it| it.text().is_some() && !it.copies());
         for tokens in [limit - 1, limit] {
             let ask = with(&base, tokens, 1, tenant, headers);
             self.all(vec![ask], outcome).await?;
@@ -253,7 +297,7 @@ impl Vigil {
                 });
             }
         }
-        Ok(())
+        Ok(lost)
     }
 
     /// The shortest prompt that shows a fault and the longest that does not, between these lengths:

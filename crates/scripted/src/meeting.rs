@@ -1,6 +1,6 @@
 //! Where two legs meet: SGLang's bootstrap rooms, vLLM's references.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -12,7 +12,9 @@ use crate::engine::Role;
 /// So many rooms and references are remembered at least.
 const MANY: usize = 1 << 20;
 /// Prompts that are known whole.
-const PROMPTS: usize = 10_000;
+const PROMPTS: usize = 1_000;
+/// Tokens by which one text is told from another.
+const TOLD_BY: usize = 8;
 /// References that were used are forgotten after this when there are many, before it when there are
 /// too many.
 const LONG_AGO: Duration = Duration::from_secs(60);
@@ -72,7 +74,20 @@ pub(crate) struct Meeting {
     references: Mutex<HashMap<String, Kept>>,
     latest: Mutex<[Option<Seed>; 2]>,
     /// Prompts that engines which copy have read.
-    read: Mutex<HashMap<Seed, Arc<[u32]>>>,
+    read: Mutex<Prompts>,
+}
+
+#[derive(Default)]
+struct Prompts {
+    known: HashMap<Seed, Arc<[u32]>>,
+    /// Newest last.
+    last: VecDeque<Seed>,
+}
+
+impl Prompts {
+    fn get(&self, seed: &Seed) -> Option<&Arc<[u32]>> {
+        self.known.get(seed)
+    }
 }
 
 impl Meeting {
@@ -121,10 +136,14 @@ impl Meeting {
     /// Notes what a prompt is, so that it can be gone on with.
     pub(crate) fn learn(&self, seed: Seed, prompt: &[u32]) {
         let mut read = self.read.lock().expect("nobody panics with it");
-        if read.len() >= PROMPTS {
-            read.clear();
+        if read.known.len() >= PROMPTS
+            && let Some(oldest) = read.last.pop_front()
+        {
+            read.known.remove(&oldest);
         }
-        read.insert(seed, prompt.into());
+        if read.known.insert(seed, prompt.into()).is_none() {
+            read.last.push_back(seed);
+        }
     }
 
     /// How what stands there is gone on with.
@@ -133,6 +152,17 @@ impl Meeting {
         let prompt = read.get(&seed).cloned();
         drop(read);
         prompt.map_or_else(|| seed.tokens(n), |prompt| copied(&prompt, n))
+    }
+
+    /// The prompt that was read last and begins otherwise: whose pages an engine that copies still has.
+    pub(crate) fn other_text(&self, seed: Seed) -> Seed {
+        let read = self.read.lock().expect("nobody panics with it");
+        let own = read
+            .get(&seed)
+            .map_or(&[][..], |it| &it[..it.len().min(TOLD_BY)]);
+        let last = read.last.iter().rev();
+        let mut others = last.filter(|it| read.get(it).is_some_and(|it| !it.starts_with(own)));
+        others.next().copied().unwrap_or(Seed::stranger())
     }
 
     /// Whose words stand in memory that is not this prompt's.

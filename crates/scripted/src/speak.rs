@@ -137,7 +137,7 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
     };
     let stale = engine.stale_over > 0 && request.tokens > engine.stale_over;
     let seed = part.seed.map(|seed| match stale {
-        true => work.state.fleet.meeting.other_than(seed),
+        true => work.state.fleet.meeting.other_text(seed),
         false => seed,
     });
     let ids = match seed {

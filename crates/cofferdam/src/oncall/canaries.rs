@@ -357,6 +357,7 @@ fn signal_of(kind: Kind) -> Option<SignalKind> {
         Kind::Leak => Some(SignalKind::CanaryLeak),
         Kind::Mixup => Some(SignalKind::CanaryMixup),
         Kind::SilentAcceptance => Some(SignalKind::OverLimitAnswered),
+        Kind::WrongAnswer => Some(SignalKind::CanaryLost),
         _ => None,
     }
 }

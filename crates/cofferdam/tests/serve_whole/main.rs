@@ -17,6 +17,7 @@ mod limits;
 mod line;
 mod long_line;
 mod network;
+mod on_call;
 mod past_the_gateway;
 mod probe;
 mod small;
