@@ -263,7 +263,7 @@ function modelView({ state: { model, version } }) {
       ["State", model.readiness || "not known"],
       ["Server", "cofferdam " + version],
     ]),
-    h("h4", { key: "h" }, "Evidence for the lives that run"),
+    h("h3.sub", { key: "h" }, "Evidence for the lives that run"),
     model.evidence.length === 0 ? h("p.note", { key: "none" }, "None has been given, and none was asked for.")
       : h("ul.proof", {}, model.evidence.map((it) => h("li", {}, chip(it.missing ? "look" : "ok", it.kind), " ", it.missing ?? "counts",
         h("span.under", {}, "life ", h("code", {}, it.life.slice(0, 12)), ", ", since(it.at_ms))))),
