@@ -53,6 +53,8 @@ pub enum Command {
     Probe(Box<crate::probe::args::Probe>),
     /// Read access logs: which answers came sooner than their prompt can have been computed?
     Watch(Box<crate::watch::args::Watch>),
+    /// What an operator on call sees, in a terminal: the operators' page of a running gateway.
+    Top(crate::top::args::Top),
     /// Ask a running API whether it would take a request now: for containers and scripts.
     Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.
