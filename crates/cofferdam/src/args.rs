@@ -56,6 +56,8 @@ pub enum Command {
     /// Incidents: what was found out at a gateway's engines, and what was done about it.
     #[cfg(feature = "engine")]
     Incident(Incident),
+    /// What an operator on call sees, in a terminal: the operators' page of a running gateway.
+    Top(crate::top::args::Top),
     /// Ask a running API whether it would take a request now: for containers and scripts.
     Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.

@@ -8,7 +8,7 @@
 //!
 //! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`probe`] plants
 //! canaries and looks whose come back; [`watch`] reads access logs for answers that came too fast.
-//! Those three need no engine: without the feature `engine` nothing else is built.
+//! [`top`] shows what an operator on call sees. Those need no engine: without the feature `engine` nothing else is built.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
@@ -30,6 +30,7 @@ mod screen;
 mod stop;
 mod times;
 mod tokens;
+pub mod top;
 pub mod watch;
 
 #[cfg(feature = "engine")]

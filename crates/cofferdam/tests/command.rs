@@ -51,6 +51,7 @@ fn version_and_help_are_good() {
         "certs",
         "gate",
         "probe",
+        "top",
         "healthcheck",
         "pull",
         "cache",
@@ -153,7 +154,7 @@ fn manual_pages_and_completions_are_written() {
     let (code, _, err) = output(cofferdam(&["manuals", &path(place.path(), "")]));
     assert_eq!(code, 0, "{err}");
     let read = |name: &str| fs::read_to_string(place.path().join("share").join(name)).unwrap();
-    for command in ["serve", "gate", "probe", "watch", "healthcheck"] {
+    for command in ["serve", "gate", "probe", "watch", "top", "healthcheck"] {
         let page = read(&format!("man/man1/cofferdam-{command}.1"));
         assert!(page.contains(".TH"), "{page}");
         for script in [

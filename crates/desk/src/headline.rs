@@ -86,8 +86,21 @@ pub fn utc(ms: u64) -> String {
 fn counted(n: u64, one: &str, many: &str) -> String {
     match n {
         1 => format!("1 {one}"),
-        n => format!("{n} {many}"),
+        n => format!("{} {many}", grouped(n)),
     }
+}
+
+/// `1,234,567`.
+fn grouped(n: u64) -> String {
+    let digits = n.to_string();
+    let mut text = String::new();
+    for (place, digit) in digits.chars().enumerate() {
+        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A canary came back to the wrong tenant, and its pair is open all the same.
@@ -102,7 +115,7 @@ fn of_leaking_pairs(state: &State) -> Option<Headline> {
             "{} leaks: {} of {} came back in another tenant’s answer, and users still reach it",
             named(&scope),
             counted(pair.canaries.seen, "canary", "canaries"),
-            pair.canaries.sent
+            grouped(pair.canaries.sent)
         ),
         since_ms: pair.canaries.last_ms,
         affected: Some(format!(
@@ -368,9 +381,11 @@ fn all_quiet(state: &State) -> Headline {
         || "the canaries have not seen enough answers yet to say how rare a leak would be".into(),
         |(window, n)| {
             format!(
-                "in the last {} canaries went through {} answers, and a leak in more than one of {n} \
+                "in the last {} canaries went through {} answers, and a leak in more than one of {} \
                  would have been seen (95 %)",
-                window.name, window.answers
+                window.name,
+                grouped(window.answers),
+                grouped(n)
             )
         },
     );

@@ -95,7 +95,9 @@ impl OnCall {
     }
 
     fn state(&self) -> Value {
-        self.admin.get("/state").good()["state"].take()
+        let reply = self.admin.try_get("/state");
+        let reply = reply.unwrap_or_else(|why| panic!("{why}: {:#?}", self.gateway.lines()));
+        reply.good()["state"].take()
     }
 
     fn incident(&self, words: &[&str]) -> (i32, String) {

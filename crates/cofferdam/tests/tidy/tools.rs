@@ -53,7 +53,7 @@ fn the_tools_alone_are_built_without_the_engine() {
         assert!(all.contains(name), "{name} is not of the engine any more");
         assert!(!tools.contains(name), "the tools need {name}");
     }
-    for name in ["gate", "probe", "watch"] {
+    for name in ["desk", "gate", "probe", "watch"] {
         assert!(tools.contains(name), "{name} is among the tools");
     }
 }

@@ -350,7 +350,7 @@ fn incident(mut state: State) -> State {
                     4 * MIN,
                     "note",
                     "anna",
-                    "I have it. Logs of the router are being copied.",
+                    "I have it. Logs of the router are being copied. <b>Two of three</b> are done.",
                 ),
             ],
             next: vec![

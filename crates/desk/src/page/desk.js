@@ -5,6 +5,7 @@ let stream = null; // AbortController of what runs
 let view = null; // the newest {headline, state}
 let came = 0; // when it came, by this browser's clock
 let heard = 0; // when anything came
+let lost = false; // the connection was, and nothing has come since
 let spoken = "";
 const folds = new Map(); // name: open, where somebody has said so
 const SILENCE_MAX = 15000;
@@ -12,7 +13,7 @@ const EVENT_MAX = 32 << 20;
 
 // The server's clock, as far as is known here.
 const now = () => (view ? view.state.at_ms + (performance.now() - came) : Date.now());
-const isStale = () => performance.now() - heard > SILENCE_MAX;
+const isStale = () => lost || performance.now() - heard > SILENCE_MAX;
 
 // A fold that is as somebody left it; what is in a closed one is not made.
 function fold(name, byDefault, summary, inside, look = "") {
@@ -103,6 +104,7 @@ async function* events(body) {
     const { value, done } = await reader.read();
     if (done) return;
     heard = performance.now();
+    lost = false;
     let rest = value, end;
     // A border of two line ends may be split between two pieces.
     if (parts.length && rest.startsWith("\n") && parts.at(-1).endsWith("\n")) {
@@ -144,7 +146,10 @@ async function listen() {
       console.warn(String(error));
       if (!$("access").hidden) return lock("The server does not answer: " + error.message);
     }
-    if (!own.signal.aborted) await new Promise((resolve) => setTimeout(resolve, pause));
+    if (own.signal.aborted) return;
+    lost = true;
+    refresh();
+    await new Promise((resolve) => setTimeout(resolve, pause));
     pause = Math.min(pause * 2, 8000);
   }
 }

@@ -258,16 +258,16 @@ function modelView({ state: { model, version } }) {
     listed([
       ["Name", model.name || "not known"],
       ["Door", chip(OF_ACCESS[access], access), access !== "open" && h("span.under", {}, (model.standing.why ?? "nobody said why") + (model.standing.since_ms ? ", " + ago(model.standing.since_ms) + " ago" : ""))],
-      ["Prompts", "up to " + number(model.max_prompt_tokens) + " tokens"],
-      ["Context", number(model.max_model_len) + " tokens"],
-      ["State", model.readiness || "not known"],
+      ["Prompts", model.max_prompt_tokens === null ? "limit not known" : "up to " + number(model.max_prompt_tokens) + " tokens"],
+      ["Context", model.max_model_len === null ? "not known" : number(model.max_model_len) + " tokens"],
+      ["State", model.readiness === "ready" ? "ready" : chip("look", model.readiness || "not known")],
       ["Server", "cofferdam " + version],
     ]),
-    h("h4", { key: "h" }, "Evidence for the lives that run"),
+    h("h3.sub", { key: "h" }, "Evidence for the lives that run"),
     model.evidence.length === 0 ? h("p.note", { key: "none" }, "None has been given, and none was asked for.")
       : h("ul.proof", {}, model.evidence.map((it) => h("li", {}, chip(it.missing ? "look" : "ok", it.kind), " ", it.missing ?? "counts",
         h("span.under", {}, "life ", h("code", {}, it.life.slice(0, 12)), ", ", since(it.at_ms))))),
-    h("div.row", {}, actButton("Act on the model…", { kind: "model" })),
+    h("div.row.spaced", {}, actButton("Act on the model…", { kind: "model" })),
   ];
 }
 
@@ -278,7 +278,7 @@ function canariesView({ state: { canaries } }) {
     canaries.paused && h("p", { key: "paused" }, chip("look", "stand still"), " " + canaries.paused),
     h("dl.big", {}, figure("sent", canaries.sent), figure("answered", canaries.answered),
       figure("seen", canaries.seen, canaries.seen ? "bad" : "ok"), figure("foreign", canaries.foreign, canaries.foreign ? "look" : "")),
-    canaries.windows.map((it) => h("p", { key: it.name }, `Last ${it.name}: ` + (it.one_in
+    canaries.windows.map((it) => h("p.spaced", { key: it.name }, `Last ${it.name}: ` + (it.one_in
       ? `a leak in more than one of ${number(it.one_in)} answers would have been seen` : "too few answers to say anything"),
     h("span.under", {}, `${plural(it.answers, "answer")} looked through, 95 %`))),
     h("p.note", { key: "budget" }, `at most ${number(canaries.tokens_minute)} tokens a minute`),

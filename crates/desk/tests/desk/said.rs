@@ -33,8 +33,8 @@ fn press(act: Act, scope: Scope) -> Option<Press> {
 fn quiet_is_said_with_what_it_is_worth() {
     let (level, sentence, press) = said(&fleet("healthy").unwrap());
     assert_eq!((level, press), (Level::Calm, None));
-    let worth = "in the last day canaries went through 9655 answers, and a leak in more than one of \
-                 3218 would have been seen (95 %)";
+    let worth = "in the last day canaries went through 9,655 answers, and a leak in more than one of \
+                 3,218 would have been seen (95 %)";
     assert!(sentence.ends_with(worth), "{sentence}");
 }
 

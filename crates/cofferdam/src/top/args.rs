@@ -1,0 +1,25 @@
+//! Flags of `top`.
+
+use clap::Args;
+use std::path::PathBuf;
+use std::time::Duration;
+
+/// Settings of `top`.
+#[derive(Clone, Debug, Args)]
+pub struct Top {
+    /// The operators' listener of a gateway
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// An operator's key: a file that holds it and nothing else, or env:NAME
+    #[arg(long, value_name = "FILE|env:NAME")]
+    pub key_file: String,
+    /// Print it once, as plain text, and end: 0 nothing is suspect, 1 something is, 3 no answer
+    #[arg(long)]
+    pub once: bool,
+    /// How often it is asked
+    #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::times::duration)]
+    pub every: Duration,
+    /// PEM file of authorities that may have signed the listener's certificate
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+}
