@@ -158,7 +158,7 @@ impl Vigil {
         let before = self.run.counts().tokens;
         let done = self.take(step, headers, limit, &mut outcome).await;
         outcome.cut_short = done.err();
-        outcome.tokens = self.run.counts().tokens - before;
+        outcome.tokens = self.run.counts().tokens.saturating_sub(before);
         self.convicted(&mut outcome);
         outcome
     }
@@ -235,7 +235,7 @@ impl Vigil {
         outcome: &mut Outcome,
     ) -> Result<(), String> {
         let room = limit.saturating_sub(u64::from(ECHO) + 2);
-        let Some((clean, shows)) = self.narrow(headers, (LEAST, room), limit).await else {
+        let Some((clean, shows)) = self.search(headers, (LEAST, room), limit).await else {
             return Ok(());
         };
         let [a, b] = self.tenants();
@@ -305,6 +305,16 @@ impl Vigil {
     pub async fn narrow(
         &mut self,
         headers: &[(String, String)],
+        between: (u64, u64),
+        limit: u64,
+    ) -> Option<(u64, u64)> {
+        self.renew();
+        self.search(headers, between, limit).await
+    }
+
+    async fn search(
+        &mut self,
+        headers: &[(String, String)],
         (mut clean, mut shows): (u64, u64),
         limit: u64,
     ) -> Option<(u64, u64)> {
@@ -318,7 +328,6 @@ impl Vigil {
             if middle >= shows {
                 return Some((clean, shows));
             }
-            self.renew();
             let tenant = if n % 2 == 0 { a } else { b };
             let base = self.base(tenant, headers, middle).await.ok()?;
             let mut outcome = Outcome::default();

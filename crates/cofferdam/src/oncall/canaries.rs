@@ -61,9 +61,20 @@ impl OnCall {
             Ok(endpoints) => endpoints,
             Err(why) => return Failure::usage(why),
         };
+        // A task of its own: a fault in it ends the canaries, and nothing that serves.
+        let sending = tokio::spawn(self.clone().send_for_ever(endpoints));
+        let watching = async {
+            let why = sending
+                .await
+                .err()
+                .map_or("it ended".to_owned(), |it| it.to_string());
+            tracing::error!("no more canaries are sent, by a fault of this gateway: {why}");
+            locked(&self.canaried).paused = Some(format!("a fault of this gateway: {why}"));
+            std::future::pending().await
+        };
         tokio::select! {
             never = looking => never,
-            never = self.send_for_ever(endpoints) => never,
+            never = watching => never,
         }
     }
 
@@ -99,7 +110,7 @@ impl OnCall {
         tenants.map(endpoint).collect()
     }
 
-    async fn send_for_ever<T>(&self, endpoints: BTreeMap<Tenant, Endpoint>) -> T {
+    async fn send_for_ever(self: Arc<Self>, endpoints: BTreeMap<Tenant, Endpoint>) {
         let mut vigil = Vigil::new(endpoints, PATIENCE, seed);
         let mut every = tokio::time::interval(self.settings.canary_every);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

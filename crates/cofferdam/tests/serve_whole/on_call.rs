@@ -215,6 +215,10 @@ fn a_leak_is_seen_closed_told_repaired_proven_and_restored() {
 
     // Others come up in their place: other lives.
     let ports = ["prefill", "decode"].map(|name| fleet.engine(name).port);
+    it.runtime.block_on(async {
+        fleet.kill("prefill").await;
+        fleet.kill("decode").await;
+    });
     drop(fleet);
     let mut repaired = pair(0, 2);
     for (engine, port) in repaired.iter_mut().zip(ports) {
