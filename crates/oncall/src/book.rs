@@ -1,6 +1,6 @@
 //! What the entries of a journal add up to: who may ask now, what is open, what was proven.
 
-use crate::entry::{Access, Dated, Entry, Life, Proof, ProofKind, Scope};
+use crate::entry::{Dated, Entry, Life, Openness, Proof, ProofKind, Scope};
 use crate::times::Ms;
 use std::collections::BTreeMap;
 
@@ -15,7 +15,7 @@ const PROOFS_MAX: usize = 256;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Restriction {
     /// How far it is.
-    pub access: Access,
+    pub access: Openness,
     /// Why.
     pub why: String,
     /// Since when.
@@ -57,6 +57,7 @@ pub struct Book {
     restrictions: BTreeMap<Scope, Restriction>,
     incidents: BTreeMap<String, Incident>,
     proofs: Vec<(Ms, Proof)>,
+    model: Option<String>,
 }
 
 impl Book {
@@ -79,6 +80,7 @@ impl Book {
                 };
                 self.restrictions.insert(scope.clone(), restriction);
             }
+            Entry::Began { model, .. } => self.model = Some(model.clone()),
             Entry::Restored { scope, .. } => {
                 self.restrictions.remove(scope);
             }
@@ -125,6 +127,11 @@ impl Book {
             let oldest = oldest.id.clone();
             self.incidents.remove(&oldest);
         }
+    }
+
+    /// What the gateway that began last serves.
+    pub fn model(&self) -> Option<&str> {
+        self.model.as_deref()
     }
 
     /// Doors that are not fully open.

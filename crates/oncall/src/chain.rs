@@ -11,7 +11,7 @@ pub const NONE: &str = "00000000000000000000000000000000000000000000000000000000
 
 /// A line as it is exported.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Line {
+pub struct ChainLine {
     /// Its number, from 1.
     pub seq: u64,
     /// When, in UTC.
@@ -25,7 +25,7 @@ pub struct Line {
     pub entry: Entry,
 }
 
-impl Line {
+impl ChainLine {
     /// The line after another, whose number and hash are given.
     pub fn after(last: (u64, &str), id: &str, at: Ms, entry: Entry) -> Self {
         let (seq, prev) = last;
@@ -63,7 +63,7 @@ pub fn hash(text: &str) -> String {
 /// What is wrong with lines that are no chain.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("line {line}: {why}")]
-pub struct Broken {
+pub struct ChainBroken {
     /// Counted from 1.
     pub line: u64,
     /// What was expected, and what is there.
@@ -91,10 +91,10 @@ impl Verifier {
     ///
     /// # Errors
     /// What is wrong with it; then nothing behind it is worth anything either.
-    pub fn next(&mut self, text: &str) -> Result<Line, Broken> {
+    pub fn next(&mut self, text: &str) -> Result<ChainLine, ChainBroken> {
         let number = self.read + 1;
-        let wrong = |why: String| Broken { line: number, why };
-        let line: Line =
+        let wrong = |why: String| ChainBroken { line: number, why };
+        let line: ChainLine =
             serde_json::from_str(text).map_err(|why| wrong(format!("it is no line: {why}")))?;
         if line.seq != number {
             let there = line.seq;

@@ -4,8 +4,8 @@
 //! only if everything that runs behind it has been tested since ([`crate::policy::Restore`]).
 
 use crate::book::Book;
-use crate::entry::{Access, Dated, Entry, Life, Scope, Signal, SignalKind, shortened};
-use crate::policy::{Act, Breadth, Policy, Rule};
+use crate::entry::{Dated, Entry, Life, Openness, Scope, Signal, SignalKind, shortened};
+use crate::policy::{Breadth, Policy, Response, Rule};
 use crate::times::{Ms, span, written};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -22,7 +22,7 @@ const SCOPES_MAX: usize = 4096;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Asked {
     /// No more than this from now on.
-    Restrict(Scope, Access),
+    Restrict(Scope, Openness),
     /// Open again.
     Restore(Scope),
     /// An incident.
@@ -83,7 +83,7 @@ impl Duty {
         let often = self.often(at, signal.signal, &scope, rule);
         let mut entries = Vec::new();
         let open = self.book.open(&scope).map(|it| it.id.clone());
-        let opens = open.is_none() && often && rule.act != Act::Note;
+        let opens = open.is_none() && often && rule.act != Response::Note;
         let incident = match opens {
             true => Some(name.to_owned()),
             false => open,
@@ -190,7 +190,7 @@ impl Duty {
                 let incident = restriction.incident.clone();
                 // Nothing was found out where a person drained it: then that person's word is enough.
                 let proofs = match restriction.access {
-                    Access::Draining if incident.is_none() => Vec::new(),
+                    Openness::Draining if incident.is_none() => Vec::new(),
                     _ => self.proven(at, &scope, running)?,
                 };
                 let said = format!("{scope} is open again");
@@ -251,7 +251,7 @@ impl Duty {
     fn restrict(
         &self,
         scope: Scope,
-        access: Access,
+        access: Openness,
         by: String,
         why: String,
     ) -> Result<(Vec<Entry>, String), Refusal> {

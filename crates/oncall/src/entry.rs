@@ -12,7 +12,7 @@ pub const TEXT_MAX: usize = 2_000;
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub enum Openness {
     /// For everybody.
     #[default]
     Open,
@@ -24,7 +24,7 @@ pub enum Access {
     Closed,
 }
 
-impl Access {
+impl Openness {
     /// The word in documents and policies.
     pub fn as_str(self) -> &'static str {
         match self {
@@ -120,6 +120,18 @@ impl SignalKind {
         Self::CountMismatch,
         Self::AnothersAnswer,
     ];
+
+    /// The kind of this name.
+    ///
+    /// # Errors
+    /// There is none; those that there are.
+    pub fn named(name: &str) -> Result<Self, String> {
+        let known = Self::ALL.into_iter().find(|it| it.as_str() == name);
+        known.ok_or_else(|| {
+            let names = Self::ALL.map(Self::as_str).join(", ");
+            format!("no signal is called so; there are: {names}")
+        })
+    }
 
     /// The word in policies and the journal.
     pub fn as_str(self) -> &'static str {
@@ -218,6 +230,8 @@ pub enum Entry {
         by: String,
         /// Its version.
         version: String,
+        /// What it serves.
+        model: String,
     },
     /// Another process serves under an engine's name.
     NewLife {
@@ -261,7 +275,7 @@ pub enum Entry {
         /// Whom it is about.
         scope: Scope,
         /// How far the door is open.
-        access: Access,
+        access: Openness,
         /// Why.
         why: String,
         /// Who or what did it.

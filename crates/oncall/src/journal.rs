@@ -4,7 +4,7 @@
 //! changed, and a trigger says so. `served` (who was answered by which lives) and `canaries` (counts of
 //! minutes) are there to be looked up, and their oldest rows go when they are old or the file is full.
 
-use crate::chain::{self, Broken, Line, NONE, Verifier};
+use crate::chain::{self, ChainBroken, ChainLine, NONE, Verifier};
 use crate::entry::{Dated, Entry, Life};
 use crate::served::{Canaried, Served};
 use crate::times::Ms;
@@ -80,7 +80,7 @@ pub enum JournalError {
     },
     /// It is damaged, or was changed by hand.
     #[error("the journal is not whole: {0}")]
-    Broken(#[from] Broken),
+    Broken(#[from] ChainBroken),
     /// Another process has it.
     #[error("{0} is kept by another gateway: each keeps one of its own")]
     Kept(PathBuf),
@@ -250,7 +250,7 @@ impl Journal {
             Some((seq, line)) => (seq, chain::hash(&line)),
         };
         for (id, dated) in entries {
-            let line = Line::after((last.0, &last.1), id, dated.at, dated.entry.clone());
+            let line = ChainLine::after((last.0, &last.1), id, dated.at, dated.entry.clone());
             let text = line.text();
             let written = write
                 .prepare_cached("INSERT INTO journal(seq, id, line) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM journal WHERE id = ?2)")
@@ -271,8 +271,9 @@ impl Journal {
     pub fn after(&self, seq: u64) -> Result<Vec<(u64, Dated)>> {
         let lines = self.lines(seq)?;
         let read = lines.into_iter().map(|(seq, text)| {
-            let broken = |why: String| JournalError::Broken(Broken { line: seq, why });
-            let line: Line = serde_json::from_str(&text).map_err(|why| broken(why.to_string()))?;
+            let broken = |why: String| JournalError::Broken(ChainBroken { line: seq, why });
+            let line: ChainLine =
+                serde_json::from_str(&text).map_err(|why| broken(why.to_string()))?;
             Ok((seq, line.dated().map_err(broken)?))
         });
         read.collect()
@@ -287,7 +288,7 @@ impl Journal {
         let mut entries = Vec::new();
         for (seq, text) in self.lines(0)? {
             let line = verifier.next(&text)?;
-            let dated = line.dated().map_err(|why| Broken { line: seq, why })?;
+            let dated = line.dated().map_err(|why| ChainBroken { line: seq, why })?;
             entries.push((seq, dated));
         }
         Ok((entries, verifier.head().to_owned()))
@@ -518,9 +519,10 @@ pub fn incident_name(now: Ms) -> std::result::Result<String, getrandom::Error> {
 }
 
 /// That a process begins to write.
-pub fn began(by: &str, version: &str) -> Entry {
+pub fn began(by: &str, version: &str, model: &str) -> Entry {
     Entry::Began {
         by: by.to_owned(),
         version: version.to_owned(),
+        model: model.to_owned(),
     }
 }

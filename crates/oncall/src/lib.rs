@@ -25,7 +25,7 @@ pub mod times;
 
 pub use book::{Book, Incident, Restriction};
 pub use duty::{Asked, Duty, Refusal};
-pub use entry::{Access, Entry, Life, Proof, ProofKind, Scope, Signal, SignalKind};
+pub use entry::{Entry, Life, Openness, Proof, ProofKind, Scope, Signal, SignalKind};
 pub use journal::{Journal, JournalError};
 pub use policy::Policy;
 pub use recorder::{Recorder, Status};

@@ -1,7 +1,7 @@
 //! What is done about what was found out: a table, TOML. What it leaves out is as it is by default, and
 //! the default closes doors rather than leaving them open.
 
-use crate::entry::{Access, ProofKind, SignalKind};
+use crate::entry::{Openness, ProofKind, SignalKind};
 use serde::Deserialize;
 use std::collections::BTreeMap;
 
@@ -11,7 +11,7 @@ pub const BYTES_MAX: u64 = 64 << 10;
 /// What a signal leads to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Act {
+pub enum Response {
     /// It is written down.
     Note,
     /// An incident is opened, and the door stays as it is.
@@ -24,14 +24,14 @@ pub enum Act {
     Closed,
 }
 
-impl Act {
+impl Response {
     /// How far the door is open then.
-    pub fn access(self) -> Access {
+    pub fn access(self) -> Openness {
         match self {
-            Self::Note | Self::Incident => Access::Open,
-            Self::Drain => Access::Draining,
-            Self::Private => Access::Private,
-            Self::Closed => Access::Closed,
+            Self::Note | Self::Incident => Openness::Open,
+            Self::Drain => Openness::Draining,
+            Self::Private => Openness::Private,
+            Self::Closed => Openness::Closed,
         }
     }
 }
@@ -52,7 +52,7 @@ pub enum Breadth {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Rule {
     /// What.
-    pub act: Act,
+    pub act: Response,
     /// For whom.
     pub scope: Breadth,
     /// So many of them…
@@ -100,21 +100,21 @@ impl Default for Policy {
         let of = |kind| match kind {
             // Text of somebody else has left, or would have: everything of this model runs the same.
             SignalKind::CanaryLeak | SignalKind::OverLimitAnswered | SignalKind::CanaryLost => {
-                rule(Act::Private, Breadth::Model, 1)
+                rule(Response::Private, Breadth::Model, 1)
             }
-            SignalKind::ProbeFinding => rule(Act::Private, Breadth::Model, 1),
+            SignalKind::ProbeFinding => rule(Response::Private, Breadth::Model, 1),
             SignalKind::CanaryMixup | SignalKind::AnothersAnswer => {
-                rule(Act::Private, Breadth::Pair, 1)
+                rule(Response::Private, Breadth::Pair, 1)
             }
             // Nothing has left; that it happens again and again is a pair that is not well.
             SignalKind::IntegrityFault | SignalKind::GuardRefusal => {
-                rule(Act::Drain, Breadth::Pair, 3)
+                rule(Response::Drain, Breadth::Pair, 3)
             }
             SignalKind::WatchAlarm | SignalKind::GateViolated => {
-                rule(Act::Incident, Breadth::Model, 1)
+                rule(Response::Incident, Breadth::Model, 1)
             }
             // A client can bring one about, and must not be able to close a door.
-            SignalKind::CountMismatch => rule(Act::Incident, Breadth::Pair, 3),
+            SignalKind::CountMismatch => rule(Response::Incident, Breadth::Pair, 3),
         };
         Self {
             rules: SignalKind::ALL.map(|kind| (kind, of(kind))).into(),
@@ -138,7 +138,7 @@ struct File {
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Written {
-    action: Option<Act>,
+    action: Option<Response>,
     scope: Option<Breadth>,
     times: Option<u32>,
     within: Option<String>,
@@ -231,9 +231,9 @@ mod tests {
         );
         let policy = policy.unwrap();
         let leak = policy.rule(SignalKind::CanaryLeak);
-        assert_eq!((leak.act, leak.scope), (Act::Closed, Breadth::Fleet));
+        assert_eq!((leak.act, leak.scope), (Response::Closed, Breadth::Fleet));
         let count = policy.rule(SignalKind::CountMismatch);
-        assert_eq!((count.act, count.times), (Act::Incident, 9));
+        assert_eq!((count.act, count.times), (Response::Incident, 9));
         assert_eq!(count.within_ms, 7_200_000);
         assert_eq!(policy.restore.proofs, [ProofKind::Canary]);
     }
@@ -257,6 +257,6 @@ mod tests {
     #[test]
     fn what_a_client_can_bring_about_closes_nothing_by_default() {
         let rule = Policy::default().rule(SignalKind::CountMismatch);
-        assert_eq!(rule.act.access(), Access::Open);
+        assert_eq!(rule.act.access(), Openness::Open);
     }
 }

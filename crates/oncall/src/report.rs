@@ -93,7 +93,9 @@ fn lives(lives: &[Life]) -> String {
 /// One entry, in a sentence.
 pub fn what(entry: &Entry) -> String {
     match entry {
-        Entry::Began { by, version } => format!("gateway {by}, version {version}, begins"),
+        Entry::Began { by, version, model } => {
+            format!("gateway {by}, version {version}, begins to serve {model}")
+        }
         Entry::NewLife { life, before } => {
             let (engine, life) = (&life.engine, &life.life);
             match before {

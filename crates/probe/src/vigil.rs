@@ -36,7 +36,7 @@ const MINUTES: u64 = 24 * 60;
 
 /// What one step sends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Step {
+pub enum VigilStep {
     /// One short prompt of each tenant, at once.
     Short,
     /// Several of different lengths at once, whole and streamed.
@@ -49,14 +49,14 @@ pub enum Step {
     Edge,
 }
 
-impl Step {
+impl VigilStep {
     /// All, in the order in which they are taken.
-    pub const ALL: [Step; 5] = [
-        Step::Short,
-        Step::Load,
-        Step::Abort,
-        Step::Pages,
-        Step::Edge,
+    pub const ALL: [VigilStep; 5] = [
+        VigilStep::Short,
+        VigilStep::Load,
+        VigilStep::Abort,
+        VigilStep::Pages,
+        VigilStep::Edge,
     ];
 
     /// Its name.
@@ -84,7 +84,7 @@ impl Step {
 
 /// Something that convicts.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Found {
+pub struct Convicted {
     /// What.
     pub kind: Kind,
     /// In a sentence, without anybody's text.
@@ -95,7 +95,7 @@ pub struct Found {
 
 /// What came of a step.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub struct Outcome {
+pub struct Stepped {
     /// Requests.
     pub sent: u64,
     /// Answers that could have shown a canary.
@@ -107,7 +107,7 @@ pub struct Outcome {
     /// Answers that were no answers: busy, errors, nobody there.
     pub failed: u64,
     /// What convicts.
-    pub found: Vec<Found>,
+    pub found: Vec<Convicted>,
     /// Why the step did not end.
     pub cut_short: Option<String>,
 }
@@ -149,12 +149,12 @@ impl Vigil {
     /// One step. `headers`: what says at which engines. `limit`: the longest prompt that is taken.
     pub async fn step(
         &mut self,
-        step: Step,
+        step: VigilStep,
         headers: &[(String, String)],
         limit: Option<u64>,
-    ) -> Outcome {
+    ) -> Stepped {
         self.renew();
-        let mut outcome = Outcome::default();
+        let mut outcome = Stepped::default();
         let before = self.run.counts().tokens;
         let done = self.take(step, headers, limit, &mut outcome).await;
         outcome.cut_short = done.err();
@@ -165,10 +165,10 @@ impl Vigil {
 
     async fn take(
         &mut self,
-        step: Step,
+        step: VigilStep,
         headers: &[(String, String)],
         limit: Option<u64>,
-        outcome: &mut Outcome,
+        outcome: &mut Stepped,
     ) -> Result<(), String> {
         let [a, b] = self.tenants();
         let ask = |tenant: Tenant, sentences: usize| {
@@ -178,10 +178,10 @@ impl Vigil {
             ask
         };
         match step {
-            Step::Short => {
+            VigilStep::Short => {
                 self.all(vec![ask(a, 4), ask(b, 4)], outcome).await?;
             }
-            Step::Load => {
+            VigilStep::Load => {
                 let asks = (0..6).map(|n| {
                     let mut ask = ask([a, b][n % 2], 3 + 4 * n);
                     ask.stream = n % 3 == 1;
@@ -189,7 +189,7 @@ impl Vigil {
                 });
                 self.all(asks.collect(), outcome).await?;
             }
-            Step::Abort => {
+            VigilStep::Abort => {
                 for (leaves, follows) in [(a, b), (b, a)] {
                     let mut left = ask(leaves, 12);
                     left.stream = true;
@@ -198,7 +198,7 @@ impl Vigil {
                     self.all(vec![ask(follows, 12)], outcome).await?;
                 }
             }
-            Step::Pages => {
+            VigilStep::Pages => {
                 for (n, edge) in PAGE_EDGES.into_iter().enumerate() {
                     if limit.is_some_and(|it| edge + 1 + u64::from(ECHO) >= it) {
                         continue;
@@ -211,7 +211,7 @@ impl Vigil {
                     }
                 }
             }
-            Step::Edge => {
+            VigilStep::Edge => {
                 let limit = limit.ok_or("the limit is not known")?;
                 let mut lost = 0;
                 for tenant in [a, b] {
@@ -232,7 +232,7 @@ impl Vigil {
         &mut self,
         limit: u64,
         headers: &[(String, String)],
-        outcome: &mut Outcome,
+        outcome: &mut Stepped,
     ) -> Result<(), String> {
         let room = limit.saturating_sub(u64::from(ECHO) + 2);
         let Some((clean, shows)) = self.search(headers, (LEAST, room), limit).await else {
@@ -250,7 +250,7 @@ impl Vigil {
                 }
             }
         }
-        outcome.found.push(Found {
+        outcome.found.push(Convicted {
             kind: Kind::WrongAnswer,
             says: format!(
                 "prompts of {clean} tokens are gone on with, and those of {shows} are not, three of \
@@ -268,7 +268,7 @@ impl Vigil {
         tenant: Tenant,
         limit: u64,
         headers: &[(String, String)],
-        outcome: &mut Outcome,
+        outcome: &mut Stepped,
     ) -> Result<bool, String> {
         let room = limit.saturating_sub(u64::from(ECHO) + 2);
         let base = self.base(tenant, headers, room).await?;
@@ -286,7 +286,7 @@ impl Vigil {
             let counted = answer.prompt_tokens();
             // What says that it was cut is another matter, and openly said.
             if answer.says_cut().is_none() {
-                outcome.found.push(Found {
+                outcome.found.push(Convicted {
                     kind: Kind::SilentAcceptance,
                     says: format!(
                         "200 for a prompt of {} tokens, over the limit of {limit}; counted as {}",
@@ -330,10 +330,13 @@ impl Vigil {
             }
             let tenant = if n % 2 == 0 { a } else { b };
             let base = self.base(tenant, headers, middle).await.ok()?;
-            let mut outcome = Outcome::default();
+            let mut outcome = Stepped::default();
             let ask = with(&base, middle, ECHO, tenant, headers);
             let answers = self.all(vec![ask], &mut outcome).await.ok()?;
-            let answer = answers.first().filter(|it| it.text().is_some())?;
+            // Somebody who is busy says nothing of it: the next prompt asks the same.
+            let Some(answer) = answers.first().filter(|it| it.text().is_some()) else {
+                continue;
+            };
             match answer.foreign.is_empty() && answer.copies() {
                 true => clean = middle,
                 false => shows = middle,
@@ -365,7 +368,7 @@ impl Vigil {
         Ok(base)
     }
 
-    async fn all(&mut self, asks: Vec<Ask>, outcome: &mut Outcome) -> Result<Vec<Answer>, String> {
+    async fn all(&mut self, asks: Vec<Ask>, outcome: &mut Stepped) -> Result<Vec<Answer>, String> {
         self.words += asks.iter().map(|ask| ask.sentences * 12).sum::<usize>();
         let asked = asks.into_iter().map(|ask| self.run.ask(NAME, ask));
         let mut answers = Vec::new();
@@ -395,7 +398,7 @@ impl Vigil {
         spent.to_string()
     }
 
-    fn look(&mut self, answer: &Answer, outcome: &mut Outcome) {
+    fn look(&mut self, answer: &Answer, outcome: &mut Stepped) {
         let whole = answer.text().is_some();
         outcome.failed += u64::from(!whole && !answer.refused);
         if whole && !answer.refused && answer.max_tokens >= ECHO {
@@ -411,7 +414,7 @@ impl Vigil {
                 true => Kind::Mixup,
                 false => Kind::Leak,
             };
-            outcome.found.push(Found {
+            outcome.found.push(Convicted {
                 kind,
                 says: format!(
                     "{} consecutive words of a canary that {} was given before, in an answer to \
@@ -424,7 +427,7 @@ impl Vigil {
     }
 
     /// What the run's own judge has found since the last step.
-    fn convicted(&mut self, outcome: &mut Outcome) {
+    fn convicted(&mut self, outcome: &mut Stepped) {
         let counts = self.run.counts();
         let wanted = |kind: &Kind| matches!(kind, Kind::Leak | Kind::Mixup);
         let all: u64 = counts
@@ -445,7 +448,7 @@ impl Vigil {
             let of = findings.iter().rfind(|it| it.kind == kind);
             // The newest says most of what is now; what was told before is not told again.
             if let Some(finding) = of.filter(|it| it.kind == worst.kind || new > 1) {
-                outcome.found.push(Found {
+                outcome.found.push(Convicted {
                     kind,
                     says: finding.says.clone(),
                     tokens: None,
@@ -541,7 +544,7 @@ impl Sums {
     }
 }
 
-impl Outcome {
+impl Stepped {
     /// As it is added up.
     pub fn sums(&self) -> Sums {
         Sums {

@@ -583,6 +583,24 @@ pub enum IncidentCommand {
         /// What has happened, in a sentence
         why: String,
     },
+    /// Something was found out by another tool: policy decides, and the gateway that keeps the journal
+    /// moves its doors.
+    Signal {
+        /// What: probe_finding, watch_alarm, gate_violated, guard_refusal …
+        #[arg(value_parser = oncall::SignalKind::named)]
+        kind: oncall::SignalKind,
+        /// What exactly, without text of anybody
+        says: String,
+        /// At which engines, by their addresses, a prefill first [default: not known]
+        #[arg(long, value_name = "URL", value_delimiter = ',')]
+        engine: Vec<String>,
+        /// The request that showed it
+        #[arg(long, value_name = "ID")]
+        request: Option<String>,
+        /// The policy, as the gateway's --incident-policy
+        #[arg(long, value_name = "FILE", env = "COFFERDAM_INCIDENT_POLICY")]
+        policy: Option<PathBuf>,
+    },
     /// Write something down.
     Note {
         /// Its name

@@ -7,9 +7,9 @@ use crate::exit::Failure;
 use anyhow::{Context, anyhow};
 use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use gateway::engine::{EngineFacts, WorkerRole};
-use oncall::{Access, Canaried, Entry, Life, Proof, ProofKind, Signal, SignalKind};
+use oncall::{Canaried, Entry, Life, Openness, Proof, ProofKind, Signal, SignalKind};
 use probe::finding::Kind;
-use probe::vigil::{Found, Outcome, Step, Sums, Tally, Vigil};
+use probe::vigil::{Convicted, Stepped, Sums, Tally, Vigil, VigilStep};
 use probe::wire::Dialect;
 use probe::{Endpoint, Tenant};
 use std::collections::BTreeMap;
@@ -132,9 +132,9 @@ impl OnCall {
             steps.retain(|lives, _| targets.iter().any(|it| it.lives == *lives));
             let step = steps.entry(target.lives.clone()).or_default();
             let limit = self.facts().and_then(|facts| limit_at(&facts, target));
-            let next = Step::ALL[*step % Step::ALL.len()];
+            let next = VigilStep::ALL[*step % VigilStep::ALL.len()];
             let affordable = saved.takes(next.tokens(limit));
-            let next = if affordable { next } else { Step::Short };
+            let next = if affordable { next } else { VigilStep::Short };
             *step += 1;
             let headers = self.at(target);
             let outcome = vigil.step(next, &headers, limit).await;
@@ -147,7 +147,7 @@ impl OnCall {
     fn targets(&self) -> Result<Vec<Target>, String> {
         let facts = self.facts().ok_or("nothing runs yet")?;
         let model = self.duty().book().of_model(&self.model).map(|it| it.access);
-        if let Some(access @ (Access::Draining | Access::Closed)) = model {
+        if let Some(access @ (Openness::Draining | Openness::Closed)) = model {
             return Err(format!("the model is {}", access.as_str()));
         }
         let up = |role: WorkerRole| {
@@ -188,9 +188,9 @@ impl OnCall {
         &self,
         vigil: &mut Vigil,
         target: &Target,
-        step: Step,
+        step: VigilStep,
         limit: Option<u64>,
-        outcome: &Outcome,
+        outcome: &Stepped,
     ) {
         self.add_up(target, outcome);
         let mut shown = None;
@@ -214,7 +214,7 @@ impl OnCall {
         self.prove(target);
     }
 
-    fn add_up(&self, target: &Target, outcome: &Outcome) {
+    fn add_up(&self, target: &Target, outcome: &Stepped) {
         let now = oncall::times::now();
         let sums = outcome.sums();
         let [prefill, decode] = &target.lives;
@@ -249,7 +249,7 @@ impl OnCall {
         vigil: &mut Vigil,
         target: &Target,
         incident: &str,
-        found: &Found,
+        found: &Convicted,
         limit: u64,
     ) {
         let known = self

@@ -11,7 +11,7 @@ use oncall::entry::Dated;
 use oncall::journal::{Bounds, Journal, drawn, incident_name};
 use oncall::times::{self, written};
 use oncall::{
-    Asked, Book, Duty, Entry, JournalError, Life, Policy, Proof, ProofKind, Scope, report,
+    Asked, Book, Duty, Entry, JournalError, Life, Policy, Proof, ProofKind, Scope, Signal, report,
 };
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, IsTerminal, Write};
@@ -32,6 +32,27 @@ pub(crate) fn run(it: &Incident) -> Result<Exit, Failure> {
                 .as_ref()
                 .map_or(Scope::Fleet, |it| Scope::Engine(it.clone()));
             opened(path, scope, why)
+        }
+        IncidentCommand::Signal {
+            kind,
+            says,
+            engine,
+            request,
+            policy,
+        } => {
+            let life = |engine: &String| Life {
+                engine: engine.clone(),
+                life: String::new(),
+            };
+            let signal = Signal {
+                signal: *kind,
+                lives: engine.iter().map(life).collect(),
+                request: request.clone(),
+                tenant: None,
+                says: says.clone(),
+                source: by(),
+            };
+            signalled(path, signal, policy.as_deref())
         }
         IncidentCommand::Note { id, text } => wish(path, Asked::Note(id.clone()), text),
         IncidentCommand::Close { id, why } => wish(path, Asked::Close(id.clone()), why),
@@ -165,6 +186,22 @@ fn wish(path: &Path, asked: Asked, why: &str) -> Result<Exit, Failure> {
     append(&mut journal, path, entries)?;
     let said = done.map_err(|refusal| Failure::usage(anyhow!(refusal)))?;
     print(&format!("{said}\n"))
+}
+
+/// What another tool has found out. Whatever policy makes of it, the gateway hears of it by the journal.
+fn signalled(path: &Path, signal: Signal, policy: Option<&Path>) -> Result<Exit, Failure> {
+    let policy = super::policy_of(policy).map_err(Failure::usage)?;
+    let (mut journal, book, _) = read(path)?;
+    let model = book.model().unwrap_or_default().to_owned();
+    let now = times::now();
+    let name = incident_name(now).map_err(Failure::found)?;
+    let entries = Duty::new(policy, &model, book).signal(now, signal, &name);
+    let said: String = entries
+        .iter()
+        .map(|dated| format!("{}\n", report::what(&dated.entry)))
+        .collect();
+    append(&mut journal, path, entries)?;
+    print(&said)
 }
 
 fn opened(path: &Path, scope: Scope, why: &str) -> Result<Exit, Failure> {

@@ -23,10 +23,10 @@ use gateway::engine::Engine;
 use oncall::entry::Dated;
 use oncall::journal::{Bounds, Journal, began, drawn, incident_name};
 use oncall::{
-    Access, Asked, Book, Duty, Entry, Policy, Proof, Recorder, Refusal, Restriction, Signal,
+    Asked, Book, Duty, Entry, Openness, Policy, Proof, Recorder, Refusal, Restriction, Signal,
 };
 use std::collections::{BTreeMap, BTreeSet};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError, Weak};
 use tokio::sync::Notify;
 
@@ -115,10 +115,10 @@ impl OnCall {
         // It is set once, here.
         let _ = whole.set(Arc::downgrade(&it));
         let by = drawn().unwrap_or_default();
-        it.written(
-            it.duty()
-                .note(oncall::times::now(), began(&by, env!("CARGO_PKG_VERSION"))),
-        );
+        it.written(it.duty().note(
+            oncall::times::now(),
+            began(&by, env!("CARGO_PKG_VERSION"), model),
+        ));
         it.stand();
         Ok(Some(it))
     }
@@ -240,7 +240,7 @@ impl OnCall {
 }
 
 fn is_private(restriction: Option<&Restriction>) -> bool {
-    restriction.is_some_and(|it| it.access == Access::Private)
+    restriction.is_some_and(|it| it.access == Openness::Private)
 }
 
 fn stands(restriction: Option<&Restriction>) -> Stands {
@@ -253,15 +253,19 @@ fn stands(restriction: Option<&Restriction>) -> Stands {
         None => "whoever runs it has said so".to_owned(),
     };
     match it.access {
-        Access::Open => Stands::Open,
-        Access::Draining => Stands::Draining(why),
-        Access::Private => Stands::Private(why),
-        Access::Closed => Stands::Closed(why),
+        Openness::Open => Stands::Open,
+        Openness::Draining => Stands::Draining(why),
+        Openness::Private => Stands::Private(why),
+        Openness::Closed => Stands::Closed(why),
     }
 }
 
 fn policy(settings: &Settings) -> anyhow::Result<Policy> {
-    let Some(path) = &settings.incident_policy else {
+    policy_of(settings.incident_policy.as_deref())
+}
+
+fn policy_of(path: Option<&Path>) -> anyhow::Result<Policy> {
+    let Some(path) = path else {
         return Ok(Policy::default());
     };
     let read = || -> anyhow::Result<Policy> {

@@ -10,7 +10,7 @@ use desk::state::{self, State};
 use desk::{Act, Action, Desk, Done, Keys, Refused, Scope, Whose};
 use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
 use oncall::book::Incident;
-use oncall::{Access, Asked, Entry, ProofKind, Restriction, report};
+use oncall::{Asked, Entry, Openness, ProofKind, Restriction, report};
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -113,9 +113,9 @@ impl OnCall {
         };
         let restrict = |access| Asked::Restrict(scope.clone(), access);
         let asked = match action.act {
-            Act::Drain => restrict(Access::Draining),
-            Act::Private => restrict(Access::Private),
-            Act::Close => restrict(Access::Closed),
+            Act::Drain => restrict(Openness::Draining),
+            Act::Private => restrict(Openness::Private),
+            Act::Close => restrict(Openness::Closed),
             Act::Restore => Asked::Restore(scope),
             Act::OpenIncident => Asked::Open(scope),
             act @ (Act::Note | Act::CloseIncident) => {
@@ -401,10 +401,10 @@ fn standing(restriction: Option<&Restriction>) -> state::Standing {
     };
     state::Standing {
         access: match it.access {
-            Access::Open => state::Access::Open,
-            Access::Draining => state::Access::Draining,
-            Access::Private => state::Access::Private,
-            Access::Closed => state::Access::Closed,
+            Openness::Open => state::Access::Open,
+            Openness::Draining => state::Access::Draining,
+            Openness::Private => state::Access::Private,
+            Openness::Closed => state::Access::Closed,
         },
         why: Some(it.why.clone()),
         since_ms: Some(it.since),

@@ -56,7 +56,7 @@ fn a_leak_makes_the_model_private_and_opens_one_incident() {
         ),
         "{kinds:?}"
     );
-    assert_eq!(duty.book().of_model("m").unwrap().access, Access::Private);
+    assert_eq!(duty.book().of_model("m").unwrap().access, Openness::Private);
     let more = duty.signal(2, signal(SignalKind::CanaryLeak, &pair()), "i2");
     assert_eq!(more.len(), 1, "the same incident, no second restriction");
     assert_eq!(duty.book().incident("i1").unwrap().signals, 2);
@@ -69,7 +69,7 @@ fn both_of_a_pair_may_be_to_blame() {
     duty.signal(1, signal(SignalKind::CanaryMixup, &pair()), "i");
     for engine in ["p", "d"] {
         let of = duty.book().of_engine(engine).unwrap();
-        assert_eq!(of.access, Access::Private);
+        assert_eq!(of.access, Openness::Private);
     }
     assert!(duty.book().of_engine("another").is_none());
     assert!(duty.book().of_model("m").is_none());
@@ -97,7 +97,10 @@ fn what_happens_now_and_then_closes_nothing_and_is_written_down() {
     duty.signal(1_400_001, signal(SignalKind::IntegrityFault, &pair()), "i");
     let third = duty.signal(1_400_002, signal(SignalKind::IntegrityFault, &pair()), "i");
     assert_eq!(third.len(), 3, "{third:?}");
-    assert_eq!(duty.book().of_engine("d").unwrap().access, Access::Draining);
+    assert_eq!(
+        duty.book().of_engine("d").unwrap().access,
+        Openness::Draining
+    );
 }
 
 #[test]
@@ -152,7 +155,7 @@ fn a_proof_from_before_the_fault_proves_nothing() {
 fn a_person_gives_a_reason_and_means_something_that_is_there() {
     let mut duty = duty();
     let mut asked = |asked, says| duty.asked(1, asked, says, &pair(), "i").1;
-    let drain = |name: &str| Asked::Restrict(Scope::Engine(name.into()), Access::Draining);
+    let drain = |name: &str| Asked::Restrict(Scope::Engine(name.into()), Openness::Draining);
     assert!(
         asked(drain("p"), ("anna", "  "))
             .unwrap_err()
@@ -162,7 +165,7 @@ fn a_person_gives_a_reason_and_means_something_that_is_there() {
     assert!(asked(drain("q"), SAYS).unwrap_err().0.contains("\"q\""));
     asked(drain("p"), SAYS).unwrap();
     assert!(asked(drain("p"), SAYS).is_err(), "it is");
-    let closed = Asked::Restrict(Scope::Engine("p".into()), Access::Closed);
+    let closed = Asked::Restrict(Scope::Engine("p".into()), Openness::Closed);
     asked(closed, SAYS).unwrap();
     assert!(asked(drain("p"), SAYS).unwrap_err().0.contains("restoring"));
     // What a person closed needs proofs too: a door is not opened by a wish.
@@ -173,7 +176,7 @@ fn a_person_gives_a_reason_and_means_something_that_is_there() {
 fn what_a_person_drained_a_person_opens() {
     let mut duty = duty();
     let engine = Scope::Engine("p".into());
-    let drain = Asked::Restrict(engine.clone(), Access::Draining);
+    let drain = Asked::Restrict(engine.clone(), Openness::Draining);
     duty.asked(1, drain, SAYS, &pair(), "i").1.unwrap();
     let restore = Asked::Restore(engine);
     duty.asked(2, restore, SAYS, &pair(), "i").1.unwrap();

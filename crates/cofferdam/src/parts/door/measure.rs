@@ -5,7 +5,7 @@ use super::measured::{Unusable, found};
 use crate::oncall::{Named, OnCall};
 use gate::facts::net::{Limits, Target, describe};
 use gateway::door::{Doors, Found};
-use oncall::Access;
+use oncall::Openness;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
@@ -112,7 +112,7 @@ fn closed(mut found: Found, member: &Member, on_call: Option<&OnCall>) -> Found 
     let restriction = on_call.and_then(|it| it.of_engine(&member.at.url));
     let closed = match (&member.quarantined, &restriction) {
         (Some(why), _) => Some(format!("in quarantine: {why}")),
-        (None, Some(it)) if matches!(it.access, Access::Draining | Access::Closed) => {
+        (None, Some(it)) if matches!(it.access, Openness::Draining | Openness::Closed) => {
             Some(format!("{}: {}", it.access.as_str(), it.why))
         }
         _ => None,
@@ -122,7 +122,7 @@ fn closed(mut found: Found, member: &Member, on_call: Option<&OnCall>) -> Found 
         found.derivation = vec![why];
     }
     found.private = restriction
-        .filter(|it| it.access == Access::Private)
+        .filter(|it| it.access == Openness::Private)
         .map(|it| it.why);
     found
 }
