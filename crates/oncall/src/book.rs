@@ -98,9 +98,16 @@ impl Book {
             }
             _ => {}
         }
+        // What happens to engines while an incident is open is a part of its story.
+        let common = matches!(
+            dated.entry,
+            Entry::NewLife { .. } | Entry::Proved { .. } | Entry::Declined { .. }
+        );
         let incident = dated.entry.incident();
-        if let Some(incident) = incident.and_then(|it| self.incidents.get_mut(it)) {
-            incident.take(dated);
+        for it in self.incidents.values_mut() {
+            if Some(it.id.as_str()) == incident || (common && it.closed.is_none()) {
+                it.take(dated);
+            }
         }
     }
 

@@ -82,7 +82,14 @@ impl Duty {
         let scope = self.scope(rule, &signal.lives);
         let often = self.often(at, signal.signal, &scope, rule);
         let mut entries = Vec::new();
-        let open = self.book.open(&scope).map(|it| it.id.clone());
+        // What happens at a pair while its model has an incident belongs to that.
+        let wider = [
+            scope.clone(),
+            Scope::Model(self.model.clone()),
+            Scope::Fleet,
+        ];
+        let open = wider.iter().find_map(|it| self.book.open(it));
+        let open = open.map(|it| it.id.clone());
         let opens = open.is_none() && often && rule.act != Response::Note;
         let incident = match opens {
             true => Some(name.to_owned()),
@@ -100,7 +107,8 @@ impl Duty {
         let says = signal.says.clone();
         entries.extend(self.line(at, signal, incident.clone()));
         let access = rule.act.access();
-        let before = self.book.restriction(&scope).map(|it| it.access);
+        let before = wider.iter().filter_map(|it| self.book.restriction(it));
+        let before = before.map(|it| it.access).max();
         // Only ever further closed.
         if often && access > before.unwrap_or_default() {
             entries.push(Entry::Restricted {

@@ -82,6 +82,19 @@ fn both_of_a_pair_may_be_to_blame() {
 }
 
 #[test]
+fn a_pair_of_a_model_that_is_private_is_no_incident_of_its_own() {
+    let mut duty = duty();
+    duty.signal(1, signal(SignalKind::CanaryLeak, &pair()), "i");
+    let more = duty.signal(2, signal(SignalKind::CanaryMixup, &pair()), "j");
+    assert_eq!(more.len(), 1, "{more:?}");
+    assert_eq!(more[0].entry.incident(), Some("i"));
+    assert!(
+        duty.book().of_engine("p").is_none(),
+        "its model's door is its own"
+    );
+}
+
+#[test]
 fn what_happens_now_and_then_closes_nothing_and_is_written_down() {
     let mut duty = duty();
     for at in [0, 700_000, 1_400_000] {
