@@ -21,6 +21,8 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// Minutes of tokens that may be saved up for a step that costs many.
 const SAVED_MINUTES: u64 = 30;
+/// Time between two proofs about the same lives while every door is open.
+const PROOF_EVERY_MS: u64 = 6 * 3_600_000;
 /// Pairs that take turns; of more than that, the first of each decode.
 const PAIRS_MAX: usize = 1024;
 
@@ -30,9 +32,17 @@ pub(super) struct Counted {
     pub(super) all: Tally,
     pub(super) total: Sums,
     /// By the lives of a pair, since it is there: what makes a proof.
-    by_lives: BTreeMap<[Life; 2], (Sums, u64)>,
+    by_lives: BTreeMap<[Life; 2], Clean>,
     pub(super) by_pair: BTreeMap<(String, String), (Sums, u64)>,
     pub(super) paused: Option<String>,
+}
+
+/// Canaries at the lives of a pair, and what of them is a proof.
+#[derive(Default)]
+struct Clean {
+    sums: Sums,
+    proven_seen: u64,
+    proven_at: u64,
 }
 
 /// Where canaries go: by the API's names, and the lives there.
@@ -226,7 +236,7 @@ impl OnCall {
         add(&mut of_pair.0, &sums);
         of_pair.1 = now;
         let of_lives = counted.by_lives.entry(target.lives.clone()).or_default();
-        add(&mut of_lives.0, &sums);
+        add(&mut of_lives.sums, &sums);
         if counted.by_lives.len() > PAIRS_MAX {
             counted.by_lives.retain(|lives, _| *lives == target.lives);
         }
@@ -274,18 +284,27 @@ impl OnCall {
         self.find_affected(incident);
     }
 
-    /// Enough clean canaries at a pair, with nothing found there, are a proof about its lives.
+    /// Enough clean canaries at a pair, with nothing found there, are a proof about its lives. While
+    /// nothing is closed one now and then is enough.
     fn prove(&self, target: &Target) {
-        let wanted = self.duty().policy().restore.canary_answers;
+        let now = oncall::times::now();
+        let (wanted, closed) = {
+            let duty = self.duty();
+            let closed = duty.book().restrictions().next().is_some();
+            (duty.policy().restore.canary_answers, closed)
+        };
         let proof = {
             let mut counted = locked(&self.canaried);
-            let Some((sums, proven)) = counted.by_lives.get_mut(&target.lives) else {
+            let Some(clean) = counted.by_lives.get_mut(&target.lives) else {
                 return;
             };
-            if sums.found > 0 || sums.seen < wanted * (*proven + 1) {
+            let sums = clean.sums;
+            let enough = sums.seen >= clean.proven_seen + wanted;
+            let due = closed || now >= clean.proven_at + PROOF_EVERY_MS;
+            if sums.found > 0 || !enough || !due {
                 return;
             }
-            *proven += 1;
+            (clean.proven_seen, clean.proven_at) = (sums.seen, now);
             let (seen, one_in) = (sums.seen, sums.one_in().unwrap_or(0));
             Proof {
                 proof: ProofKind::Canary,

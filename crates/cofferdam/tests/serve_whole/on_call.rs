@@ -310,7 +310,7 @@ fn report(it: &OnCall, id: &str, wrong: &[String]) {
         " from canary, at http://",
         "is private from now on, by policy",
         "it shows from prompts of 601 tokens on; with 600 it does not",
-        "is another process: life ",
+        ": life ",
         "proof by canary: ",
         "anna wanted: restore model copying-c1024: it looks well. Declined: ",
         "is open again, by anna: repaired: 0.5.24 (proofs: probe,",
