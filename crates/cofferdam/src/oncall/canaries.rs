@@ -318,14 +318,6 @@ impl OnCall {
         };
         self.proved(proof);
     }
-
-    /// After an incident canaries count anew: what was seen before says nothing of now.
-    pub(super) fn forget_canaries(&self, lives: &[Life]) {
-        let mut counted = locked(&self.canaried);
-        counted
-            .by_lives
-            .retain(|of, (sums, _)| sums.found == 0 && !of.iter().any(|it| lives.contains(it)));
-    }
 }
 
 impl OnCall {

@@ -126,9 +126,6 @@ impl OnCall {
     }
 
     fn wish(&self, asked: Asked, action: &Action) -> Result<Done, Refused> {
-        if matches!(asked, Asked::Restrict(..)) {
-            self.forget_canaries(&[]);
-        }
         let said = self.asked(asked, &action.by, &action.reason);
         let said = said.map_err(|refusal| Refused {
             whose: Whose::Standing,
