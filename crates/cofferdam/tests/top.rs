@@ -115,7 +115,10 @@ fn what_cannot_be_shown_is_said() {
     let served = served(fleet("healthy").unwrap());
     let (code, out, err) = top(&served.url, "another-0123456789", &["--once"]);
     assert_eq!((code, out.as_str()), (3, ""));
-    assert!(err.contains("refused with 401: it wants a key, or another one"), "{err}");
+    assert!(
+        err.contains("refused with 401: it wants a key, or another one"),
+        "{err}"
+    );
     assert!(!err.contains("another-0123"), "{err}");
     let (code, _, err) = top("http://127.0.0.1:1", KEY, &["--once"]);
     assert_eq!(code, 3, "{err}");

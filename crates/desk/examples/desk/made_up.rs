@@ -302,7 +302,11 @@ fn incident(mut state: State) -> State {
         } else {
             8_000
         });
-        engine.max_prompt_tokens = Some(if engine.role == Role::Prefill { 1_993 } else { 4_089 });
+        engine.max_prompt_tokens = Some(if engine.role == Role::Prefill {
+            1_993
+        } else {
+            4_089
+        });
         engine.verdicts.insert(
             0,
             Verdict {

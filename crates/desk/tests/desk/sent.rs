@@ -100,7 +100,10 @@ async fn nobody_looks_when_nobody_reads() {
         .expect("it goes on looking");
     let looks = desk.0.load(Ordering::SeqCst);
     let first = Events::of(&served, ANNA).await.next().await.unwrap();
-    assert!(first.running.requests > looks, "an old state is not shown as a new one");
+    assert!(
+        first.running.requests > looks,
+        "an old state is not shown as a new one"
+    );
     served.end().await;
 }
 

@@ -55,6 +55,10 @@ async fn over_tls_it_is_the_same_and_in_the_clear_nothing() {
     let _ = plain.read_to_end(&mut bytes).await;
     assert!(!String::from_utf8_lossy(&bytes).contains("prefill-0"));
     let mut silent = served.connect().await;
-    assert_eq!(rest(&mut silent).await, "", "a handshake is not waited for either");
+    assert_eq!(
+        rest(&mut silent).await,
+        "",
+        "a handshake is not waited for either"
+    );
     served.end().await;
 }
