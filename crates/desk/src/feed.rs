@@ -65,15 +65,19 @@ fn bounded(state: &State) -> Cow<'_, State> {
 
 /// Where readers wait for the next event.
 #[derive(Clone)]
-pub(crate) struct Feed(watch::Receiver<Option<Bytes>>);
+pub(crate) struct Feed {
+    desk: Arc<dyn Desk>,
+    news: watch::Receiver<Bytes>,
+}
 
 /// Makes the feed, and what must run beside it: it looks as long as somebody could read.
 pub(crate) fn feed(desk: Arc<dyn Desk>, every: Duration) -> (Feed, impl Future<Output = ()>) {
-    let (news, readers) = watch::channel(None);
-    (Feed(readers), look(desk, every, news))
+    let (send, news) = watch::channel(Bytes::new());
+    let looks = look(desk.clone(), every, send);
+    (Feed { desk, news }, looks)
 }
 
-async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Option<Bytes>>) {
+async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Bytes>) {
     let mut last: Option<Arc<State>> = None;
     let mut tick = interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
@@ -87,10 +91,7 @@ async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Option<B
         if last.as_ref().is_some_and(|last| is_same(last, &state)) {
             continue;
         }
-        let mut event = b"data: ".to_vec();
-        event.extend(view(&state));
-        event.extend(b"\n\n");
-        news.send_replace(Some(event.into()));
+        news.send_replace(event(&state));
         last = Some(state);
     }
 }
@@ -106,37 +107,43 @@ fn is_same(before: &Arc<State>, now: &Arc<State>) -> bool {
             }
 }
 
+fn event(state: &State) -> Bytes {
+    let mut event = b"data: ".to_vec();
+    event.extend(view(state));
+    event.extend(b"\n\n");
+    event.into()
+}
+
 impl Feed {
-    /// Events for one reader: first the newest state, then each time the newest. One that reads slowly
-    /// misses what lies between; there is no queue. It ends with the operator's key.
+    /// Events for one reader: first the state of this moment, then each time the newest. One that reads
+    /// slowly misses what lies between; there is no queue. It ends with the operator's key.
     pub(crate) fn events(
         &self,
         keys: Keys,
         operator: Operator,
     ) -> impl Stream<Item = Result<Bytes, Infallible>> + Send + use<> {
-        let mut readers = self.0.clone();
-        // What was said before, too: a state that is a second old is better than none.
-        readers.mark_changed();
-        futures::stream::unfold(readers, move |mut readers| {
+        let mut news = self.news.clone();
+        // What lies there may be as old as the last reader.
+        news.mark_unchanged();
+        let first = event(&self.desk.state());
+        futures::stream::unfold((Some(first), news), move |(first, mut news)| {
             let (keys, operator) = (keys.clone(), operator.clone());
             async move {
-                let event = next(&mut readers).await?;
-                keys.still_has(&operator).then_some((Ok(event), readers))
+                let event = match first {
+                    Some(first) => first,
+                    None => next(&mut news).await?,
+                };
+                keys.still_has(&operator)
+                    .then_some((Ok(event), (None, news)))
             }
         })
     }
 }
 
-async fn next(readers: &mut watch::Receiver<Option<Bytes>>) -> Option<Bytes> {
-    let news = async {
-        loop {
-            readers.changed().await.ok()?;
-            if let Some(event) = readers.borrow_and_update().clone() {
-                return Some(event);
-            }
-        }
-    };
-    timeout(SILENCE_MAX, news)
-        .await
-        .unwrap_or_else(|_| Some(Bytes::from_static(b": still here\n\n")))
+async fn next(news: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
+    match timeout(SILENCE_MAX, news.changed()).await {
+        Ok(Ok(())) => Some(news.borrow_and_update().clone()),
+        Ok(Err(_)) => None,
+        Err(_) => Some(Bytes::from_static(b": still here\n\n")),
+    }
 }

@@ -10,10 +10,10 @@ pub struct Top {
     /// The operators' listener of a gateway
     #[arg(value_name = "URL")]
     pub url: String,
-    /// An operator's key: a file that holds it and nothing else, or env:NAME
+    /// File that holds an operator's key and nothing else
     #[arg(long, value_name = "FILE|env:NAME")]
     pub key_file: String,
-    /// Print it once, as plain text, and end: 0 nothing is suspect, 1 something is, 3 no answer
+    /// Print it once, as text, and end; 1 when something is suspect
     #[arg(long)]
     pub once: bool,
     /// How often it is asked

@@ -6,7 +6,7 @@ mod text;
 use crate::exit::{Exit, Failure};
 use crate::files::say;
 use ::desk::{Level, View};
-use anyhow::{Context, anyhow, bail};
+use anyhow::{Context, anyhow};
 use args::Top;
 use gate::facts::net::{Address, Secret, Tls, TlsFiles, get};
 use ratatui::crossterm::event::{self, Event, KeyCode, KeyEventKind, KeyModifiers};
@@ -84,13 +84,7 @@ fn fetched(source: &Source) -> anyhow::Result<View> {
     let end = tokio::time::Instant::now() + WITHIN;
     let (address, key, tls) = (&source.address, &source.key, &source.tls);
     let body = runtime.block_on(get(address, Some(key), tls, STATE_MAX, end));
-    let body = match body {
-        Err(gate::facts::Trouble::Status { status: 401 }) => bail!(
-            "{address} does not know this key: it takes those of the file of operators' keys that the \
-             gateway was started with"
-        ),
-        body => body.map_err(|trouble| anyhow!("{address}: {trouble}"))?,
-    };
+    let body = body.map_err(|trouble| anyhow!("{address}: {trouble}"))?;
     let view = serde_json::from_slice(&body.into_bytes());
     view.with_context(|| format!("{address} is no operators' listener, or of another version"))
 }
@@ -196,4 +190,39 @@ fn coloured(words: &text::Words) -> Line<'static> {
         Span::styled(words.clone(), style)
     });
     Line::from(spans.collect::<Vec<_>>())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use ratatui::Terminal;
+    use ratatui::backend::TestBackend;
+
+    fn screen(terminal: &Terminal<TestBackend>) -> Vec<String> {
+        let buffer = terminal.backend().buffer();
+        let row = |y| (0..buffer.area.width).map(move |x| buffer[(x, y)].symbol());
+        let rows = (0..buffer.area.height).map(|y| row(y).collect::<String>());
+        rows.map(|it| it.trim_end().to_owned()).collect()
+    }
+
+    #[test]
+    fn a_screen_shows_a_part_of_the_page_and_how_to_leave() {
+        let page = lines(&View::default());
+        let mut terminal = Terminal::new(TestBackend::new(60, 8)).unwrap();
+        terminal.draw(|frame| draw(frame, &page, 0)).unwrap();
+        let shown = screen(&terminal);
+        assert_eq!(shown[2], "NEEDS A LOOK  .");
+        assert_eq!(
+            shown[7],
+            " q ends   ↑↓ PgUp PgDn move   acting is for the page"
+        );
+        let last = u16::try_from(page.len()).unwrap() - 1;
+        terminal.draw(|frame| draw(frame, &page, last)).unwrap();
+        let shown = screen(&terminal);
+        assert_eq!(shown[0], "JOURNAL   none: nothing is written down");
+        assert!(
+            shown[1].is_empty() && shown[7].starts_with(" q ends"),
+            "{shown:?}"
+        );
+    }
 }

@@ -15,8 +15,11 @@ const TOOLS: &str =
     "two tools: gate reads what servers say of themselves, probe asks them, watch reads logs";
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
+const SHOWN: &str = "what an operator is shown of it: the desk knows no other crate";
+
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 39] = [
+const ALLOWED: [(&str, &str); 56] = [
+    ("Access", SHOWN),
     (
         "Answer",
         "a check's answer, a running request, what a probe got",
@@ -26,6 +29,7 @@ const ALLOWED: [(&str, &str); 39] = [
         "Ask",
         "what is asked of sampling; what probe asks of a server",
     ),
+    ("Canaries", SHOWN),
     ("Change", TOOLS),
     ("Config", OWN),
     ("Counters", APART),
@@ -44,6 +48,7 @@ const ALLOWED: [(&str, &str); 39] = [
         "Engine",
         "what computes, behind HTTP; which software a node runs",
     ),
+    ("Entry", SHOWN),
     ("Error", OWN),
     (
         "Event",
@@ -59,6 +64,7 @@ const ALLOWED: [(&str, &str); 39] = [
         "Lengths",
         "the rule about lengths; how long probe's prompts are",
     ),
+    ("Level", SHOWN),
     ("Life", "of a worker; of a server under probe"),
     (
         "Limit",
@@ -66,9 +72,17 @@ const ALLOWED: [(&str, &str); 39] = [
     ),
     ("Limits", OWN),
     ("Metrics", "read from a server; exported by watch"),
+    ("Model", SHOWN),
     ("OutOfRange", OWN),
+    ("Outcome", SHOWN),
+    ("Pages", SHOWN),
+    ("Pair", SHOWN),
+    ("Pool", SHOWN),
+    ("Proof", SHOWN),
+    ("Quarantine", SHOWN),
     ("Receiver", "of an arena; of a connection"),
     ("Refusal", OWN),
+    ("Refused", SHOWN),
     ("Reply", "to a client of ours; of a server under probe"),
     ("Report", TOOLS),
     (
@@ -76,11 +90,15 @@ const ALLOWED: [(&str, &str); 39] = [
         "in the protocol; in a certificate, which the tools read without the protocol; of others' nodes",
     ),
     ("Run", "words of a page; a run of probe"),
+    ("Running", SHOWN),
+    ("Scope", SHOWN),
     ("Secret", APART),
     ("Seen", APART),
     ("Sender", "into an arena; of a connection"),
     ("Shortage", "of memory; of pages"),
     ("Source", "of a figure, of a write, of the weights"),
+    ("Standing", SHOWN),
+    ("State", SHOWN),
     (
         "Steering",
         "what HTTP wants of any engine; the embedded engine's",
@@ -88,6 +106,7 @@ const ALLOWED: [(&str, &str); 39] = [
     ("Target", "of a question; of a product"),
     ("Verdict", TOOLS),
     ("Watch", "what watch has learned; who looks on at a replay"),
+    ("Whose", SHOWN),
     ("Write", "a copy into a slot; how far a submission is"),
 ];
 

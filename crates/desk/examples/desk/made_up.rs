@@ -157,7 +157,7 @@ fn whole(engines: Vec<Engine>, now: u64) -> State {
         stage: (*stage).into(),
         prefill: prefill.name.clone(),
         decode: prefill.name.replace("prefill", "decode"),
-        since_ms: now - (1 + n as u64) * 430,
+        since_ms: now - (9 - n as u64) * 430,
     });
     let is_ours = |it: &&Engine| it.software == "Cofferdam";
     State {
@@ -301,6 +301,11 @@ fn incident(mut state: State) -> State {
             2_000
         } else {
             8_000
+        });
+        engine.max_prompt_tokens = Some(if engine.role == Role::Prefill {
+            1_993
+        } else {
+            4_089
         });
         engine.verdicts.insert(
             0,

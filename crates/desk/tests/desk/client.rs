@@ -10,6 +10,7 @@ use http::Request;
 use http_body_util::{BodyExt, Empty};
 use hyper::body::Incoming;
 use hyper_util::rt::TokioIo;
+use rustls::ServerConfig;
 use serde_json::Value;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -38,6 +39,14 @@ pub fn limits() -> Limits {
 }
 
 pub async fn served(desk: Arc<dyn Desk>, limits: Limits) -> Served {
+    served_over(None, desk, limits).await
+}
+
+pub async fn served_over(
+    tls: Option<Arc<ServerConfig>>,
+    desk: Arc<dyn Desk>,
+    limits: Limits,
+) -> Served {
     let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let port = listener.local_addr().unwrap().port();
     let keys = Keys::parse(&format!("anna {ANNA}\nben {BEN}\n")).unwrap();
@@ -48,7 +57,7 @@ pub async fn served(desk: Arc<dyn Desk>, limits: Limits) -> Served {
     let task = tokio::spawn(serve_within(
         limits,
         listener,
-        None,
+        tls,
         keys.clone(),
         desk,
         shutdown,
@@ -197,5 +206,20 @@ impl Events {
             self.text
                 .extend_from_slice(&frame.ok()?.into_data().unwrap());
         }
+    }
+
+    /// The first state of which this is so; the same one may come twice.
+    pub async fn until(&mut self, holds: impl Fn(&State) -> bool) -> State {
+        loop {
+            let state = self.next().await.expect("the stream goes on");
+            if holds(&state) {
+                return state;
+            }
+        }
+    }
+
+    /// The stream ends.
+    pub async fn ends(&mut self) {
+        while self.next().await.is_some() {}
     }
 }

@@ -6,6 +6,7 @@ mod made_up;
 mod pressed;
 mod said;
 mod sent;
+mod tls;
 
 use client::*;
 use made_up::{MadeUp, fleet};
