@@ -53,6 +53,8 @@ pub enum Command {
     Probe(Box<crate::probe::args::Probe>),
     /// Read access logs: which answers came sooner than their prompt can have been computed?
     Watch(Box<crate::watch::args::Watch>),
+    /// Whose text was it? Joins what watch found with what workers wrote down of their pages.
+    Affected(Box<crate::affected::args::Affected>),
     /// Ask a running API whether it would take a request now: for containers and scripts.
     Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.

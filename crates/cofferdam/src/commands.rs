@@ -7,7 +7,7 @@ use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
 use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
-use crate::{gate, healthcheck, manuals, probe, screen, watch};
+use crate::{affected, gate, healthcheck, manuals, probe, screen, watch};
 #[cfg(feature = "engine")]
 use crate::{parts, serve};
 use clap::error::ErrorKind;
@@ -70,6 +70,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         Command::Gate(it) => return gate::run(&it), // its exit code is its verdict
         Command::Probe(it) => return probe::run(&it), // the same
         Command::Watch(it) => return watch::run(&it), // the same
+        Command::Affected(it) => return affected::run(&it), // the same
         #[cfg(feature = "engine")]
         Command::Serve(it) => serve::run(it),
         #[cfg(feature = "engine")]

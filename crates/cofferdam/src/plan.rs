@@ -71,6 +71,7 @@ impl<'a> Plan<'a> {
         let parts = decodes.chain(prefills).chain([gateway]);
         let part = |(stage, (name, kind, words)): (u32, (String, &'static str, Words))| {
             let trace = self.settings.trace.clone();
+            let owners = self.settings.owners.clone();
             let file = format!("{name}.");
             let command = Box::new(move |life| {
                 let mut words = words.clone();
@@ -79,6 +80,7 @@ impl<'a> Plan<'a> {
                     .as_ref()
                     .map(|dir| dir.join(format!("{file}{life}.trace")));
                 words.maybe_path("trace", trace.as_deref());
+                words.maybe_path("owners", owners.as_deref());
                 command(words)
             });
             Part {

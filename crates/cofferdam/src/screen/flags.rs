@@ -130,6 +130,7 @@ const SERVE: &[Group] = &[
             ),
             ("drain-seconds", "What running requests get at shutdown"),
             ("trace", ""),
+            ("owners", ""),
         ],
     ),
 ];
@@ -145,6 +146,7 @@ const SETTINGS: Group = (
         ),
         ("drain-seconds", "What running requests get at shutdown"),
         ("trace", "File for a trace of the state machine"),
+        ("owners", ""),
         ("until-stdin-closes", ""),
     ],
 );
@@ -211,6 +213,7 @@ const GATEWAY: &[Group] = &[
             ),
             ("drain-seconds", "What running requests get at shutdown"),
             ("trace", "File for a trace of the state machine"),
+            ("owners", ""),
             ("until-stdin-closes", ""),
         ],
     ),

@@ -78,7 +78,7 @@ impl Read {
 
 /// The lines of a log, also of one that was packed with gzip when it was rotated (several parts in
 /// one file, too).
-pub(super) fn unpacked(file: File) -> io::Result<Box<dyn BufRead>> {
+pub(crate) fn unpacked(file: File) -> io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::new(file);
     Ok(match file.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(BufReader::new(MultiGzDecoder::new(file))),
@@ -103,7 +103,7 @@ pub(super) fn each(log: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result
 }
 
 /// The same, until `each` wants no more.
-pub(super) fn each_while(
+pub(crate) fn each_while(
     mut log: impl BufRead,
     mut each: impl FnMut(&[u8]) -> bool,
 ) -> io::Result<()> {

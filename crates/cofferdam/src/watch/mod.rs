@@ -7,7 +7,7 @@ pub mod args;
 mod batch;
 mod follow;
 mod format;
-mod lines;
+pub(crate) mod lines;
 mod memory;
 mod names;
 mod passed_over;

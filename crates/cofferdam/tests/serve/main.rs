@@ -1,5 +1,6 @@
 //! `cofferdam serve` as its user meets it: real processes, a small model, answers over HTTP.
 
+mod affected;
 mod running;
 
 use running::{COFFERDAM, TARGET, command, ends, start, start_program};

@@ -13,7 +13,7 @@ use handoff::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, TraceError, Writer};
+use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, OwnersLog, TraceError, Writer};
 use wire::{Frame, TokenOut};
 
 use super::counters::Counters;
@@ -54,6 +54,7 @@ pub(super) struct Actor<J: Decisions> {
     cache: bool,
     counters: Counters,
     trace: Option<Writer>,
+    owners: Option<OwnersLog>,
     audit: AuditLog,
     models: Vec<ModelFacts>,
     board: Arc<Board>,
@@ -89,6 +90,10 @@ impl<J: Decisions> Actor<J> {
             Writer::create(path, &Header::Gateway { config, hello })
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
+        let epoch = hello.epoch;
+        let owners = config.owners.as_ref();
+        let owners = owners.map(|dir| OwnersLog::create(dir, "gateway", epoch));
+        let owners = owners.transpose().map_err(StartError::Owners)?;
         let audit = AuditLog::open(config.audit.as_deref()).map_err(StartError::Audit)?;
         let mut actor = Self {
             machine: Gateway::with_decisions(machine.clone(), hello, decisions),
@@ -100,6 +105,7 @@ impl<J: Decisions> Actor<J> {
             cache: config.cache,
             counters: Counters::default(),
             trace,
+            owners,
             audit,
             models,
             board,
@@ -377,8 +383,13 @@ impl<J: Decisions> Actor<J> {
                 lost(conn, self.links.send(conn, &message))
             }
             Effect::ToDecode(conn, message) => {
-                if matches!(message, GatewayToDecode::Expect { .. }) {
+                if let GatewayToDecode::Expect { attempt, .. } = &message {
                     self.counters.attempts_announced += 1;
+                    if let (Some(owners), Some((request, ..))) =
+                        (&mut self.owners, self.machine.about(*attempt))
+                    {
+                        owners.belongs(attempt, &request);
+                    }
                 }
                 lost(conn, self.links.send(conn, &message))
             }
