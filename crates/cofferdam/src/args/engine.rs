@@ -467,6 +467,10 @@ pub struct Api {
     /// --log-format]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ACCESS_LOG")]
     pub access_log: Option<PathBuf>,
+    /// Collector of OpenTelemetry spans, by OTLP over HTTP (http://127.0.0.1:4318): ids and times of
+    /// requests, never their text [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
+    #[arg(long, value_name = "URL", env = "COFFERDAM_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
     /// Longest time of a request, from its arrival to its last token
     #[arg(long, value_name = "TIME", env = "COFFERDAM_REQUEST_DEADLINE")]
     #[arg(default_value = "10m", value_parser = times::duration)]

@@ -124,6 +124,7 @@ const SERVE: &[Group] = &[
             ("config", "TOML file with the names of these flags"),
             ("log-format", "text for people, json for programs"),
             ("access-log", "File for a line of JSON for each request"),
+            ("otlp-endpoint", "Collector of OpenTelemetry spans"),
             (
                 "audit-log",
                 "File for integrity faults [default: standard error]",
@@ -207,6 +208,7 @@ const GATEWAY: &[Group] = &[
             ("config", "TOML file with the names of these flags"),
             ("log-format", "text for people, json for programs"),
             ("access-log", "File for a line of JSON for each request"),
+            ("otlp-endpoint", "Collector of OpenTelemetry spans"),
             (
                 "audit-log",
                 "File for integrity faults [default: standard error]",

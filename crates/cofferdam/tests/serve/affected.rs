@@ -162,7 +162,11 @@ fn whose(words: &[&str], roles: &[&str]) {
     let (sources, earlier) = (ids(&victim["sources"]), ids(&victim["earlier"]));
     assert!(sources.contains(id(1)), "{victim}");
     let both = sources.union(&earlier).map(String::as_str);
-    assert_eq!(both.collect::<BTreeSet<_>>(), BTreeSet::from([id(0), id(1)]), "{victim}");
+    assert_eq!(
+        both.collect::<BTreeSet<_>>(),
+        BTreeSet::from([id(0), id(1)]),
+        "{victim}"
+    );
     // A was the first: nobody had its pages before.
     let first = place.affected(&["--request", id(0)]);
     assert_eq!(

@@ -2,6 +2,7 @@
 
 mod affected;
 mod running;
+mod traced;
 
 use running::{COFFERDAM, TARGET, command, ends, start, start_program};
 use rustix::process::{Signal, kill_process};

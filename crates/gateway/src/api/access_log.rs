@@ -14,6 +14,7 @@ use super::metrics::Metrics;
 use super::quota::Reserved;
 use super::run::Usage;
 use crate::engine::{Fault, Provenance, TenantId};
+use crate::spans::{Kind, Traced, What};
 
 /// Lines that may wait for a slow disk or terminal before lines are dropped (and counted).
 const MAX_WAITING: usize = 8192;
@@ -131,6 +132,10 @@ pub(super) struct Record {
     pub engine_request: Option<String>,
     /// How many prompts it has.
     pub prompts: u32,
+    /// The span of the request, if a collector wants them.
+    pub trace: Option<Traced>,
+    /// When an engine had taken it on.
+    pub accepted: Option<Instant>,
     /// Who computed it.
     pub provenance: Option<Provenance>,
     /// Exact figures so far.
@@ -161,6 +166,8 @@ impl Record {
             reserved: None,
             engine_request: None,
             prompts: 1,
+            trace: None,
+            accepted: None,
             provenance: None,
             usage: Usage::default(),
             stream: false,
@@ -201,6 +208,41 @@ impl Record {
         if fault.code == crate::engine::Code::Internal {
             tracing::error!(request = %self.id, "{fault}");
         }
+    }
+
+    /// What a collector hears: the request, and how long it took until an engine had it.
+    fn spans(&self, now: SystemTime) {
+        let Some(trace) = &self.trace else { return };
+        let at = |instant: Instant| now - instant.elapsed();
+        let started = at(self.start);
+        let mut what = What {
+            failed: self.status >= 500
+                || !matches!(self.outcome, Outcome::Ok | Outcome::ClientLeft),
+            ..What::default()
+        };
+        what = what
+            .word("cofferdam.request", &*self.id)
+            .word("cofferdam.outcome", self.outcome.as_str())
+            .word("http.route", self.route)
+            .word(
+                "cofferdam.engine_request",
+                self.engine_request.as_deref().unwrap_or(""),
+            )
+            .figure("http.response.status_code", self.status);
+        if let Some(tenant) = &self.tenant {
+            what = what.word("cofferdam.tenant", tenant.as_str());
+        }
+        if self.engine_request.is_some() {
+            let usage = self.usage;
+            what = what
+                .figure("gen_ai.usage.input_tokens", usage.prompt)
+                .figure("gen_ai.usage.output_tokens", usage.completion)
+                .figure("gen_ai.usage.cache_read.input_tokens", usage.cached);
+        }
+        let queue = trace.below();
+        let taken = self.accepted.map_or(now, at);
+        queue.was("queue", Kind::Internal, (started, taken), What::default());
+        trace.was("request", Kind::Server, (started, now), what);
     }
 
     fn said(&self, at: SystemTime) -> Said<'_> {
@@ -274,6 +316,7 @@ impl Drop for Record {
             );
         }
         self.metrics.request_ended(self, self.outcome);
+        self.spans(SystemTime::now());
         if !self.log.write(self) {
             self.metrics.log_line_dropped();
         }

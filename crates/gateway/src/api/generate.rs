@@ -175,6 +175,7 @@ async fn prepare(
             min_new: ask.rules.min_tokens,
             deadline,
             carried: carried.clone(),
+            trace: record.trace.clone(),
         };
         for choice in 0..apart {
             let mut job = job.clone();

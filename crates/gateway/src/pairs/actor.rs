@@ -23,6 +23,7 @@ use super::requests::{NotTaken, Open, Submission};
 use super::tenants::Domains;
 use super::{Config, StartError};
 use crate::engine::{ModelFacts, WorkerRole};
+use crate::spans::Steps;
 
 /// What reaches the task.
 pub(super) enum Input {
@@ -377,14 +378,20 @@ impl<J: Decisions> Actor<J> {
         let lost = |conn, sent: bool| (!sent).then_some(Event::Disconnected(conn));
         match effect {
             Effect::ToPrefill(conn, message) => {
-                if matches!(message, GatewayToPrefill::Attempt { .. }) {
+                if let GatewayToPrefill::Attempt { attempt, .. } = &message {
                     self.counters.attempts_sent += 1;
+                    if let Some(steps) = self.steps_of(*attempt) {
+                        steps.sent();
+                    }
                 }
                 lost(conn, self.links.send(conn, &message))
             }
             Effect::ToDecode(conn, message) => {
                 if let GatewayToDecode::Expect { attempt, .. } = &message {
                     self.counters.attempts_announced += 1;
+                    if let Some(steps) = self.steps_of(*attempt) {
+                        steps.announced(attempt.to_string());
+                    }
                     if let (Some(owners), Some((request, ..))) =
                         (&mut self.owners, self.machine.about(*attempt))
                     {
@@ -435,6 +442,12 @@ impl<J: Decisions> Actor<J> {
                 None
             }
         }
+    }
+
+    /// What a collector hears of the request of an attempt, if one does.
+    fn steps_of(&mut self, attempt: AttemptId) -> Option<&mut Steps> {
+        let (request, ..) = self.machine.about(attempt)?;
+        self.requests.get_mut(&request)?.steps.as_mut()
     }
 
     fn finish(&mut self, request: RequestId, outcome: &Outcome) {

@@ -189,6 +189,7 @@ pub fn job(prompt: &[u32], time: Duration) -> Job {
         min_new: 0,
         deadline: Instant::now() + time,
         carried: None,
+        trace: None,
     }
 }
 

@@ -390,6 +390,7 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
         min_new: 0,
         deadline: Instant::now() + 2 * PATIENCE,
         carried: None,
+        trace: None,
     }
 }
 

@@ -28,6 +28,7 @@ fn order(leg: Leg, max_new: u32) -> Order {
         min_new: 0,
         deadline: Instant::now(),
         carried: None,
+        trace: None,
     };
     Order {
         job: Arc::new(job),
