@@ -124,7 +124,7 @@ const SERVE: &[Group] = &[
             ("config", "TOML file with the names of these flags"),
             ("log-format", "text for people, json for programs"),
             ("access-log", "File for a line of JSON for each request"),
-            ("otlp-endpoint", "Collector of OpenTelemetry spans"),
+            ("otlp-endpoint", ""),
             (
                 "audit-log",
                 "File for integrity faults [default: standard error]",
@@ -208,7 +208,7 @@ const GATEWAY: &[Group] = &[
             ("config", "TOML file with the names of these flags"),
             ("log-format", "text for people, json for programs"),
             ("access-log", "File for a line of JSON for each request"),
-            ("otlp-endpoint", "Collector of OpenTelemetry spans"),
+            ("otlp-endpoint", ""),
             (
                 "audit-log",
                 "File for integrity faults [default: standard error]",
@@ -339,6 +339,7 @@ const WATCH: &[Group] = &[
                 "config",
                 "Where the figures stand in a line [default: our log]",
             ),
+            ("preset", "A known format of log [default: by its first lines]"),
             ("scrape", "An engine's /metrics, every 15 s: a coarse alarm"),
             ("state", "File that keeps what was learned"),
         ],

@@ -235,6 +235,27 @@ fn not_known(place: &Place, id: &str) {
 }
 
 #[test]
+fn nobody_writes_down_the_pages_of_engines_that_are_not_ours() {
+    let place = Place::new();
+    let model = testkit::small_gguf(Path::new(super::TARGET), testkit::SmallSpec::default());
+    let output = Command::new(COFFERDAM)
+        .args([
+            "gateway",
+            "--engine=http://127.0.0.1:1",
+            "--port=0",
+            "--model",
+        ])
+        .arg(model)
+        .arg(format!("--owners={}", place.path("owners")))
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains("--owners with --engine"), "{said}");
+    assert!(!Path::new(&place.path("owners")).exists());
+}
+
+#[test]
 fn whose_text_it_may_have_been_of_prefill_and_decode() {
     whose(&[], &["decode", "prefill"]);
 }

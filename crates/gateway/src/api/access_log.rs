@@ -14,7 +14,7 @@ use super::metrics::Metrics;
 use super::quota::Reserved;
 use super::run::Usage;
 use crate::engine::{Fault, Provenance, TenantId};
-use crate::spans::{Kind, Traced, What};
+use crate::spans::{SpanKind, Traced, What};
 
 /// Lines that may wait for a slow disk or terminal before lines are dropped (and counted).
 const MAX_WAITING: usize = 8192;
@@ -241,8 +241,13 @@ impl Record {
         }
         let queue = trace.below();
         let taken = self.accepted.map_or(now, at);
-        queue.was("queue", Kind::Internal, (started, taken), What::default());
-        trace.was("request", Kind::Server, (started, now), what);
+        queue.was(
+            "queue",
+            SpanKind::Internal,
+            (started, taken),
+            What::default(),
+        );
+        trace.was("request", SpanKind::Server, (started, now), what);
     }
 
     fn said(&self, at: SystemTime) -> Said<'_> {

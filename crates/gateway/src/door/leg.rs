@@ -21,7 +21,7 @@ use super::dialect::{Call, Order, Protocol, Reading};
 use super::requests::Part;
 use super::sse::{Line, Lines};
 use super::{Config, Upstream};
-use crate::spans::{Kind, Traced, What};
+use crate::spans::{SpanKind, Traced, What};
 
 /// Bytes of an engine's error that are read, and characters of it that are handed on.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -91,12 +91,13 @@ impl Drop for LegSpan {
             let before = self.request.below();
             before.was(
                 name,
-                Kind::Internal,
+                SpanKind::Internal,
                 (self.began, *first),
                 self.what.clone(),
             );
         }
-        self.span.was(name, Kind::Client, (self.began, now), what);
+        self.span
+            .was(name, SpanKind::Client, (self.began, now), what);
     }
 }
 

@@ -96,7 +96,13 @@ impl Traced {
     }
 
     /// Says that it was; once.
-    pub fn was(&self, name: &'static str, kind: Kind, times: (SystemTime, SystemTime), what: What) {
+    pub fn was(
+        &self,
+        name: &'static str,
+        kind: SpanKind,
+        times: (SystemTime, SystemTime),
+        what: What,
+    ) {
         if !self.sampled {
             return; // the client's tracing does not want it
         }
@@ -115,7 +121,7 @@ impl Traced {
 
 /// What a span is of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Kind {
+pub enum SpanKind {
     /// Something inside.
     Internal = 1,
     /// A request that came in.
@@ -158,7 +164,7 @@ struct Span {
     span: u64,
     parent: u64,
     name: &'static str,
-    kind: Kind,
+    kind: SpanKind,
     start: u128,
     end: u128,
     what: What,

@@ -2,7 +2,7 @@
 
 use std::time::SystemTime;
 
-use super::{Kind, Traced, What};
+use super::{SpanKind, Traced, What};
 
 /// When what began. Says what was when it ends, however that is.
 pub struct Steps {
@@ -61,7 +61,7 @@ impl Steps {
                 .word("cofferdam.worker.epoch", life);
             self.request
                 .below()
-                .was(name, Kind::Internal, (start, end), what);
+                .was(name, SpanKind::Internal, (start, end), what);
         };
         let (prefill, decode) = &self.lives;
         let before = failed && committed.is_none();

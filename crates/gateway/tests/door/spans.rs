@@ -27,11 +27,20 @@ async fn every_leg_is_a_span_and_the_engine_is_told_which() {
         heard.is_right(&prompt(1, 20));
         front.comes_to_rest().await;
         let names = front.names.iter();
-        let legs = names.flat_map(|name| front.fleet.arrivals(name).into_iter().map(move |leg| (name, leg)));
+        let legs = names.flat_map(|name| {
+            front
+                .fleet
+                .arrivals(name)
+                .into_iter()
+                .map(move |leg| (name, leg))
+        });
         let legs: Vec<_> = legs.collect();
         let found = collector.trace(TRACE, &["decode", before]);
         for (name, leg) in &legs {
-            let told = leg.headers.iter().find(|(header, _)| header == "traceparent");
+            let told = leg
+                .headers
+                .iter()
+                .find(|(header, _)| header == "traceparent");
             let told = told
                 .unwrap_or_else(|| panic!("{leg:?}"))
                 .1
@@ -42,10 +51,7 @@ async fn every_leg_is_a_span_and_the_engine_is_told_which() {
             let own = found.values().find(|it| it["spanId"] == *told);
             let own = own.unwrap_or_else(|| panic!("{told}: {found:?}"));
             assert_eq!(own["parentSpanId"], *request);
-            assert_eq!(
-                attribute(own, "cofferdam.engine"),
-                Some(name.as_str())
-            );
+            assert_eq!(attribute(own, "cofferdam.engine"), Some(name.as_str()));
             assert_eq!(own["kind"], 3);
             assert_eq!(own["status"], serde_json::json!({}));
         }
@@ -61,10 +67,13 @@ async fn a_leg_that_fails_says_so() {
     let collector = Collector::start();
     let (spans, _exporter) = Exporter::start(&collector.url).unwrap();
     let front = Front::new(Engine::vllm_pair()).await;
-    front.fleet.rule(Rule::new(Act::Fail {
-        status: 500,
-        message: None,
-    }).on("prefill"));
+    front.fleet.rule(
+        Rule::new(Act::Fail {
+            status: 500,
+            message: None,
+        })
+        .on("prefill"),
+    );
     let mut asked = job(&prompt(1, 20), LONG);
     asked.trace = spans.request(Some(CLIENT));
     let heard = hear(front.doors.submit(asked).unwrap()).await;
