@@ -6,18 +6,16 @@ use std::path::PathBuf;
 /// Settings of `affected`.
 #[derive(Clone, Debug, Args)]
 pub struct Affected {
-    /// Who received something: what `watch --format json` or `watch --follow` printed; `-` is
-    /// standard input
+    /// What `watch --format json` or `--follow` printed; `-` is standard input
     #[arg(long, value_name = "FILE", required_unless_present = "request")]
     pub received: Option<PathBuf>,
     /// A request that received something, by the id of the access log
     #[arg(long, value_name = "ID")]
     pub request: Vec<String>,
-    /// What workers and gateway wrote down of their pages (`serve --owners DIR`): files, or
-    /// directories of them
+    /// Files of `serve --owners DIR`, or directories of them
     #[arg(id = "owner-files", long = "owners", value_name = "DIR", num_args = 1.., required = true)]
     pub owners: Vec<PathBuf>,
-    /// Access log of the gateway: which request an id is, and whose
+    /// The gateway's access log: which request an id is, and whose
     #[arg(id = "logs", long = "log", value_name = "FILE", num_args = 1.., required = true)]
     pub log: Vec<PathBuf>,
     /// What is printed

@@ -339,7 +339,10 @@ const WATCH: &[Group] = &[
                 "config",
                 "Where the figures stand in a line [default: our log]",
             ),
-            ("preset", "A known format of log [default: by its first lines]"),
+            (
+                "preset",
+                "A known format of log [default: by its first lines]",
+            ),
             ("scrape", "An engine's /metrics, every 15 s: a coarse alarm"),
             ("state", "File that keeps what was learned"),
         ],
