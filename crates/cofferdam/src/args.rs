@@ -58,6 +58,8 @@ pub enum Command {
     Incident(Incident),
     /// What an operator on call sees, in a terminal: the operators' page of a running gateway.
     Top(crate::top::args::Top),
+    /// Whose text was it? Joins what watch found with what workers wrote down of their pages.
+    Affected(Box<crate::affected::args::Affected>),
     /// Ask a running API whether it would take a request now: for containers and scripts.
     Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.

@@ -7,7 +7,7 @@ use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
 use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
-use crate::{gate, healthcheck, manuals, probe, screen, top, watch};
+use crate::{affected, gate, healthcheck, manuals, probe, screen, top, watch};
 #[cfg(feature = "engine")]
 use crate::{oncall, parts, serve};
 use clap::error::ErrorKind;
@@ -73,6 +73,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         Command::Probe(it) => return probe::run(&it), // the same
         Command::Watch(it) => return watch::run(&it), // the same
         Command::Top(it) => return top::run(&it),   // the same
+        Command::Affected(it) => return affected::run(&it), // the same
         #[cfg(feature = "engine")]
         Command::Serve(it) => serve::run(it),
         #[cfg(feature = "engine")]

@@ -7,13 +7,15 @@
 //! ```
 //!
 //! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`probe`] plants
-//! canaries and looks whose come back; [`watch`] reads access logs for answers that came too fast.
-//! [`top`] shows what an operator on call sees. Those need no engine: without the feature `engine` nothing else is built.
+//! canaries and looks whose come back; [`watch`] reads access logs for answers that came too fast, and
+//! [`affected`] says whose text they may have been; [`top`] shows what an operator on call sees. Those
+//! need no engine: without the feature `engine` nothing else is built.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
 #![forbid(unsafe_code)]
 
+pub mod affected;
 pub mod args;
 mod colour;
 mod commands;

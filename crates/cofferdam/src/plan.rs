@@ -71,6 +71,7 @@ impl<'a> Plan<'a> {
         let parts = decodes.chain(prefills).chain([gateway]);
         let part = |(stage, (name, kind, words)): (u32, (String, &'static str, Words))| {
             let trace = self.settings.trace.clone();
+            let owners = self.settings.owners.clone();
             let file = format!("{name}.");
             let command = Box::new(move |life| {
                 let mut words = words.clone();
@@ -79,6 +80,7 @@ impl<'a> Plan<'a> {
                     .as_ref()
                     .map(|dir| dir.join(format!("{file}{life}.trace")));
                 words.maybe_path("trace", trace.as_deref());
+                words.maybe_path("owners", owners.as_deref());
                 command(words)
             });
             Part {
@@ -135,6 +137,7 @@ impl<'a> Plan<'a> {
         words.maybe_path("tls-key", api.tls_key.as_deref());
         words.maybe_path("tls-client-ca", api.tls_client_ca.as_deref());
         words.maybe_path("access-log", api.access_log.as_deref());
+        words.maybe("otlp-endpoint", api.otlp_endpoint.as_deref());
         words.maybe_path("require-evidence", api.require_evidence.as_deref());
         words.maybe_path("evidence-pub", api.evidence_pub.as_deref());
         for operator in &api.operator {
@@ -328,6 +331,7 @@ mod tests {
             "--allow-origin=https://app.example.org,http://localhost:3000",
             "--allow-origin=tauri://localhost",
             "--audit-log=a.log",
+            "--otlp-endpoint=http://127.0.0.1:4318",
             "--served-model-name=-m",
             "--drain-seconds=7",
             "--log-format=json",

@@ -6,13 +6,14 @@
 //! half knows no worker, the engine half knows no HTTP, and either is tested without the other.
 //! [`pairs`] is that engine over prefill and decode workers, [`door`] over servers that are not ours;
 //! [`verdict`] says in a client's words
-//! how a request ended.
+//! how a request ended; [`spans`] tell a collector of traces which way it went.
 #![forbid(unsafe_code)]
 
 pub mod api;
 pub mod door;
 pub mod engine;
 pub mod pairs;
+pub mod spans;
 pub mod verdict;
 
 pub use api::config::Config;

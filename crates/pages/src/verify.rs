@@ -95,6 +95,12 @@ impl VerifiedSequence<'_> {
         self.table.entries[position / self.table.page_size as usize].page
     }
 
+    /// Those of all pages of the table that are its owner's alone, not shared in its domain.
+    pub fn own_pages(&self) -> impl Iterator<Item = PageId> + '_ {
+        let own = self.table.entries.iter().filter(|entry| !entry.shared);
+        own.map(|entry| entry.page)
+    }
+
     /// The pages that hold positions `0..start + new`, in order.
     pub fn pages(&self) -> impl ExactSizeIterator<Item = PageId> + '_ {
         let n = (self.start() + self.new_tokens()).div_ceil(self.table.page_size as usize);

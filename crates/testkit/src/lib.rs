@@ -1,8 +1,9 @@
 //! Test helpers, never part of the product: the reference figures of the real model, where its
-//! weights are, small random models with its tokenizer, real processes, a client of their API, and
+//! weights are, a collector of spans, small random models with its tokenizer, real processes, a client of their API, and
 //! crowds of requests, the memory of processes, and Python for other people's clients. They panic with the reason when they cannot do what a test needs.
 #![forbid(unsafe_code)]
 
+pub mod collector;
 mod copying;
 pub mod crowd;
 mod folders;

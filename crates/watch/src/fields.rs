@@ -3,8 +3,8 @@
 //! A line is a JSON object; a field is named by its path (`usage.prompt_tokens`). Without a
 //! mapping the fields are those of Cofferdam's own gateway.
 
-use crate::request::Request;
-use crate::value::{count, duration, last, number, status, text, time};
+use crate::request::{OfPair, Request};
+use crate::value::{count, duration, has, last, number, status, text, time};
 use serde::Deserialize;
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ const NAME_MAX: usize = 256;
 #[serde(deny_unknown_fields)]
 pub struct Fields {
     /// When: a number in `time_unit`, or RFC 3339 text.
-    time: String,
+    time: Paths,
     #[serde(default)]
     time_unit: Unit,
     /// How long prefill, or the first token, took: a number in `seconds_unit`, or two times. Of
@@ -27,38 +27,67 @@ pub struct Fields {
     seconds: Vec<Span>,
     #[serde(default)]
     seconds_unit: Unit,
-    prompt_tokens: String,
+    prompt_tokens: Paths,
     #[serde(default)]
-    cached_tokens: Option<String>,
+    cached_tokens: Option<Paths>,
     #[serde(default)]
-    completion_tokens: Option<String>,
+    completion_tokens: Option<Paths>,
     #[serde(default)]
-    id: Option<String>,
+    id: Option<Paths>,
     #[serde(default)]
-    tenant: Option<String>,
+    tenant: Option<Paths>,
     #[serde(default)]
-    model: Option<String>,
+    model: Option<Paths>,
     #[serde(default)]
-    worker: Option<String>,
+    worker: Option<Paths>,
     /// Where it is missing from the mapping, every line counts as answered with 200.
     #[serde(default)]
-    status: Option<String>,
+    status: Option<Paths>,
+    /// Of a line that has none.
+    #[serde(default)]
+    status_default: Option<u16>,
     /// Words that stand for a status.
     #[serde(default)]
     status_words: BTreeMap<String, u16>,
     #[serde(default)]
-    sent_tokens: Option<String>,
+    sent_tokens: Option<Paths>,
     #[serde(default)]
-    prefill_tokens: Option<String>,
+    prefill_tokens: Option<Paths>,
     #[serde(default)]
-    decode_tokens: Option<String>,
+    decode_tokens: Option<Paths>,
     #[serde(default)]
-    accept_length: Option<String>,
+    accept_length: Option<Paths>,
     #[serde(default)]
-    accept_rate: Option<String>,
+    accept_rate: Option<Paths>,
+    /// What the lines of prefill and of decode about one request have in common, and which of both
+    /// wrote this one (`prefill`; anything else is decode).
+    #[serde(default)]
+    pair: Option<Paths>,
+    #[serde(default)]
+    side: Option<Paths>,
     /// Lines in which a field has another value than these are passed over.
     #[serde(default)]
     only: BTreeMap<String, Vec<String>>,
+}
+
+/// Where a figure stands: a path, or several of which the first counts that a line has.
+#[derive(Clone, Debug, PartialEq, Deserialize)]
+#[serde(untagged)]
+enum Paths {
+    One(String),
+    Several(Vec<String>),
+}
+
+impl Paths {
+    /// The one that this line has; of none, the first.
+    fn of(&self, value: &Value) -> &str {
+        let all = match self {
+            Self::One(path) => return path,
+            Self::Several(all) => all,
+        };
+        let found = all.iter().find(|path| has(value, path));
+        found.or(all.first()).map_or("", String::as_str)
+    }
 }
 
 /// Where a duration stands.
@@ -121,19 +150,22 @@ pub enum Line {
         /// What stands there; none where the line has no such field.
         value: Option<String>,
     },
+    /// Of a log that has other lines too: none that is about a request.
+    Unmarked,
     /// Not what the mapping says; why.
     Bad(String),
 }
 
 impl Default for Fields {
     fn default() -> Self {
-        let some = |name: &str| Some(name.to_owned());
+        let one = |name: &str| Paths::One(name.to_owned());
+        let some = |name: &str| Some(one(name));
         Self {
-            time: "time_unix_s".to_owned(),
+            time: one("time_unix_s"),
             time_unit: Unit::Seconds,
             seconds: vec![Span::Field("ttft_ms".to_owned())],
             seconds_unit: Unit::Millis,
-            prompt_tokens: "prompt_tokens".to_owned(),
+            prompt_tokens: one("prompt_tokens"),
             cached_tokens: some("cached_tokens"),
             completion_tokens: some("completion_tokens"),
             id: some("request"),
@@ -142,12 +174,15 @@ impl Default for Fields {
             // A new life of a worker is the same machine: its epoch would begin a new series.
             worker: None,
             status: some("status"),
+            status_default: None,
             status_words: BTreeMap::new(),
             sent_tokens: None,
             prefill_tokens: None,
             decode_tokens: None,
             accept_length: None,
             accept_rate: None,
+            pair: None,
+            side: None,
             only: BTreeMap::new(),
         }
     }
@@ -177,10 +212,15 @@ impl Fields {
         if !value.is_object() {
             return Line::Bad("not a JSON object".to_owned());
         }
-        if let Some(passed_over) = self.passed_over(&value) {
+        self.value(&value)
+    }
+
+    /// Reads what a line was taken apart into.
+    pub(crate) fn value(&self, value: &Value) -> Line {
+        if let Some(passed_over) = self.passed_over(value) {
             return passed_over;
         }
-        match self.request(&value) {
+        match self.request(value) {
             Ok(Some(request)) => Line::Request(Box::new(request)),
             Ok(None) => Line::Other,
             Err(why) => Line::Bad(why),
@@ -204,26 +244,29 @@ impl Fields {
     }
 
     fn request(&self, value: &Value) -> Result<Option<Request>, String> {
-        let tokens = |path: &Option<String>| match path {
-            Some(path) => count(value, path),
+        let tokens = |paths: &Option<Paths>| match paths {
+            Some(paths) => count(value, paths.of(value)),
             None => Ok(None),
         };
-        let share = |path: &Option<String>| match path {
-            Some(path) => number(value, path),
+        let share = |paths: &Option<Paths>| match paths {
+            Some(paths) => number(value, paths.of(value)),
             None => Ok(None),
         };
-        let name = |path: &Option<String>| {
-            let text = path.as_ref().and_then(|path| text(value, path));
+        let name = |paths: &Option<Paths>| {
+            let text = paths.as_ref().and_then(|it| text(value, it.of(value)));
             text.map_or(String::new(), |it| it.chars().take(NAME_MAX).collect())
         };
-        let prompt_tokens = count(value, &self.prompt_tokens)?;
+        let prompt_tokens = count(value, self.prompt_tokens.of(value))?;
         let generated =
             || Ok::<_, String>(tokens(&self.completion_tokens)?.is_some_and(|it| it > 0));
         if prompt_tokens.is_none() && self.only.is_empty() && !generated()? {
             return Ok(None);
         }
         let status = match &self.status {
-            Some(path) => status(value, path, &self.status_words)?,
+            Some(paths) => match status(value, paths.of(value), &self.status_words)? {
+                0 => self.status_default.unwrap_or(0),
+                status => status,
+            },
             None => 200,
         };
         // An answer whose prompt nobody counted (streamed without usage) is one that cannot be
@@ -232,9 +275,17 @@ impl Fields {
             None if status != 200 => return Ok(None),
             counted => counted.unwrap_or(0),
         };
-        let moment = time(value, &self.time, self.time_unit.seconds(1.0))?;
+        let when = self.time.of(value);
+        let moment = match when {
+            "" => Some(0.0), // a log without times that can be read, and without times to judge
+            when => time(value, when, self.time_unit.seconds(1.0))?,
+        };
+        let leg = OfPair {
+            pair: name(&self.pair),
+            is_prefill: name(&self.side) == "prefill",
+        };
         let request = Request {
-            time: moment.ok_or_else(|| format!("{}: no time", self.time))?,
+            time: moment.ok_or_else(|| format!("{when}: no time"))?,
             id: name(&self.id),
             tenant: name(&self.tenant),
             model: name(&self.model),
@@ -249,6 +300,7 @@ impl Fields {
             decode_tokens: tokens(&self.decode_tokens)?,
             accept_length: share(&self.accept_length)?,
             accept_rate: share(&self.accept_rate)?,
+            leg: Some(leg).filter(|it| !it.pair.is_empty()),
         };
         possible(&request)?;
         Ok(Some(request))

@@ -6,7 +6,7 @@
 //! tokens answered like one of a single token.
 //!
 //! ```text
-//! access log ── fields ── Request ── Watch ─┬─ series ── buckets ── quantile sketches
+//! access log ── fields, preset ── Request ── Watch ─┬─ series ── buckets ── quantile sketches
 //!                                           ├─ floor: what a prefill of N tokens takes at least
 //!                                           └─ signals and notices ── JSON, metrics, table, plot
 //! ```
@@ -20,10 +20,12 @@ pub mod counters;
 pub mod fields;
 pub mod floor;
 pub mod forensics;
+pub mod joined;
 pub mod metrics;
 mod mixture;
 pub mod moment;
 pub mod plot;
+pub mod preset;
 pub mod request;
 pub mod rules;
 pub mod series;
@@ -36,6 +38,7 @@ mod value;
 mod watching;
 
 pub use fields::Fields;
+pub use preset::Preset;
 pub use request::Request;
 pub use settings::Settings;
 pub use signal::{Notice, Signal};

@@ -36,6 +36,18 @@ pub struct Request {
     pub accept_length: Option<f64>,
     /// Share of drafted tokens that speculative decoding accepted, 0 to 1.
     pub accept_rate: Option<f64>,
+    /// Of a pair's log: which request of which side.
+    #[serde(default)]
+    pub leg: Option<OfPair>,
+}
+
+/// A line that prefill or decode wrote about a request that both had.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct OfPair {
+    /// What both sides call it.
+    pub pair: String,
+    /// Whether prefill wrote it.
+    pub is_prefill: bool,
 }
 
 impl Request {

@@ -16,6 +16,11 @@ fn at<'a>(value: &'a Value, path: &str) -> Option<&'a Value> {
     })
 }
 
+/// Whether something stands there.
+pub(crate) fn has(value: &Value, path: &str) -> bool {
+    at(value, path).is_some()
+}
+
 pub(crate) fn text(value: &Value, path: &str) -> Option<String> {
     match at(value, path)? {
         Value::String(text) => Some(text.clone()),

@@ -47,6 +47,18 @@ fn open_audit(path: Option<&std::path::Path>) -> Result<wire::trace::AuditLog, W
     wire::trace::AuditLog::open(path).map_err(|source| WorkerError::System { what, source })
 }
 
+/// Begins what says whose pages were whose; a worker that was asked to keep it does not start without.
+fn open_owners(
+    config: &EngineConfig,
+    role: &'static str,
+    epoch: pages::Epoch,
+) -> Result<Option<wire::trace::OwnersLog>, WorkerError> {
+    let what = "cannot begin the file of owners";
+    let open = |dir| wire::trace::OwnersLog::create(dir, role, epoch);
+    let opened = config.owners.as_deref().map(open).transpose();
+    opened.map_err(|source| WorkerError::System { what, source })
+}
+
 /// A worker's last words.
 fn say_end(role: &str, ended: &Result<(), WorkerError>) {
     match ended {

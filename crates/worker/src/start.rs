@@ -32,6 +32,8 @@ pub struct EngineConfig {
     pub chunk: u32,
     /// Sequences of one decode step, at most.
     pub max_batch: usize,
+    /// Directory in which it is written down which page goes from whom to whom.
+    pub owners: Option<PathBuf>,
 }
 
 impl EngineConfig {
@@ -47,6 +49,7 @@ impl EngineConfig {
             scrub: false,
             chunk: 256,
             max_batch: 64,
+            owners: None,
         }
     }
 }

@@ -64,6 +64,9 @@ pub struct Serve {
     /// Directory for a trace of every part's state machine, to be replayed
     #[arg(long, value_name = "DIR", env = "COFFERDAM_TRACE")]
     pub trace: Option<PathBuf>,
+    /// Directory for who had which page before whom, ids only: what `affected` reads
+    #[arg(long, value_name = "DIR", env = "COFFERDAM_OWNERS")]
+    pub owners: Option<PathBuf>,
 }
 
 /// Settings of `prefill`.
@@ -387,6 +390,9 @@ pub struct Part {
     /// File for a trace of the state machine, to be replayed
     #[arg(long, value_name = "FILE", env = "COFFERDAM_TRACE")]
     pub trace: Option<PathBuf>,
+    /// Directory for who had which page before whom, ids only: what `affected` reads
+    #[arg(long, value_name = "DIR", env = "COFFERDAM_OWNERS")]
+    pub owners: Option<PathBuf>,
     /// End when standard input closes: how serve ties its parts to its own life
     #[arg(long, env = "COFFERDAM_UNTIL_STDIN_CLOSES", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
@@ -464,6 +470,10 @@ pub struct Api {
     /// --log-format]
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ACCESS_LOG")]
     pub access_log: Option<PathBuf>,
+    /// Collector of OpenTelemetry spans, by OTLP over HTTP (http://127.0.0.1:4318): ids and times of
+    /// requests, never their text [default: OTEL_EXPORTER_OTLP_ENDPOINT, else none]
+    #[arg(long, value_name = "URL", env = "COFFERDAM_OTLP_ENDPOINT")]
+    pub otlp_endpoint: Option<String>,
     /// Longest time of a request, from its arrival to its last token
     #[arg(long, value_name = "TIME", env = "COFFERDAM_REQUEST_DEADLINE")]
     #[arg(default_value = "10m", value_parser = times::duration)]

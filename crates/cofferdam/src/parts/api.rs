@@ -17,6 +17,7 @@ use gateway::api::text::ServedText;
 use gateway::api::tls::{ServerFiles, ServerTls};
 use gateway::api::{AccessLog, Reloads};
 use gateway::engine::{Engine, Readiness};
+use gateway::spans::Collector;
 use std::collections::BTreeSet;
 use std::fs::File;
 use std::net::SocketAddr;
@@ -87,6 +88,10 @@ pub(super) fn check(api: &Api) -> Result<(), Failure> {
     access_log(api.access_log.as_deref(), form).map_err(Failure::usage)?;
     Watched::new(api)?;
     oncall::check(&api.on_call)?;
+    if let Some(endpoint) = otlp_endpoint(api) {
+        let good = gateway::spans::address(&endpoint);
+        good.map_err(|why| Failure::usage(anyhow!("--otlp-endpoint {why}")))?;
+    }
     let at = (api.host.0, api.port);
     std::net::TcpListener::bind(at)
         .map(drop)
@@ -172,10 +177,15 @@ pub(super) async fn serve(
     let read = Read::new(&api).map_err(Failure::usage)?;
     let reloads = Reloads::default();
     let reloading = Reloading::new(read.again, reloads.clone())?;
+    let collector = otlp_endpoint(&api).map(|endpoint| Collector::start(&endpoint));
+    let collector = collector.transpose();
+    let collector = collector.map_err(|why| Failure::usage(anyhow!("--otlp-endpoint {why}")))?;
+    let (spans, collector) = collector.unzip();
     let config = gateway::Config {
         private: Some(guarded.private.clone()),
         canaries: on_call.as_ref().map(|it| it.api_keys()),
         observer: on_call.clone().map(|it| it as Arc<dyn Observer>),
+        spans: spans.unwrap_or_default(),
         keys: read.keys,
         rates: Rates {
             requests: api.rpm,
@@ -236,9 +246,19 @@ pub(super) async fn serve(
         failure = paging => return Err(failure),
         never = reloading => never,
     };
+    if let Some(collector) = collector {
+        collector.end().await;
+    }
     ended
         .context("the API cannot go on")
         .map_err(Failure::found)
+}
+
+/// Where spans go: the flag, or the variable that OpenTelemetry has for it.
+fn otlp_endpoint(api: &Api) -> Option<String> {
+    let named = api.otlp_endpoint.clone();
+    let common = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
+    named.or_else(common).filter(|it| !it.is_empty())
 }
 
 /// Until a signal comes or the engine has `ended`; then it `drain`s. Listens from now on.

@@ -15,7 +15,7 @@ use crate::supervisor::{Ready, Report};
 use anyhow::Context;
 use gateway::pairs::{self, Pairs};
 use pages::Sound;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use wire::control::{Addr, Identity, Role};
 use worker::decode::{DataPort, DecodeConfig};
@@ -62,7 +62,11 @@ pub fn decode_between(
         caps: settings.waits.caps(),
         drain_for: settings.common.drain(),
         signals: true,
-        ..DecodeConfig::new(engine(&settings.engine, weights), listen, certs)
+        ..DecodeConfig::new(
+            engine(&settings.engine, weights, settings.part.owners),
+            listen,
+            certs,
+        )
     };
     let ready = |ready: &worker::Ready| say(measured(ready));
     worker::decode::run_through(decisions, between, config, ready).map_err(failed)
@@ -88,7 +92,7 @@ pub fn prefill_between(
 ) -> Result<(), Failure> {
     let listen = required("listen", settings.listen)?;
     let certs = required("certs", settings.part.certs)?;
-    let engine = engine(&settings.engine, weights);
+    let engine = engine(&settings.engine, weights, settings.part.owners);
     let config = PrefillConfig {
         trace: settings.part.trace,
         audit: settings.common.audit_log.clone(),
@@ -160,6 +164,7 @@ pub fn gateway_by(
     let served = api::Served::load(weights, &settings.api)?;
     let config = pairs::Config {
         trace: settings.part.trace,
+        owners: settings.part.owners,
         audit: settings.common.audit_log.clone(),
         silence_max: settings.api.silence_deadline,
         ..pairs::Config::new(
@@ -195,7 +200,8 @@ pub fn in_process(
     announce: impl FnOnce(&Ready),
 ) -> Result<(), Failure> {
     let served = api::Served::load(weights, &settings.api)?;
-    let started = unified::Unified::start(&engine(&settings.engine, weights), &served.name);
+    let engine = engine(&settings.engine, weights, settings.owners);
+    let started = unified::Unified::start(&engine, &served.name);
     let unified = Arc::new(started.map_err(failed)?);
     let ready = measured(unified.ready());
     let announce = |ready: Ready| announce(&ready);
@@ -210,7 +216,7 @@ pub fn in_process(
     unified.end().map_err(failed)
 }
 
-fn engine(engine: &Engine, weights: &Path) -> EngineConfig {
+fn engine(engine: &Engine, weights: &Path, owners: Option<PathBuf>) -> EngineConfig {
     let config = EngineConfig::new(weights);
     EngineConfig {
         numeric: match engine.numeric {
@@ -224,6 +230,7 @@ fn engine(engine: &Engine, weights: &Path) -> EngineConfig {
         max_context: engine.max_context,
         pool_tokens: engine.pool_tokens,
         scrub: engine.scrub,
+        owners,
         ..config
     }
 }

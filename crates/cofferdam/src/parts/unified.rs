@@ -4,6 +4,7 @@ use gateway::engine::{
     Answer, Count, Engine, EngineFacts, Event, Fault, Job, Limit, ModelFacts, PageCounts,
     Provenance, Readiness, Steering, TextPath, WorkerFacts, WorkerRole,
 };
+use gateway::spans::Steps;
 use gateway::verdict;
 use handoff::gateway::Outcome;
 use handoff::{Ending, Reserve, Spec};
@@ -118,6 +119,7 @@ impl Engine for Unified {
     }
 
     fn submit(&self, job: Job) -> Result<Answer, Fault> {
+        let trace = job.trace.clone();
         let spec = Spec {
             pages: Reserve::All, // this engine puts nothing back
             sampling: gateway::pairs::sampling_bytes(&job)?,
@@ -131,7 +133,11 @@ impl Engine for Unified {
         let request = format!("{}.{}", self.local.ready().epoch, running.id);
         let steering = Box::new(Handle(running.steering.clone()));
         let (sender, events) = mpsc::channel(EVENTS_MAX);
-        tokio::spawn(pump(running, sender, self.ready().epoch.to_string()));
+        let mut steps = trace.map(Steps::new);
+        if let Some(steps) = &mut steps {
+            steps.sent();
+        }
+        tokio::spawn(pump(running, sender, self.ready().epoch.to_string(), steps));
         Ok(Answer {
             request,
             events,
@@ -142,7 +148,12 @@ impl Engine for Unified {
 
 /// Hands the engine's events to the reader. Ends, and with it the request, when the reader has
 /// left or is too far behind.
-async fn pump(mut running: Running, reader: mpsc::Sender<Event>, epoch: String) {
+async fn pump(
+    mut running: Running,
+    reader: mpsc::Sender<Event>,
+    epoch: String,
+    mut steps: Option<Steps>,
+) {
     let mut committed = false;
     loop {
         let event = tokio::select! {
@@ -152,6 +163,9 @@ async fn pump(mut running: Running, reader: mpsc::Sender<Event>, epoch: String) 
         let said = match event {
             Some(local::Event::Committed) => {
                 committed = true;
+                if let Some(steps) = &mut steps {
+                    steps.committed(&epoch, &epoch);
+                }
                 let decode_epoch = epoch.clone();
                 vec![Event::Committed(Provenance {
                     decode_epoch,
@@ -170,7 +184,12 @@ async fn pump(mut running: Running, reader: mpsc::Sender<Event>, epoch: String) 
                     .chain(finished)
                     .collect()
             }
-            Some(local::Event::Ended(Ending::Finished)) => vec![Event::Done],
+            Some(local::Event::Ended(Ending::Finished)) => {
+                if let Some(steps) = &mut steps {
+                    steps.end(false);
+                }
+                vec![Event::Done]
+            }
             Some(local::Event::Ended(ending)) => vec![Event::Failed(fault(ending, committed))],
             None => return, // the engine is gone; the closed channel says so
         };

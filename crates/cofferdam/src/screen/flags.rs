@@ -124,12 +124,14 @@ const SERVE: &[Group] = &[
             ("config", "TOML file with the names of these flags"),
             ("log-format", "text for people, json for programs"),
             ("access-log", "File for a line of JSON for each request"),
+            ("otlp-endpoint", ""),
             (
                 "audit-log",
                 "File for integrity faults [default: standard error]",
             ),
             ("drain-seconds", "What running requests get at shutdown"),
             ("trace", ""),
+            ("owners", ""),
         ],
     ),
 ];
@@ -145,6 +147,7 @@ const SETTINGS: Group = (
         ),
         ("drain-seconds", "What running requests get at shutdown"),
         ("trace", "File for a trace of the state machine"),
+        ("owners", ""),
         ("until-stdin-closes", ""),
     ],
 );
@@ -205,12 +208,14 @@ const GATEWAY: &[Group] = &[
             ("config", "TOML file with the names of these flags"),
             ("log-format", "text for people, json for programs"),
             ("access-log", "File for a line of JSON for each request"),
+            ("otlp-endpoint", ""),
             (
                 "audit-log",
                 "File for integrity faults [default: standard error]",
             ),
             ("drain-seconds", "What running requests get at shutdown"),
             ("trace", "File for a trace of the state machine"),
+            ("owners", ""),
             ("until-stdin-closes", ""),
         ],
     ),
@@ -333,6 +338,10 @@ const WATCH: &[Group] = &[
             (
                 "config",
                 "Where the figures stand in a line [default: our log]",
+            ),
+            (
+                "preset",
+                "A known format of log [default: by its first lines]",
             ),
             ("scrape", "An engine's /metrics, every 15 s: a coarse alarm"),
             ("state", "File that keeps what was learned"),

@@ -22,6 +22,10 @@ pub struct Watch {
         env = "COFFERDAM_WATCH_CONFIG"
     )]
     pub config: Option<PathBuf>,
+    /// A known format of log: envoy, litellm, nginx, otlp, sglang, sglang-router, sglang-times, smg, vllm
+    /// [default: what the first lines say unmistakably, else Cofferdam's own]
+    #[arg(long, value_name = "NAME")]
+    pub preset: Option<String>,
     /// Most tokens that a prompt may have, for every model or for one
     #[arg(long, value_name = "[MODEL=]N")]
     pub limit: Vec<LimitArg>,

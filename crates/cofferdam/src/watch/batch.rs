@@ -10,6 +10,7 @@ use crate::files;
 use ::watch::Watch;
 use ::watch::fields::Line;
 use ::watch::forensics::Findings;
+use ::watch::joined::Joined;
 use ::watch::plot::{self, Scatter};
 use ::watch::sight;
 use ::watch::{Notice, Request, Signal};
@@ -25,6 +26,8 @@ const NOTICES_MAX: usize = 1000;
 
 /// What two readings found.
 pub(super) struct Found {
+    /// The preset that the log was read with.
+    pub format: Option<&'static ::watch::Preset>,
     pub watch: Watch,
     pub read: Read,
     pub findings: Findings,
@@ -40,6 +43,7 @@ pub(super) struct Found {
 pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
     let logs = Logs::new(&args.log)?;
     let mut found = Found {
+        format: plan.format.preset(),
         watch: memory::load(&plan, args.state.as_deref())?.1,
         read: Read::default(),
         findings: Findings::default(),
@@ -50,9 +54,11 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
     };
     progress("learning");
     let mut names = Names::default();
+    let mut joined = Joined::default();
     found.read = logs.requests(&plan, |request| {
-        names.add(request);
-        let seen = found.watch.see(request);
+        names.add(&request);
+        joined.learn(&request);
+        let seen = found.watch.see(&request);
         let room = NOTICES_MAX - found.notices.len();
         let named = |it| {
             (
@@ -65,7 +71,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
             .notices
             .extend(seen.notices.into_iter().map(named).take(room));
     })?;
-    if let Some(why) = found.read.nothing_kept(&plan.fields) {
+    if let Some(why) = found.read.nothing_kept(&plan.format) {
         return Err(Failure::usage(anyhow!(why)));
     }
     found.unmatched = names.unmatched(&plan.settings);
@@ -75,22 +81,32 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
     found.watch.series().for_each(|(_, it)| it.refresh());
     progress("judging");
     let tolerance = found.watch.settings().tolerance;
-    logs.requests(&plan, |request| {
-        let judged = found.watch.judge(request);
+    logs.requests(&plan, |mut request| {
+        joined.complete(&mut request);
+        let judged = found.watch.judge(&request);
         let fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
         let fast = judged.signals.iter().any(fast);
-        let key = ::watch::Key::of(request);
+        let key = ::watch::Key::of(&request);
         let plot = found.plots.entry(key);
         plot.or_insert_with(|| Scatter::new(tolerance))
-            .add(request, fast);
+            .add(&request, fast);
         let test = found
             .watch
             .settings()
             .test_tenants
             .contains(&request.tenant);
-        found.findings.add(request, judged, test);
+        found.findings.add(&request, judged, test);
     })?;
     found.blind = sight::blind(&mut found.watch, &found.findings);
+    if joined.left_out > 0 {
+        let n = joined.left_out;
+        found.blind.push(format!(
+            "{n} lines of pairs were not compared with the other side's: read fewer days at once"
+        ));
+    }
+    if found.findings.compared == 0 && !found.blind.is_empty() {
+        found.blind.extend(plan.format.lacks());
+    }
     found.plots.retain(|_, it| !it.is_empty());
     for (key, plot) in &mut found.plots {
         plot.floor_of(&mut found.watch, key);
@@ -178,7 +194,7 @@ impl Logs<'_> {
         })
     }
 
-    fn requests(&self, plan: &Plan, mut each: impl FnMut(&Request)) -> Result<Read, Failure> {
+    fn requests(&self, plan: &Plan, mut each: impl FnMut(Request)) -> Result<Read, Failure> {
         let mut all = Read::default();
         for (path, kept) in &self.paths {
             let name = path.display().to_string();
@@ -186,8 +202,10 @@ impl Logs<'_> {
             let file = File::open(kept.as_ref().map_or(*path, |it| it.path()));
             let done = file.and_then(|file| {
                 lines::each(lines::unpacked(file)?, |line| {
-                    if let Line::Request(request) = read.line(&plan.fields, &name, line) {
-                        each(&request);
+                    for line in read.line(&plan.format, &name, line) {
+                        if let Line::Request(request) = line {
+                            each(*request);
+                        }
                     }
                 })
             });

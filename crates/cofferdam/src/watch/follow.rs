@@ -120,7 +120,14 @@ struct Following {
 impl Following {
     fn line(&mut self, tailed: Tailed) -> Result<(), Failure> {
         self.position = tailed.position;
-        match self.read.line(&self.plan.fields, "log", &tailed.line) {
+        for line in self.read.line(&self.plan.format, "log", &tailed.line) {
+            self.one(line)?;
+        }
+        Ok(())
+    }
+
+    fn one(&mut self, line: Line) -> Result<(), Failure> {
+        match line {
             Line::Request(request) => {
                 let seen = self.watch.see(&request);
                 self.metrics.saw(request.time, &seen);
@@ -130,7 +137,7 @@ impl Following {
                 told
             }
             Line::Other => Ok(()),
-            Line::PassedOver { .. } => self.passed_over(),
+            Line::PassedOver { .. } | Line::Unmarked => self.passed_over(),
             Line::Bad(why) => {
                 self.metrics.bad_line();
                 // Once, and whenever their number has doubled.
@@ -151,7 +158,7 @@ impl Following {
     }
 
     fn nothing_kept(&self) -> Result<(), Failure> {
-        match self.read.nothing_kept(&self.plan.fields) {
+        match self.read.nothing_kept(&self.plan.format) {
             Some(why) => event(json!({"event": "only_keeps_nothing", "says": why})),
             None => Ok(()),
         }
@@ -224,11 +231,14 @@ impl Following {
         if self.found || !self.by_time.is_empty() {
             return Ok(Exit::Found);
         }
-        let kept_nothing = self.read.nothing_kept(&self.plan.fields);
-        let blind = match self.findings.requests {
+        let kept_nothing = self.read.nothing_kept(&self.plan.format);
+        let mut blind = match self.findings.requests {
             0 => Vec::from_iter(kept_nothing), // or counters alone were watched, or nothing has come
             _ => sight::blind(&mut self.watch, &self.findings),
         };
+        if !blind.is_empty() && self.findings.compared == 0 {
+            blind.extend(self.plan.format.lacks());
+        }
         if !blind.is_empty() {
             event(json!({"event": "could_not_tell", "says": blind.join("; ")}))?;
         }

@@ -1,7 +1,8 @@
 //! Lines of logs, bounded in length.
 
+use super::format::Format;
 use super::passed_over::PassedOver;
-use ::watch::fields::{Fields, LINE_MAX, Line};
+use ::watch::fields::{LINE_MAX, Line};
 use flate2::bufread::MultiGzDecoder;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Error, ErrorKind};
@@ -15,54 +16,69 @@ pub(super) struct Read {
     pub bad: u64,
     /// Where and why, of the first.
     pub first_bad: Option<String>,
+    /// Something else that the program logs.
+    pub unmarked: u64,
     /// What `only` has passed over.
     pub passed_over: PassedOver,
 }
 
 impl Read {
-    /// Reads a line.
-    pub(super) fn line(&mut self, fields: &Fields, name: &str, line: &[u8]) -> Line {
+    /// Reads a line, which may be about several requests.
+    pub(super) fn line(&mut self, format: &Format, name: &str, line: &[u8]) -> Vec<Line> {
         self.lines += 1;
         let is_blank = line.trim_ascii().is_empty();
-        let line = match std::str::from_utf8(line) {
-            Ok(line) => fields.line(line),
-            Err(_) => Line::Bad("not UTF-8".to_owned()),
+        let lines = match std::str::from_utf8(line) {
+            Ok(line) => format.lines(line),
+            Err(_) => vec![Line::Bad("not UTF-8".to_owned())],
         };
-        match &line {
-            Line::Bad(why) => {
-                self.bad += 1;
-                let first = || format!("{name}, line {}: {why}", self.lines);
-                self.first_bad.get_or_insert_with(first);
+        for line in &lines {
+            match line {
+                Line::Bad(why) => {
+                    self.bad += 1;
+                    let first = || format!("{name}, line {}: {why}", self.lines);
+                    self.first_bad.get_or_insert_with(first);
+                }
+                Line::PassedOver { field, value } => self.passed_over.add(field, value.as_deref()),
+                Line::Unmarked => self.unmarked += 1,
+                Line::Other if is_blank => {}
+                Line::Request(_) | Line::Other => self.passed_over.kept += 1,
             }
-            Line::PassedOver { field, value } => self.passed_over.add(field, value.as_deref()),
-            Line::Other if is_blank => {}
-            Line::Request(_) | Line::Other => self.passed_over.kept += 1,
         }
-        line
+        lines
     }
 
-    /// Why nothing can be said of a log of which `only` has kept nothing, if that is so.
-    pub(super) fn nothing_kept(&self, fields: &Fields) -> Option<String> {
-        self.passed_over.nothing_kept(fields)
+    /// Why nothing can be said of a log of which nothing was kept, if that is so.
+    pub(super) fn nothing_kept(&self, format: &Format) -> Option<String> {
+        match format {
+            Format::Fields(fields) => self.passed_over.nothing_kept(fields),
+            Format::Preset(it) if self.passed_over.kept == 0 && self.lines > self.bad => {
+                Some(format!(
+                    "no line of {} is about a request as the preset {} has them ({})",
+                    self.lines, it.name, it.about
+                ))
+            }
+            Format::Preset(_) => None,
+        }
     }
 
     /// Adds the counts of another log.
     pub(super) fn add(&mut self, other: Read) {
         self.lines += other.lines;
         self.bad += other.bad;
+        self.unmarked += other.unmarked;
         self.first_bad = self.first_bad.take().or(other.first_bad);
         self.passed_over.merge(other.passed_over);
     }
 
     /// More of the lines are bad than a log has by accident.
     pub(super) fn is_doubtful(&self) -> bool {
-        self.bad * 100 > self.lines
+        self.bad * 100 > self.lines - self.unmarked
     }
 }
 
 /// The lines of a log, also of one that was packed with gzip when it was rotated (several parts in
 /// one file, too).
-pub(super) fn unpacked(file: File) -> io::Result<Box<dyn BufRead>> {
+pub(crate) fn unpacked(file: File) -> io::Result<Box<dyn BufRead>> {
     let mut file = BufReader::new(file);
     Ok(match file.fill_buf()? {
         [0x1f, 0x8b, ..] => Box::new(BufReader::new(MultiGzDecoder::new(file))),
@@ -79,7 +95,18 @@ pub(super) fn unpacked(file: File) -> io::Result<Box<dyn BufRead>> {
 
 /// Calls `each` with every line, without its end. Of a line that is too long only the beginning is
 /// kept, long enough to be refused.
-pub(super) fn each(mut log: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+pub(super) fn each(log: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Result<()> {
+    each_while(log, |line| {
+        each(line);
+        true
+    })
+}
+
+/// The same, until `each` wants no more.
+pub(crate) fn each_while(
+    mut log: impl BufRead,
+    mut each: impl FnMut(&[u8]) -> bool,
+) -> io::Result<()> {
     let mut line = Vec::new();
     loop {
         let chunk = log.fill_buf()?;
@@ -96,7 +123,9 @@ pub(super) fn each(mut log: impl BufRead, mut each: impl FnMut(&[u8])) -> io::Re
         let used = end.map_or(chunk.len(), |it| it + 1);
         log.consume(used);
         if end.is_some() {
-            each(&line);
+            if !each(&line) {
+                return Ok(());
+            }
             line.clear();
         }
     }

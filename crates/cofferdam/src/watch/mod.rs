@@ -6,7 +6,8 @@
 pub mod args;
 mod batch;
 mod follow;
-mod lines;
+mod format;
+pub(crate) mod lines;
 mod memory;
 mod names;
 mod passed_over;
@@ -19,6 +20,7 @@ use crate::files;
 use ::watch::{Fields, Settings};
 use anyhow::{Context, anyhow};
 use args::Watch;
+use format::Format;
 use serde::Deserialize;
 use std::path::Path;
 
@@ -39,7 +41,7 @@ pub(crate) fn run(args: &Watch) -> Result<Exit, Failure> {
 
 /// How lines are read, and how requests are judged.
 struct Plan {
-    fields: Fields,
+    format: Format,
     settings: Settings,
 }
 
@@ -76,7 +78,7 @@ impl Plan {
             .check()
             .map_err(|why| Failure::usage(anyhow!(why)))?;
         Ok(Plan {
-            fields: file.fields.unwrap_or_default(),
+            format: Format::new(args.preset.as_deref(), file.fields, &args.log)?,
             settings,
         })
     }

@@ -87,6 +87,20 @@ fn verdict(out: &mut String, found: &Found) {
     for it in &found.unmatched {
         let _ = writeln!(out, "  {}", clean(it));
     }
+    if let Some(it) = found.format {
+        let other = match found.read.unmarked {
+            0 => String::new(),
+            n => format!(
+                "; {n} of {} lines are about something else",
+                found.read.lines
+            ),
+        };
+        let _ = writeln!(
+            out,
+            "  read with the preset {} ({}){other}",
+            it.name, it.about
+        );
+    }
     if found.read.bad > 0 {
         let first = found.read.first_bad.as_deref().unwrap_or("");
         let _ = writeln!(
@@ -251,6 +265,7 @@ pub(super) fn json(found: &mut Found) -> String {
             "of_tests": it.tests, "by_tenant": it.by_tenant, "by_signal": it.by_signal,
             "compared": it.compared, "too_short": it.too_short, "learning": it.learning,
             "not_measured": it.not_measured, "lines": found.read.lines, "bad_lines": found.read.bad,
+            "preset": found.format.map(|it| it.name), "unmarked_lines": found.read.unmarked,
             "series": series, "notices": notices.collect::<Vec<_>>(),
         }
     });

@@ -1,6 +1,8 @@
 //! `cofferdam serve` as its user meets it: real processes, a small model, answers over HTTP.
 
+mod affected;
 mod running;
+mod traced;
 
 use running::{COFFERDAM, TARGET, command, ends, start, start_program};
 use rustix::process::{Signal, kill_process};

@@ -179,6 +179,13 @@ impl Serving {
         )
     }
 
+    /// A greedy answer to a prompt of token ids for whoever has this key.
+    pub fn complete_as(&self, key: &str, prompt: &[u32], max_tokens: u32) -> (u16, Value) {
+        let head = format!("POST /v1/completions HTTP/1.1\r\nAuthorization: Bearer {key}");
+        let body = json!({"prompt": prompt, "max_tokens": max_tokens, "temperature": 0});
+        request(&self.address, &head, &body.to_string())
+    }
+
     /// A greedy answer to a prompt of token ids.
     pub fn complete(&self, prompt: &[u32], max_tokens: u32) -> (u16, Value) {
         let body = json!({

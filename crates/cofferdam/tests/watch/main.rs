@@ -1,5 +1,7 @@
 //! `cofferdam watch` as a process: what it prints, how it ends, what it keeps.
 
+mod formats;
+
 use serde_json::{Value, json};
 use std::fmt::Write as _;
 use std::fs;

@@ -15,6 +15,7 @@ use super::observe::{Ended, Observer};
 use super::quota::Reserved;
 use super::run::Usage;
 use crate::engine::{Fault, Provenance, TenantId};
+use crate::spans::{SpanKind, Traced, What};
 
 /// Lines that may wait for a slow disk or terminal before lines are dropped (and counted).
 const MAX_WAITING: usize = 8192;
@@ -136,6 +137,10 @@ pub(super) struct Record {
     pub engine_request: Option<String>,
     /// How many prompts it has.
     pub prompts: u32,
+    /// The span of the request, if a collector wants them.
+    pub trace: Option<Traced>,
+    /// When an engine had taken it on.
+    pub accepted: Option<Instant>,
     /// Who computed it.
     pub provenance: Option<Provenance>,
     /// Whom its fault is about.
@@ -170,6 +175,8 @@ impl Record {
             reserved: None,
             engine_request: None,
             prompts: 1,
+            trace: None,
+            accepted: None,
             provenance: None,
             suspects: None,
             usage: Usage::default(),
@@ -231,6 +238,46 @@ impl Record {
             first_token: first.map(|at| at - self.start),
             by: self.suspects.as_deref().or(self.provenance.as_ref()),
         });
+    }
+
+    /// What a collector hears: the request, and how long it took until an engine had it.
+    fn spans(&self, now: SystemTime) {
+        let Some(trace) = &self.trace else { return };
+        let at = |instant: Instant| now - instant.elapsed();
+        let started = at(self.start);
+        let mut what = What {
+            failed: self.status >= 500
+                || !matches!(self.outcome, Outcome::Ok | Outcome::ClientLeft),
+            ..What::default()
+        };
+        what = what
+            .word("cofferdam.request", &*self.id)
+            .word("cofferdam.outcome", self.outcome.as_str())
+            .word("http.route", self.route)
+            .word(
+                "cofferdam.engine_request",
+                self.engine_request.as_deref().unwrap_or(""),
+            )
+            .figure("http.response.status_code", self.status);
+        if let Some(tenant) = &self.tenant {
+            what = what.word("cofferdam.tenant", tenant.as_str());
+        }
+        if self.engine_request.is_some() {
+            let usage = self.usage;
+            what = what
+                .figure("gen_ai.usage.input_tokens", usage.prompt)
+                .figure("gen_ai.usage.output_tokens", usage.completion)
+                .figure("gen_ai.usage.cache_read.input_tokens", usage.cached);
+        }
+        let queue = trace.below();
+        let taken = self.accepted.map_or(now, at);
+        queue.was(
+            "queue",
+            SpanKind::Internal,
+            (started, taken),
+            What::default(),
+        );
+        trace.was("request", SpanKind::Server, (started, now), what);
     }
 
     fn said(&self, at: SystemTime) -> Said<'_> {
@@ -309,6 +356,7 @@ impl Drop for Record {
         {
             self.tell(observer.as_ref());
         }
+        self.spans(SystemTime::now());
         if !self.log.write(self) {
             self.metrics.log_line_dropped();
         }

@@ -11,6 +11,7 @@ use super::origins::Origins;
 use super::private::Private;
 use super::quota::Rates;
 use super::tls::ServerTls;
+use crate::spans::Spans;
 
 /// Limits and choices of the HTTP half. Every queue, body and wait has one (H-15, H-16).
 pub struct Config {
@@ -59,6 +60,8 @@ pub struct Config {
     pub stream_buffer: usize,
     /// Where the access log goes, and in which form.
     pub access_log: AccessLog,
+    /// Where spans of requests go.
+    pub spans: Spans,
 }
 
 impl Default for Config {
@@ -86,6 +89,7 @@ impl Default for Config {
             max_choices: 16,
             stream_buffer: 1024,
             access_log: AccessLog::default(),
+            spans: Spans::default(),
         }
     }
 }

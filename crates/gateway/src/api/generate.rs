@@ -179,6 +179,7 @@ async fn prepare(
             operator: record.operator,
             only: only.clone(),
             carried: carried.clone(),
+            trace: record.trace.clone(),
         };
         for choice in 0..apart {
             let mut job = job.clone();

@@ -93,6 +93,8 @@ const OWN: &[&str] = &[
     "generation_tokens",
     "prompt_tokens_cached",
     "access_log_lines_dropped",
+    "spans_sent",
+    "spans_dropped",
     "tenant_limited",
     "reloads",
     "tls_handshakes_failed",
@@ -166,6 +168,18 @@ impl Metrics {
             "Access log lines lost to a slow sink",
             metrics.dropped_lines.clone(),
         );
+        if let Some(spans) = config.spans.counts() {
+            r.register(
+                "spans_sent",
+                "Spans that a collector took",
+                spans.sent.clone(),
+            );
+            r.register(
+                "spans_dropped",
+                "Spans for which there was no room, or that the collector did not take",
+                spans.dropped.clone(),
+            );
+        }
         r.register(
             "tenant_limited",
             "Requests refused by a tenant's limit of a minute",

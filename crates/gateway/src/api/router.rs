@@ -102,6 +102,9 @@ impl Shared {
         let mut account = None;
         let mut response = match self.judge(&head, seen, door, &mut record) {
             Ok(Route::Generate(dialect)) => {
+                let traceparent = head.headers.get("traceparent");
+                let traceparent = traceparent.and_then(|it| it.to_str().ok());
+                record.trace = self.config.spans.request(traceparent);
                 account = self.account(&record.tenant());
                 let asked = (&head.headers, body);
                 generate::answer(&self, dialect, asked, account.as_ref(), name.seed, record).await

@@ -85,6 +85,7 @@ impl Run {
         mut record: Record,
     ) -> Self {
         let ids = accepted.iter().map(|(answer, _)| answer.request.as_str());
+        record.accepted = Some(std::time::Instant::now());
         record.engine_request = Some(ids.collect::<Vec<_>>().join(" "));
         let logs = ask.sampling.logprobs.is_some();
         let mut choices = Vec::new();

@@ -14,7 +14,7 @@ use wire::trace::{Header, TraceError, Writer};
 use super::affinity::Affinity;
 use super::counters::Counters;
 use super::dialect::{Names, Order, Reference};
-use super::leg::{Client, Running};
+use super::leg::{Client, LegSpan, Running};
 use super::requests::{NotTaken, Open, Part, Submission};
 use super::{Config, Found, Upstream, facts, verdict};
 use crate::engine::ModelFacts;
@@ -503,11 +503,15 @@ impl Actor {
             reference,
             meet,
         };
+        let name = &self.places[at].upstream.name;
+        let span = order.job.trace.as_ref();
+        let span = span.map(|it| LegSpan::new(it, attempt, &order, name));
         let running = Running {
             attempt,
             leg,
             upstream: self.places[at].upstream.clone(),
             back: self.back.clone(),
+            span,
         };
         let task = self.client.run(running, found.dialect.clone(), order);
         let task = self.tasks.spawn(task);

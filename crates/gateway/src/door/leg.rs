@@ -1,6 +1,8 @@
 //! One leg: one HTTP request to one engine, read to its end.
 
-use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::SystemTime;
 
 use bytes::Bytes;
 use handoff::AttemptId;
@@ -19,6 +21,7 @@ use super::dialect::{Call, Order, Protocol, Reading};
 use super::requests::Part;
 use super::sse::{Line, Lines};
 use super::{Config, Upstream};
+use crate::spans::{SpanKind, Traced, What};
 
 /// Bytes of an engine's error that are read, and characters of it that are handed on.
 const ERROR_BYTES_MAX: usize = 64 << 10;
@@ -39,6 +42,63 @@ pub(super) struct Running {
     pub(super) leg: Leg,
     pub(super) upstream: Arc<Upstream>,
     pub(super) back: UnboundedSender<Input>,
+    /// The leg's own span.
+    pub(super) span: Option<LegSpan>,
+}
+
+/// A span of a leg: it says what was when it is dropped, however the leg ended.
+pub(super) struct LegSpan {
+    span: Traced,
+    request: Traced,
+    leg: Leg,
+    began: SystemTime,
+    /// Whether the engine does both: then its first token says how long prefill took.
+    alone: bool,
+    /// When decode gave its first token.
+    first: OnceLock<SystemTime>,
+    what: What,
+    failed: AtomicBool,
+}
+
+impl LegSpan {
+    /// Of a leg that begins now.
+    pub(super) fn new(request: &Traced, attempt: AttemptId, order: &Order, engine: &str) -> Self {
+        let what = What::default().word("cofferdam.attempt", attempt.to_string());
+        Self {
+            span: request.below(),
+            request: request.clone(),
+            leg: order.leg,
+            alone: order.meet.is_none() && order.reference.is_none(),
+            began: SystemTime::now(),
+            first: OnceLock::new(),
+            what: what.word("cofferdam.engine", engine),
+            failed: AtomicBool::new(true),
+        }
+    }
+}
+
+impl Drop for LegSpan {
+    fn drop(&mut self) {
+        let now = SystemTime::now();
+        let name = match self.leg {
+            Leg::Prefill => "prefill",
+            Leg::Decode => "decode",
+        };
+        let mut what = self.what.clone();
+        what.failed = *self.failed.get_mut();
+        if let Some(first) = self.first.get() {
+            let name = if self.alone { "prefill" } else { "handoff" };
+            let before = self.request.below();
+            before.was(
+                name,
+                SpanKind::Internal,
+                (self.began, *first),
+                self.what.clone(),
+            );
+        }
+        self.span
+            .was(name, SpanKind::Client, (self.began, now), what);
+    }
 }
 
 impl Client {
@@ -65,6 +125,10 @@ impl Client {
         async move {
             let (call, reading) = dialect.ask(&order);
             let ended = client.exchange(&running, call, reading).await;
+            if let Some(it) = &running.span {
+                let failed = !matches!(ended.end, End::Answered { .. });
+                it.failed.store(failed, Ordering::Relaxed);
+            }
             last.say(ended);
         }
     }
@@ -72,7 +136,7 @@ impl Client {
     /// The body of a call's answer, if it is a good one.
     pub(super) async fn body_of(&self, upstream: &Upstream, call: Call) -> Option<Bytes> {
         let done = async {
-            let answer = self.send(upstream, call).await.ok()?;
+            let answer = self.send(upstream, call, None).await.ok()?;
             let fine = answer.status().is_success();
             let body = http_body_util::Limited::new(answer.into_body(), ERROR_BYTES_MAX);
             let body = body.collect().await.ok()?.to_bytes();
@@ -95,6 +159,7 @@ impl Client {
         &self,
         upstream: &Upstream,
         call: Call,
+        span: Option<&LegSpan>,
     ) -> Result<hyper::Response<Incoming>, legacy::Error> {
         let scheme = if upstream.tls { "https" } else { "http" };
         let uri = format!("{scheme}://{}{}", upstream.authority, call.path);
@@ -105,6 +170,9 @@ impl Client {
         if let Some(id) = call.request_id {
             request = request.header("x-request-id", id);
         }
+        if let Some(span) = span {
+            request = request.header("traceparent", span.span.traceparent());
+        }
         let request = request.body(Full::new(Bytes::from(call.body)));
         // The authority was parsed and the names are ours: hexadecimal digits.
         let request = request.expect("every part was checked");
@@ -112,7 +180,8 @@ impl Client {
     }
 
     async fn exchange(&self, running: &Running, call: Call, mut reading: Reading) -> Ended {
-        let answer = match self.send(&running.upstream, call).await {
+        let span = running.span.as_ref();
+        let answer = match self.send(&running.upstream, call, span).await {
             Ok(answer) => answer,
             Err(error) if error.is_connect() => return unreached(),
             Err(_) => return lost(),
@@ -175,6 +244,9 @@ impl Client {
                     return Some(failed(class, said));
                 }
                 if running.leg == Leg::Decode && !heard.part.is_empty() {
+                    if let Some(it) = &running.span {
+                        it.first.get_or_init(SystemTime::now);
+                    }
                     let said = reading.said();
                     let part = Input::Part(running.attempt, said, heard.part);
                     running.back.send(part).ok()?;

@@ -5,6 +5,8 @@ use std::time::Instant;
 use serde_json::{Map, Value};
 use wire::Sampling;
 
+use crate::spans::Traced;
+
 /// Who asks. One API key names one tenant, and one tenant is one isolation domain (H-13): cached
 /// pages are shared inside it, or inside the parts that it asks for, and never across. It comes from the key file alone; nothing that a
 /// client sends can choose it.
@@ -76,6 +78,8 @@ pub struct Job {
     pub only: Vec<String>,
     /// What only the engine itself can carry out; none: its tokens are all that is wanted.
     pub carried: Option<Arc<Carried>>,
+    /// The span of the request, if a collector wants them.
+    pub trace: Option<Traced>,
 }
 
 /// What tokens cannot carry (tools, a form that answers are held to, log-probabilities): fields that

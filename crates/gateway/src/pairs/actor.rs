@@ -13,7 +13,7 @@ use handoff::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, TraceError, Writer};
+use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, OwnersLog, TraceError, Writer};
 use wire::{Frame, TokenOut};
 
 use super::counters::Counters;
@@ -23,6 +23,7 @@ use super::requests::{NotTaken, Open, Submission};
 use super::tenants::Domains;
 use super::{Config, StartError};
 use crate::engine::{ModelFacts, WorkerRole};
+use crate::spans::Steps;
 
 /// What reaches the task.
 pub(super) enum Input {
@@ -54,6 +55,7 @@ pub(super) struct Actor<J: Decisions> {
     cache: bool,
     counters: Counters,
     trace: Option<Writer>,
+    owners: Option<OwnersLog>,
     audit: AuditLog,
     models: Vec<ModelFacts>,
     board: Arc<Board>,
@@ -89,6 +91,10 @@ impl<J: Decisions> Actor<J> {
             Writer::create(path, &Header::Gateway { config, hello })
         };
         let trace = config.trace.as_ref().map(begin).transpose()?;
+        let epoch = hello.epoch;
+        let owners = config.owners.as_ref();
+        let owners = owners.map(|dir| OwnersLog::create(dir, "gateway", epoch));
+        let owners = owners.transpose().map_err(StartError::Owners)?;
         let audit = AuditLog::open(config.audit.as_deref()).map_err(StartError::Audit)?;
         let mut actor = Self {
             machine: Gateway::with_decisions(machine.clone(), hello, decisions),
@@ -100,6 +106,7 @@ impl<J: Decisions> Actor<J> {
             cache: config.cache,
             counters: Counters::default(),
             trace,
+            owners,
             audit,
             models,
             board,
@@ -371,14 +378,25 @@ impl<J: Decisions> Actor<J> {
         let lost = |conn, sent: bool| (!sent).then_some(Event::Disconnected(conn));
         match effect {
             Effect::ToPrefill(conn, message) => {
-                if matches!(message, GatewayToPrefill::Attempt { .. }) {
+                if let GatewayToPrefill::Attempt { attempt, .. } = &message {
                     self.counters.attempts_sent += 1;
+                    if let Some(steps) = self.steps_of(*attempt) {
+                        steps.sent();
+                    }
                 }
                 lost(conn, self.links.send(conn, &message))
             }
             Effect::ToDecode(conn, message) => {
-                if matches!(message, GatewayToDecode::Expect { .. }) {
+                if let GatewayToDecode::Expect { attempt, .. } = &message {
                     self.counters.attempts_announced += 1;
+                    if let Some(steps) = self.steps_of(*attempt) {
+                        steps.announced(attempt.to_string());
+                    }
+                    if let (Some(owners), Some((request, ..))) =
+                        (&mut self.owners, self.machine.about(*attempt))
+                    {
+                        owners.belongs(attempt, &request);
+                    }
                 }
                 lost(conn, self.links.send(conn, &message))
             }
@@ -424,6 +442,12 @@ impl<J: Decisions> Actor<J> {
                 None
             }
         }
+    }
+
+    /// What a collector hears of the request of an attempt, if one does.
+    fn steps_of(&mut self, attempt: AttemptId) -> Option<&mut Steps> {
+        let (request, ..) = self.machine.about(attempt)?;
+        self.requests.get_mut(&request)?.steps.as_mut()
     }
 
     fn finish(&mut self, request: RequestId, outcome: &Outcome) {

@@ -86,6 +86,8 @@ pub struct Config {
     pub trace: Option<PathBuf>,
     /// File that the audit log is appended to; standard error if not given.
     pub audit: Option<PathBuf>,
+    /// Directory in which it is written down which attempt belongs to which request.
+    pub owners: Option<PathBuf>,
 }
 
 impl Config {
@@ -118,6 +120,7 @@ impl Config {
             },
             trace: None,
             audit: None,
+            owners: None,
         }
     }
 }
@@ -138,6 +141,9 @@ pub enum StartError {
     /// The audit log cannot be opened.
     #[error("cannot open the audit log: {0}")]
     Audit(io::Error),
+    /// Which attempt belongs to which request cannot be written down.
+    #[error("cannot begin the file of owners: {0}")]
+    Owners(io::Error),
     /// The trace cannot be begun.
     #[error(transparent)]
     Trace(#[from] wire::trace::TraceError),

@@ -11,6 +11,7 @@ use wire::{Ask, TokenOut};
 
 use super::Said;
 use crate::engine::{Code, Fault, Job, Provenance};
+use crate::spans::Steps;
 use crate::verdict;
 
 /// A job on its way to the machine.
@@ -46,6 +47,7 @@ impl Submission {
         };
         let open = Open {
             label: job.label,
+            steps: job.trace.map(Steps::new),
             events,
             last,
             committed: false,
@@ -95,6 +97,8 @@ pub(super) enum NotTaken {
 /// A request that a reader waits for.
 pub(super) struct Open {
     pub(super) label: String,
+    /// What a collector hears of it.
+    pub(super) steps: Option<Steps>,
     events: mpsc::Sender<Said>,
     last: OwnedPermit<Said>,
     committed: bool,
@@ -114,10 +118,14 @@ impl Open {
                 let text = |epoch: Option<pages::Epoch>| {
                     epoch.map_or(String::new(), |epoch| epoch.to_string())
                 };
+                let (prefill_epoch, decode_epoch) = (text(prefill), text(decode));
+                if let Some(steps) = &mut self.steps {
+                    steps.committed(&prefill_epoch, &decode_epoch);
+                }
                 self.say(Said::Committed(Provenance {
                     cached_tokens,
-                    prefill_epoch: text(prefill),
-                    decode_epoch: text(decode),
+                    prefill_epoch,
+                    decode_epoch,
                     ..Provenance::default()
                 }))
             }
@@ -140,7 +148,10 @@ impl Open {
 
     /// Says the last word. A retry may have begun an answer anew, so what counts is the last
     /// `Committed`.
-    pub(super) fn finish(self, outcome: &Outcome, how: Option<&Limit>) {
+    pub(super) fn finish(mut self, outcome: &Outcome, how: Option<&Limit>) {
+        if let Some(steps) = &mut self.steps {
+            steps.end(!matches!(outcome, Outcome::Answered | Outcome::ClientLeft));
+        }
         let last = match verdict::of_outcome(outcome, self.committed, how) {
             Ok(()) => Said::Done,
             Err(fault) => Said::Failed(fault),

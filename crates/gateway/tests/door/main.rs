@@ -8,5 +8,6 @@ mod leaving;
 mod limits;
 mod retries;
 mod routing;
+mod spans;
 mod support;
 mod traces;

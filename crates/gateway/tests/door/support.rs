@@ -193,6 +193,7 @@ pub fn job(prompt: &[u32], time: Duration) -> Job {
         operator: false,
         only: Vec::new(),
         carried: None,
+        trace: None,
     }
 }
 

@@ -392,6 +392,7 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
         operator: false,
         only: Vec::new(),
         carried: None,
+        trace: None,
     }
 }
 

@@ -89,6 +89,7 @@ impl Trace {
             decode_tokens: None,
             accept_length: None,
             accept_rate: None,
+            leg: None,
         };
         Made { request, skipped }
     }

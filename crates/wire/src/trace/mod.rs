@@ -14,11 +14,13 @@
 //! A torn last record (the worker was killed) is not an error: what was cut is said.
 
 mod audit;
+mod owners;
 mod read;
 mod replay;
 mod write;
 
 pub use audit::{AuditEvent, AuditLog, AuditRecord};
+pub use owners::{OWNERS_MAX, OwnersLog, PageOwner};
 pub use read::{RECORD_BYTES_MAX, TraceError};
 pub use replay::{Replayed, Watch, replay, replay_watched};
 pub use write::Writer;

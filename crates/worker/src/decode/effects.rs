@@ -63,7 +63,12 @@ impl<J: Decisions> Engine<J> {
             Effect::Duplicate { from, to, filled } => {
                 self.kv.copy_page(from, to, usize::from(filled))?;
             }
-            Effect::Scrub { page } => self.kv.scrub(page)?,
+            Effect::Scrub { page } => {
+                self.kv.scrub(page)?;
+                if let Some(owners) = &mut self.owners {
+                    owners.erased(page.index());
+                }
+            }
             Effect::Expired { pages } => {
                 self.driver.counters.cached_pages_expired += u64::from(pages);
             }
@@ -293,6 +298,11 @@ impl<J: Decisions> Engine<J> {
     ) -> Result<(), WorkerError> {
         self.driver.counters.batches += 1;
         self.driver.counters.batch_pages += pages.len() as u64;
+        let attempt = self.machine.attempt_of(handoff);
+        if let (Some(owners), Some(it)) = (&mut self.owners, attempt) {
+            let pages = pages.iter().map(|page| page.page.index());
+            owners.took((it.epoch, it.n), pages);
+        }
         let mut targets = Vec::with_capacity(pages.len());
         for page in pages {
             targets.push((*page, self.kv.check_out(page.page)?));

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 use tokenizer::Tokenizer;
 use wire::control::Role;
+use wire::trace::OwnersLog;
 use wire::{Counters, Facts};
 
 /// See the module's documentation.
@@ -44,6 +45,8 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) next_look: Instant,
     /// What the ticket of every handoff that is not over has granted.
     pub(super) granted: BTreeMap<HandoffId, Granted>,
+    /// Which page goes from whom to whom.
+    pub(super) owners: Option<OwnersLog>,
     epoch: u128,
 }
 
@@ -81,6 +84,7 @@ impl<J: Decisions> Engine<J> {
             hello,
             ..
         } = loaded;
+        let owners = crate::open_owners(config, "decode", hello.epoch)?;
         let epoch = hello.epoch.bits();
         let machine = Decode::with_decisions(machine, hello, pool, mint, decisions);
         Ok(Self {
@@ -102,6 +106,7 @@ impl<J: Decisions> Engine<J> {
             lingering: BTreeSet::new(),
             next_look: Instant::now(),
             granted: BTreeMap::new(),
+            owners,
             epoch,
         })
     }

@@ -6,6 +6,7 @@ use crate::{FailStop, WorkerError};
 use handoff::Decisions;
 use handoff::decode::{Event, Lane, Output};
 use model::{Logits, SequenceInput, Want};
+use pages::PageId;
 
 /// Steps between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;
@@ -45,11 +46,21 @@ impl<J: Decisions> Engine<J> {
                 want: Want::Last,
             });
         }
+        let attempt_of = |lane: &Lane| self.machine.attempt_of(lane.handoff);
+        let attempts = self.owners.as_ref();
+        let attempts = attempts.map(|_| lanes.iter().map(attempt_of).collect::<Vec<_>>());
         let verified = match self.driver.counters.steps % AUDIT_EVERY {
             0 => self.machine.verify_in_full(),
             _ => self.machine.verify(),
         };
         let verified = verified.map_err(FailStop::Table)?;
+        if let (Some(owners), Some(attempts)) = (&mut self.owners, attempts) {
+            for (attempt, sequence) in attempts.iter().zip(verified.sequences()) {
+                if let Some(it) = attempt {
+                    owners.took((it.epoch, it.n), sequence.own_pages().map(PageId::index));
+                }
+            }
+        }
         match self
             .model
             .forward(&mut self.scratch, &mut self.kv, &verified, &inputs)

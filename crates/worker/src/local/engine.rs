@@ -60,7 +60,9 @@ pub(super) struct Engine {
     queue: VecDeque<Waiting>,
     commands: Receiver<Command>,
     shared: Arc<Shared>,
-    epoch: u128,
+    /// Which page goes from whom to whom.
+    pub(super) owners: Option<wire::trace::OwnersLog>,
+    pub(super) epoch: pages::Epoch,
     draining: bool,
     stopped: bool,
 }
@@ -74,8 +76,9 @@ impl Engine {
         config: &EngineConfig,
         commands: Receiver<Command>,
         shared: Arc<Shared>,
-    ) -> Self {
+    ) -> Result<Self, WorkerError> {
         let capacity = Capacity::of(&loaded.pool, Role::Decode, loaded.context);
+        let owners = crate::open_owners(config, "unified", loaded.hello.epoch)?;
         let mut engine = Self {
             model: loaded.model,
             tokenizer: loaded.tokenizer,
@@ -91,12 +94,13 @@ impl Engine {
             queue: VecDeque::new(),
             commands,
             shared,
-            epoch: loaded.hello.epoch.bits(),
+            owners,
+            epoch: loaded.hello.epoch,
             draining: false,
             stopped: false,
         };
         engine.publish_facts();
-        engine
+        Ok(engine)
     }
 
     pub(super) fn run(mut self) -> Result<(), WorkerError> {
@@ -275,7 +279,7 @@ impl Engine {
     fn publish_facts(&mut self) {
         self.counters.dropped_grants = self.pool.dropped().0;
         let facts = Facts {
-            epoch: self.epoch,
+            epoch: self.epoch.bits(),
             draining: self.draining,
             peers: 0,
             pages: pages_of(self.pool.counts()),

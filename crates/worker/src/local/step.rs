@@ -74,6 +74,7 @@ impl Engine {
     fn forward(&mut self, plan: &Plan) -> Result<Result<Logits, model::Error>, WorkerError> {
         let mut steps = Vec::new();
         let mut inputs = Vec::new();
+        let mut ids = Vec::new();
         for (id, job) in &mut self.jobs {
             let Job {
                 table,
@@ -88,6 +89,7 @@ impl Engine {
                     tokens,
                     want: if last { Want::Last } else { Want::Nothing },
                 });
+                ids.push(*id);
                 steps.push(Step {
                     table,
                     new: to - from,
@@ -112,6 +114,7 @@ impl Engine {
                     tokens: choice_state.input(),
                     want: Want::Last,
                 });
+                ids.push(*id);
                 steps.push(Step { table, new: 1 });
             }
         }
@@ -120,6 +123,11 @@ impl Engine {
             _ => self.pool.verify(steps),
         };
         let verified = verified.map_err(FailStop::Table)?;
+        if let Some(owners) = &mut self.owners {
+            for (id, sequence) in ids.iter().zip(verified.sequences()) {
+                owners.took((self.epoch, *id), sequence.own_pages().map(PageId::index));
+            }
+        }
         let computed = self
             .model
             .forward(&mut self.scratch, &mut self.kv, &verified, &inputs);

@@ -41,6 +41,8 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) deadlines: Deadlines,
     pub(super) stages: Stages,
     pub(super) ages: Ages,
+    /// Which page goes from whom to whom.
+    pub(super) owners: Option<wire::trace::OwnersLog>,
     epoch: u128,
 }
 
@@ -70,7 +72,7 @@ impl<J: Decisions> Engine<J> {
         driver: DriverState<Moved, Timer>,
         sender: Arc<dyn Sender>,
         inbox: Inbox<Moved>,
-    ) -> Self {
+    ) -> Result<Self, WorkerError> {
         let Loaded {
             model,
             tokenizer,
@@ -81,7 +83,8 @@ impl<J: Decisions> Engine<J> {
             ..
         } = loaded;
         let epoch = hello.epoch;
-        Self {
+        let owners = crate::open_owners(config, "prefill", epoch)?;
+        Ok(Self {
             machine: Prefill::with_decisions(machine, hello, pool, decisions),
             driver,
             model,
@@ -97,8 +100,9 @@ impl<J: Decisions> Engine<J> {
             deadlines,
             stages: Stages::default(),
             ages: Ages::default(),
+            owners,
             epoch: epoch.bits(),
-        }
+        })
     }
 
     /// Tells the machine, carries out its effects in order, and then tells it what came of them.

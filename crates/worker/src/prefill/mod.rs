@@ -137,7 +137,7 @@ pub fn run_through(
         driver,
         sender,
         net.inbox(),
-    );
+    )?;
     let addr = net.listen(&config.listen, &identity, &[Role::Gateway])?;
     for decode in &config.decode {
         net.keep_dialled(decode.clone(), identity.clone(), Role::Decode);

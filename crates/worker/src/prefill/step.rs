@@ -75,6 +75,10 @@ impl<J: Decisions> Engine<J> {
         let Some(sequence) = verified.sequences().first() else {
             return Err(FailStop::ChunkWithoutTable.into());
         };
+        if let (Some(owners), Some(job)) = (&mut self.owners, self.jobs.get(&chunk.offer)) {
+            let it = job.attempt;
+            owners.took((it.epoch, it.n), sequence.own_pages().map(PageId::index));
+        }
         let pages: Vec<PageId> = sequence.pages().collect();
         let want = if chunk.last {
             Want::Last

@@ -19,6 +19,12 @@ use std::time::Duration;
 
 /// Runs it.
 pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
+    if settings.part.owners.is_some() {
+        return Err(Failure::usage(anyhow!(
+            "--owners with --engine: engines that are not ours keep their pages by themselves, and the gateway \
+             knows nothing of whose they were; leave out --owners"
+        )));
+    }
     api::check(&settings.api)?;
     let served = api::Served::load(weights, &settings.api)?;
     let samples = SAMPLES.map(|text| (text, served.tokens(text)));

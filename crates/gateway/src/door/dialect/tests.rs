@@ -30,6 +30,7 @@ fn order(leg: Leg, max_new: u32) -> Order {
         operator: false,
         only: Vec::new(),
         carried: None,
+        trace: None,
     };
     Order {
         job: Arc::new(job),
