@@ -127,12 +127,17 @@ impl OnCall {
 
     fn wish(&self, asked: Asked, action: &Action) -> Result<Done, Refused> {
         let said = self.asked(asked, &action.by, &action.reason);
-        let said = said.map_err(|refusal| Refused {
+        let mut said = said.map_err(|refusal| Refused {
             whose: Whose::Standing,
             expected: format!("something that can be done now: {}", action.act.word()),
             got: refusal.0,
             next: "see what the page says to do next, and try again".to_owned(),
         })?;
+        // What was decided holds; whether it is on disk too is told.
+        tokio::task::block_in_place(|| self.recorder.flush());
+        if let Some(trouble) = self.recorder.status().trouble {
+            said += &format!("; it is not written down yet: {trouble}");
+        }
         let incident = match &action.scope {
             Scope::Incident { id } => Some(id.clone()),
             _ => None,

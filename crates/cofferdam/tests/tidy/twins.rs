@@ -18,7 +18,7 @@ const APART: &str = "a library for somebody else's engine, which knows nothing o
 const SHOWN: &str = "what an operator is shown of it: the desk knows no other crate";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 56] = [
+const ALLOWED: [(&str, &str); 59] = [
     ("Access", SHOWN),
     (
         "Answer",
@@ -60,6 +60,8 @@ const ALLOWED: [(&str, &str); 56] = [
     ),
     ("Fault", "what a client is told; a kind of integrity fault"),
     ("Finding", TOOLS),
+    ("Incident", SHOWN),
+    ("Journal", SHOWN),
     (
         "Lengths",
         "the rule about lengths; how long probe's prompts are",
@@ -96,6 +98,10 @@ const ALLOWED: [(&str, &str); 56] = [
     ("Seen", APART),
     ("Sender", "into an arena; of a connection"),
     ("Shortage", "of memory; of pages"),
+    (
+        "Signal",
+        "what was found out, for a policy; what watch can tell an answer by",
+    ),
     ("Source", "of a figure, of a write, of the weights"),
     ("Standing", SHOWN),
     ("State", SHOWN),
