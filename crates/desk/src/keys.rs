@@ -11,11 +11,13 @@ const KEY_MIN: usize = 16;
 const KEYS_MAX: usize = 1000;
 
 type Digest = [u8; 32];
+/// Every key, as its hash, with its name.
+type Known = Vec<(Digest, Arc<str>)>;
 
 /// The operators' keys that count now, as hashes. A clone has the same ones, also after they are
 /// replaced.
 #[derive(Clone)]
-pub struct Keys(Arc<RwLock<Arc<Vec<(Digest, Arc<str>)>>>>);
+pub struct Keys(Arc<RwLock<Arc<Known>>>);
 
 /// Who asks. What an operator was let in with may be taken away while a stream is open.
 #[derive(Clone, Debug)]
@@ -90,7 +92,7 @@ impl Keys {
         Ok(())
     }
 
-    fn now(&self) -> Arc<Vec<(Digest, Arc<str>)>> {
+    fn now(&self) -> Arc<Known> {
         self.0
             .read()
             .unwrap_or_else(PoisonError::into_inner)
@@ -139,8 +141,8 @@ impl Keys {
     }
 }
 
-fn read(file: &str) -> Result<Vec<(Digest, Arc<str>)>, KeysError> {
-    let mut keys: Vec<(Digest, Arc<str>)> = Vec::new();
+fn read(file: &str) -> Result<Known, KeysError> {
+    let mut keys = Known::new();
     for (line, text) in (1..).zip(file.lines()) {
         let words: Vec<&str> = text.split_whitespace().collect();
         if words.first().is_none_or(|word| word.starts_with('#')) {

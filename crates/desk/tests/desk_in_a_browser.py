@@ -148,11 +148,20 @@ def done(page, problems, asked, url, allowed=("401",)):
 def swift(page, fleet, url, key):
     """How long the script and the layout of one refresh take; the first one makes everything."""
     sign_in(page, url, key)
-    until(page, "ten refreshes", lambda: len(refreshes(page)) >= 11)
-    first, *later = refreshes(page)
-    middle = statistics.median(later)
-    print(f"{fleet}: the first state {first:.0f} ms, a refresh {middle:.1f} ms (median of {len(later)}, {max(later):.1f} at most)")
-    assert middle < REFRESH_MS, later
+    counters = page.context.new_cdp_session(page)
+    # Time of the processor, not of the clock: a machine that others use as well says the same.
+    counters.send("Performance.enable", {"timeDomain": "threadTicks"})
+
+    def spent():
+        found = counters.send("Performance.getMetrics")["metrics"]
+        return next(it["value"] for it in found if it["name"] == "TaskDuration") * 1000
+
+    before, begin = len(refreshes(page)), spent()
+    until(page, "ten refreshes", lambda: len(refreshes(page)) >= before + 10)
+    each = (spent() - begin) / (len(refreshes(page)) - before)
+    clock = statistics.median(refreshes(page)[before:])
+    print(f"{fleet}: a refresh takes {each:.1f} ms of the processor, all told ({clock:.1f} ms of the clock, median)")
+    assert each < REFRESH_MS
 
 
 def focused(page):
