@@ -160,7 +160,10 @@ impl<'a> Plan<'a> {
         words.maybe_path("incident-policy", on_call.incident_policy.as_deref());
         words.flag("incidents-mib", on_call.incidents_mib);
         words.flag("incidents-days", on_call.incidents_days);
-        words.flag("canaries", on_call.canaries);
+        // Named alone it would want a journal.
+        if on_call.canaries {
+            words.flag("canaries", true);
+        }
         let every = on_call.canary_every.as_millis();
         words.flag("canary-every", format_args!("{every}ms"));
         words.flag("canary-tokens", on_call.canary_tokens);
@@ -331,6 +334,17 @@ mod tests {
             "--allow-origin=https://app.example.org,http://localhost:3000",
             "--allow-origin=tauri://localhost",
             "--audit-log=a.log",
+            "--incidents=i.db",
+            "--incident-policy=p.toml",
+            "--incidents-mib=64",
+            "--incidents-days=7",
+            "--canaries",
+            "--canary-every=5s",
+            "--canary-tokens=1000",
+            "--canaries-at=https://here:1",
+            "--canaries-ca=ca.pem",
+            "--admin=127.0.0.1:8090",
+            "--admin-keys=admin.keys",
             "--otlp-endpoint=http://127.0.0.1:4318",
             "--served-model-name=-m",
             "--drain-seconds=7",

@@ -556,7 +556,7 @@ pub struct OnCall {
 /// Which journal, and what of it.
 #[derive(Debug, Args)]
 pub struct Incident {
-    /// The file of the gateway's --incidents
+    /// The gateway's journal
     #[arg(long, value_name = "FILE", env = "COFFERDAM_INCIDENTS", global = true)]
     #[arg(default_value = "incidents.db")]
     pub incidents: PathBuf,
@@ -593,8 +593,7 @@ pub enum IncidentCommand {
         /// What has happened, in a sentence
         why: String,
     },
-    /// Something was found out by another tool: policy decides, and the gateway that keeps the journal
-    /// moves its doors.
+    /// Another tool has found something: policy decides, and the gateway moves its doors.
     Signal {
         /// What: probe_finding, watch_alarm, gate_violated, guard_refusal …
         #[arg(value_parser = oncall::SignalKind::named)]
@@ -635,7 +634,7 @@ pub enum IncidentCommand {
         #[arg(long, value_name = "HEX")]
         head: Option<String>,
     },
-    /// Take in what `cofferdam probe --evidence-out` has signed, as a proof about what it has tested.
+    /// Take in evidence of `cofferdam probe --evidence-out`, as a proof about what it has tested.
     Prove {
         /// The evidence
         evidence: PathBuf,

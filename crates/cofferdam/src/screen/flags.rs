@@ -62,6 +62,23 @@ const WAITS: Group = (
     ],
 );
 
+const ON_CALL: Group = (
+    "On call",
+    &[
+        ("incidents", ""),
+        ("incident-policy", ""),
+        ("incidents-mib", ""),
+        ("incidents-days", ""),
+        ("canaries", ""),
+        ("canary-every", ""),
+        ("canary-tokens", ""),
+        ("canaries-at", ""),
+        ("canaries-ca", ""),
+        ("admin", ""),
+        ("admin-keys", ""),
+    ],
+);
+
 const API: Group = (
     "API",
     &[
@@ -107,6 +124,7 @@ const API_KEY: Group = (
 const SERVE: &[Group] = &[
     MODEL,
     API,
+    ON_CALL,
     API_KEY,
     (
         "Workers",
@@ -202,6 +220,7 @@ const GATEWAY: &[Group] = &[
         ],
     ),
     API,
+    ON_CALL,
     (
         "Logs and settings",
         &[
