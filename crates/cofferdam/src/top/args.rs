@@ -19,7 +19,7 @@ pub struct Top {
     /// How often it is asked
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = crate::times::duration)]
     pub every: Duration,
-    /// PEM file of authorities that may have signed the listener's certificate
+    /// PEM file of authorities that may have signed its certificate
     #[arg(long, value_name = "FILE")]
     pub ca: Option<PathBuf>,
 }
