@@ -53,6 +53,9 @@ pub enum Command {
     Probe(Box<crate::probe::args::Probe>),
     /// Read access logs: which answers came sooner than their prompt can have been computed?
     Watch(Box<crate::watch::args::Watch>),
+    /// Plant canaries for ever through a server's own door, and look whose come back.
+    #[cfg(feature = "engine")]
+    Canary(Box<Canary>),
     /// Incidents: what was found out at a gateway's engines, and what was done about it.
     #[cfg(feature = "engine")]
     Incident(Incident),

@@ -49,8 +49,8 @@ pub fn main() -> ExitCode {
 #[cfg(not(feature = "engine"))]
 fn say_what_is_missing(error: &clap::Error) {
     use clap::error::{ContextKind, ContextValue};
-    const MISSING: [&str; 7] = [
-        "serve", "prefill", "decode", "gateway", "incident", "pull", "cache",
+    const MISSING: [&str; 8] = [
+        "serve", "prefill", "decode", "gateway", "canary", "incident", "pull", "cache",
     ];
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && MISSING.contains(&name.as_str())
@@ -124,6 +124,8 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
             }
             Ok(())
         }
+        #[cfg(feature = "engine")]
+        Command::Canary(it) => return oncall::standalone::run(&it),
         #[cfg(feature = "engine")]
         Command::Incident(it) => return oncall::command::run(&it),
         Command::Healthcheck(it) => return healthcheck::run(&it), // the same

@@ -11,6 +11,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Signals of one incident that get a line each; further ones are counted.
 const LINES_MAX: u64 = 100;
+/// Signals of a kind that get a line each while they belong to no incident, in the time of their rule.
+const LOOSE_MAX: usize = 20;
 /// Time between two lines that count further ones.
 const COUNT_EVERY_MS: Ms = 60_000;
 /// Signals that are remembered of one kind and scope, to see whether they repeat.
@@ -46,7 +48,7 @@ pub struct Duty {
     book: Book,
     recent: BTreeMap<(SignalKind, Scope), VecDeque<Ms>>,
     /// Signals of an incident that have no line yet, and when the last was counted.
-    uncounted: BTreeMap<(SignalKind, String), (u64, Ms)>,
+    uncounted: BTreeMap<(SignalKind, Option<String>), (u64, Ms)>,
 }
 
 impl Duty {
@@ -105,7 +107,11 @@ impl Duty {
         }
         let kind = signal.signal;
         let says = signal.says.clone();
-        entries.extend(self.line(at, signal, incident.clone()));
+        let loose = self
+            .recent
+            .get(&(kind, scope.clone()))
+            .map_or(0, VecDeque::len);
+        entries.extend(self.line(at, signal, incident.clone(), loose));
         let access = rule.act.access();
         let before = wider.iter().filter_map(|it| self.book.restriction(it));
         let before = before.map(|it| it.access).max();
@@ -372,15 +378,25 @@ impl Duty {
     }
 
     /// A line for a signal, unless its incident has many already.
-    fn line(&mut self, at: Ms, signal: Signal, incident: Option<String>) -> Option<Entry> {
-        if let Some(id) = &incident {
-            let lines = self.book.incident(id).map_or(0, |it| it.signals);
-            if lines >= LINES_MAX {
-                let key = (signal.signal, id.clone());
-                let (count, _) = self.uncounted.entry(key).or_insert((0, at));
-                *count += 1;
-                return None;
-            }
+    fn line(
+        &mut self,
+        at: Ms,
+        signal: Signal,
+        incident: Option<String>,
+        loose: usize,
+    ) -> Option<Entry> {
+        let many = match &incident {
+            Some(id) => self
+                .book
+                .incident(id)
+                .is_some_and(|it| it.signals >= LINES_MAX),
+            None => loose > LOOSE_MAX,
+        };
+        if many {
+            let key = (signal.signal, incident);
+            let (count, _) = self.uncounted.entry(key).or_insert((0, at));
+            *count += 1;
+            return None;
         }
         let says = shortened(&signal.says);
         let signal = Signal { says, ..signal };

@@ -257,7 +257,8 @@ pub enum Entry {
         /// How many since the last line.
         count: u64,
         /// The incident that they belong to.
-        incident: String,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        incident: Option<String>,
     },
     /// An incident begins.
     Opened {
@@ -360,10 +361,10 @@ impl Entry {
     pub fn incident(&self) -> Option<&str> {
         match self {
             Self::Signal { incident, .. }
+            | Self::More { incident, .. }
             | Self::Restricted { incident, .. }
             | Self::Restored { incident, .. } => incident.as_deref(),
-            Self::More { incident, .. }
-            | Self::Opened { incident, .. }
+            Self::Opened { incident, .. }
             | Self::Trigger { incident, .. }
             | Self::Affected { incident, .. }
             | Self::Noted { incident, .. }

@@ -451,6 +451,17 @@ impl Journal {
         Ok((named, more))
     }
 
+    /// Since when it is known who was answered by whom; none if nobody was.
+    ///
+    /// # Errors
+    /// See [`JournalError`].
+    pub fn served_since(&self) -> Result<Option<Ms>> {
+        let read = self
+            .connection
+            .query_row("SELECT min(at) FROM served", [], |row| row.get(0));
+        read.map_err(|why| of_sql(why, self.bounds))
+    }
+
     /// Takes out what is too old.
     ///
     /// # Errors

@@ -31,6 +31,8 @@ const PAGE_EDGES: [u64; 2] = [128, 256];
 const LEAST: u64 = 64;
 /// Prompts with which the shortest that shows a fault is looked for.
 const NARROW_MAX: u32 = 40;
+/// Minutes of tokens that may be saved up for a step that costs many.
+const SAVED_MINUTES: u64 = 30;
 /// Minutes that are remembered.
 const MINUTES: u64 = 24 * 60;
 
@@ -527,7 +529,8 @@ pub struct Sums {
 }
 
 impl Sums {
-    fn add(&mut self, more: &Self) {
+    /// These too.
+    pub fn add(&mut self, more: &Self) {
         self.sent += more.sent;
         self.telling += more.telling;
         self.seen += more.seen;
@@ -579,5 +582,41 @@ impl Tally {
         let since = self.minutes.iter().rev().take_while(|it| it.0 >= minute);
         since.for_each(|(_, sums)| all.add(sums));
         all
+    }
+}
+
+/// Tokens that may be spent, saved up minute by minute.
+pub struct Allowance {
+    a_minute: u64,
+    left: f64,
+    at: tokio::time::Instant,
+}
+
+impl Allowance {
+    /// So many a minute; the first minute's are there.
+    pub fn new(a_minute: u32) -> Self {
+        Self {
+            a_minute: u64::from(a_minute),
+            left: f64::from(a_minute),
+            at: tokio::time::Instant::now(),
+        }
+    }
+
+    /// Time has passed.
+    pub fn grows(&mut self) {
+        let minutes = self.at.elapsed().as_secs_f64() / 60.0;
+        self.at = tokio::time::Instant::now();
+        let most = (self.a_minute * SAVED_MINUTES) as f64;
+        self.left = (self.left + minutes * self.a_minute as f64).min(most);
+    }
+
+    /// Whether a step of so many tokens can be taken now.
+    pub fn takes(&self, tokens: u64) -> bool {
+        tokens as f64 <= self.left
+    }
+
+    /// They were.
+    pub fn spent(&mut self, tokens: u64) {
+        self.left -= tokens as f64;
     }
 }

@@ -553,6 +553,58 @@ pub struct OnCall {
     pub admin_keys: Option<PathBuf>,
 }
 
+/// Settings of `canary`.
+#[derive(Clone, Debug, Args)]
+pub struct Canary {
+    /// The server or its router: an OpenAI-compatible one, or SGLang with --dialect generate
+    #[arg(value_name = "URL")]
+    pub url: String,
+    /// Key of tenant A: a file that holds it, or env:NAME
+    #[arg(long, value_name = "FILE|env:NAME")]
+    pub key_a: Option<String>,
+    /// Key of tenant B [default: A's, where the server knows one key only]
+    #[arg(long, value_name = "FILE|env:NAME", requires = "key_a")]
+    pub key_b: Option<String>,
+    /// How it is asked
+    #[arg(long, value_name = "WHICH", default_value = "completions")]
+    pub dialect: crate::probe::args::Dialect,
+    /// Model to ask for [default: none is named]
+    #[arg(long, value_name = "NAME")]
+    pub model: Option<String>,
+    /// Most tokens of a prompt [default: what the server says, or its workers]
+    #[arg(long, value_name = "N", value_parser = value_parser!(u64).range(64..=1 << 32))]
+    pub limit: Option<u64>,
+    /// The prefill worker behind it: what it takes, and whether it is another process
+    #[arg(long, value_name = "URL", requires = "decode")]
+    pub prefill: Option<String>,
+    /// The decode worker behind it
+    #[arg(long, value_name = "URL", requires = "prefill")]
+    pub decode: Option<String>,
+    /// Time between two steps
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = times::duration)]
+    pub every: Duration,
+    /// Tokens a minute that canaries may take
+    #[arg(long, value_name = "N", default_value = "20000", value_parser = tokens::<u32>)]
+    pub tokens: u32,
+    /// End after so many steps [default: at a signal]
+    #[arg(long, value_name = "N")]
+    pub steps: Option<u64>,
+    /// PEM file of authorities that may have signed the server's certificate
+    #[arg(long, value_name = "FILE")]
+    pub ca: Option<PathBuf>,
+    /// Journal that gets what is found; a gateway that keeps it moves its doors
+    #[arg(long, value_name = "FILE", env = "COFFERDAM_INCIDENTS")]
+    pub incidents: Option<PathBuf>,
+    /// What is done about which signal (TOML)
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "COFFERDAM_INCIDENT_POLICY",
+        requires = "incidents"
+    )]
+    pub incident_policy: Option<PathBuf>,
+}
+
 /// Which journal, and what of it.
 #[derive(Debug, Args)]
 pub struct Incident {

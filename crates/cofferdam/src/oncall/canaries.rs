@@ -9,7 +9,7 @@ use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use gateway::engine::{EngineFacts, WorkerRole};
 use oncall::{Canaried, Entry, Life, Openness, Proof, ProofKind, Signal, SignalKind};
 use probe::finding::Kind;
-use probe::vigil::{Convicted, Stepped, Sums, Tally, Vigil, VigilStep};
+use probe::vigil::{Allowance, Convicted, Stepped, Sums, Tally, Vigil, VigilStep};
 use probe::wire::Dialect;
 use probe::{Endpoint, Tenant};
 use std::collections::BTreeMap;
@@ -19,8 +19,6 @@ use std::time::Duration;
 
 /// One canary; longer is no answer.
 const PATIENCE: Duration = Duration::from_secs(120);
-/// Minutes of tokens that may be saved up for a step that costs many.
-const SAVED_MINUTES: u64 = 30;
 /// Time between two proofs about the same lives while every door is open.
 const PROOF_EVERY_MS: u64 = 6 * 3_600_000;
 /// Pairs that take turns; of more than that, the first of each decode.
@@ -125,7 +123,7 @@ impl OnCall {
         let mut every = tokio::time::interval(self.settings.canary_every);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         let (mut turn, mut steps) = (0_usize, BTreeMap::<[Life; 2], usize>::new());
-        let mut saved = Saved::new(self.settings.canary_tokens);
+        let mut saved = Allowance::new(self.settings.canary_tokens);
         loop {
             every.tick().await;
             saved.grows();
@@ -230,13 +228,13 @@ impl OnCall {
         let [prefill, decode] = &target.lives;
         let mut counted = locked(&self.canaried);
         counted.all.add(now / 60_000, &sums);
-        add(&mut counted.total, &sums);
+        counted.total.add(&sums);
         let pair = (prefill.engine.clone(), decode.engine.clone());
         let of_pair = counted.by_pair.entry(pair).or_default();
-        add(&mut of_pair.0, &sums);
+        of_pair.0.add(&sums);
         of_pair.1 = now;
         let of_lives = counted.by_lives.entry(target.lives.clone()).or_default();
-        add(&mut of_lives.sums, &sums);
+        of_lives.sums.add(&sums);
         if counted.by_lives.len() > PAIRS_MAX {
             counted.by_lives.retain(|lives, _| *lives == target.lives);
         }
@@ -337,13 +335,19 @@ impl OnCall {
         };
         let nobody: Vec<String> = CANARIES.iter().map(|it| (*it).to_owned()).collect();
         let found = oncall::Journal::open_existing(path, oncall::journal::Bounds::default())
-            .and_then(|journal| journal.affected(&lives, at_least, &nobody));
+            .and_then(|journal| {
+                let since = journal.served_since()?;
+                Ok((journal.affected(&lives, at_least, &nobody)?, since))
+            });
         match found {
-            Ok((requests, more)) => self.note(Entry::Affected {
+            Ok(((requests, more), since)) => self.note(Entry::Affected {
                 incident: incident.to_owned(),
                 requests,
                 how: format!(
-                    "answered by these lives to prompts of at least {at_least} tokens, canaries left out"
+                    "answered by these lives to prompts of at least {at_least} tokens, canaries left \
+                     out; of requests before {} nothing is kept here (read the access log: \
+                     `cofferdam watch`)",
+                    since.map_or("now".to_owned(), oncall::times::written)
                 ),
                 more,
             }),
@@ -366,15 +370,7 @@ fn distinct(lives: &[Life; 2]) -> Vec<Life> {
     lives
 }
 
-fn add(sums: &mut Sums, more: &Sums) {
-    sums.sent += more.sent;
-    sums.telling += more.telling;
-    sums.seen += more.seen;
-    sums.found += more.found;
-    sums.tokens += more.tokens;
-}
-
-fn signal_of(kind: Kind) -> Option<SignalKind> {
+pub(super) fn signal_of(kind: Kind) -> Option<SignalKind> {
     match kind {
         Kind::Leak => Some(SignalKind::CanaryLeak),
         Kind::Mixup => Some(SignalKind::CanaryMixup),
@@ -397,40 +393,8 @@ fn reachable(mut at: SocketAddr) -> SocketAddr {
 
 /// A seed that nobody can guess. Without random bits there are no canaries that would prove anything,
 /// and nothing else of this process either.
-fn seed() -> [u8; 32] {
+pub(super) fn seed() -> [u8; 32] {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).expect("the system gave random bits when this process began");
     seed
-}
-
-/// Tokens that may be spent, saved up minute by minute.
-struct Saved {
-    a_minute: u64,
-    left: f64,
-    at: tokio::time::Instant,
-}
-
-impl Saved {
-    fn new(a_minute: u32) -> Self {
-        Self {
-            a_minute: u64::from(a_minute),
-            left: f64::from(a_minute),
-            at: tokio::time::Instant::now(),
-        }
-    }
-
-    fn grows(&mut self) {
-        let minutes = self.at.elapsed().as_secs_f64() / 60.0;
-        self.at = tokio::time::Instant::now();
-        let most = (self.a_minute * SAVED_MINUTES) as f64;
-        self.left = (self.left + minutes * self.a_minute as f64).min(most);
-    }
-
-    fn takes(&self, tokens: u64) -> bool {
-        tokens as f64 <= self.left
-    }
-
-    fn spent(&mut self, tokens: u64) {
-        self.left -= tokens as f64;
-    }
 }

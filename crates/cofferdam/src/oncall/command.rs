@@ -189,8 +189,14 @@ fn wish(path: &Path, asked: Asked, why: &str) -> Result<Exit, Failure> {
 }
 
 /// What another tool has found out. Whatever policy makes of it, the gateway hears of it by the journal.
-fn signalled(path: &Path, signal: Signal, policy: Option<&Path>) -> Result<Exit, Failure> {
+pub(super) fn signalled(
+    path: &Path,
+    signal: Signal,
+    policy: Option<&Path>,
+) -> Result<Exit, Failure> {
     let policy = super::policy_of(policy).map_err(Failure::usage)?;
+    // Whoever finds something first begins the journal.
+    drop(Journal::open(path, Bounds::default()).map_err(|why| failed(path, why))?);
     let (mut journal, book, _) = read(path)?;
     let model = book.model().unwrap_or_default().to_owned();
     let now = times::now();

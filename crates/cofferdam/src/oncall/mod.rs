@@ -12,6 +12,7 @@ pub(crate) mod command;
 mod ended;
 mod fleet;
 mod page;
+pub(crate) mod standalone;
 
 use crate::args::OnCall as Settings;
 use crate::exit::Failure;

@@ -15,6 +15,8 @@ use ::probe::{Author, Canaries, Run, Tenant};
 use anyhow::Context;
 use args::{Format, Probe};
 use plan::Plan;
+#[cfg(feature = "engine")]
+pub(crate) use plan::tenants;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};

@@ -24,6 +24,30 @@ pub(super) struct Plan {
     one_key: bool,
 }
 
+/// Two tenants of a server, each with the key that it is reached with.
+#[cfg(feature = "engine")]
+pub(crate) fn tenants(
+    url: &str,
+    (key_a, key_b): (Option<&str>, Option<&str>),
+    (ca, dialect, model): (Option<&Path>, super::args::Dialect, Option<&str>),
+) -> anyhow::Result<BTreeMap<Tenant, Endpoint>> {
+    let address = Address::server(url).with_context(|| url.to_owned())?;
+    let tls = Tls::new(&TlsFiles {
+        ca: ca.map(Path::to_owned),
+        ..TlsFiles::default()
+    })?;
+    let key_a = key_a.map(key).transpose()?;
+    let key_b = key_b.map(key).transpose()?.or_else(|| key_a.clone());
+    let endpoint = |key| Endpoint {
+        address: address.clone(),
+        key,
+        tls: tls.clone(),
+        dialect: dialect.into(),
+        model: model.map(str::to_owned),
+    };
+    Ok([(Tenant(0), endpoint(key_a)), (Tenant(1), endpoint(key_b))].into())
+}
+
 impl Plan {
     pub(super) fn new(args: &Probe) -> anyhow::Result<Plan> {
         let address = Address::server(&args.url).with_context(|| args.url.clone())?;

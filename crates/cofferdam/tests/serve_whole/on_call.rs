@@ -333,6 +333,60 @@ fn report(it: &OnCall, id: &str, wrong: &[String]) {
     );
 }
 
+/// The same from outside, with nothing but two keys: through a door that watches nothing itself.
+#[test]
+fn canaries_from_outside_find_the_same() {
+    let (runtime, fleet) = started(pair(TRUE_POOL, 1));
+    let it = OnCall::start(&fleet, runtime, "", &[]);
+    let path = |name: &str| it.dir.path().join(name);
+    for who in ["a", "b"] {
+        std::fs::write(path(&format!("ops-{who}")), format!("key-ops-{who}\n")).unwrap();
+    }
+    let canary = |steps: &str| {
+        let done = Command::new(COFFERDAM)
+            .args(["canary", &format!("http://{}", it.api.addr), "--every=1ms"])
+            .args(["--tokens=10000000", steps, "--key-a"])
+            .arg(path("ops-a"))
+            .arg("--key-b")
+            .arg(path("ops-b"))
+            .args([
+                "--prefill",
+                &fleet.url("prefill"),
+                "--decode",
+                &fleet.url("decode"),
+            ])
+            .arg("--incidents")
+            .arg(it.journal())
+            .output()
+            .unwrap();
+        let text = [done.stdout, done.stderr].concat();
+        (done.status.code(), String::from_utf8(text).unwrap())
+    };
+    // Short, load, abort: below what leaks, all is well, and how much that is worth is said.
+    let (code, said) = canary("--steps=3");
+    assert_eq!(code, Some(0), "{said}");
+    assert!(
+        said.contains("nothing found:") && said.contains("with 95 %"),
+        "{said}"
+    );
+    let (code, said) = canary("--steps=5");
+    assert_eq!(code, Some(1), "{said}");
+    assert!(
+        said.contains("FOUND canary_lost: step edge: prompts of 600 tokens"),
+        "{said}"
+    );
+    // The gateway hears of it by the journal.
+    wait_for("a closed door", || {
+        (it.ask("key-red", &prompt(100, 0)).status == 503).then_some(())
+    });
+    let (_, listed) = it.incident(&["list"]);
+    assert!(
+        listed.contains("OPEN") && listed.contains("is private since"),
+        "{listed}"
+    );
+    it.gateway.stop();
+}
+
 /// A gateway that ends and comes again knows what it knew.
 #[test]
 fn what_was_closed_is_closed_after_a_kill() {

@@ -222,6 +222,26 @@ fn a_flood_of_signals_has_an_end_of_lines_and_is_counted() {
     assert_eq!(duty.book().incident("i").unwrap().signals, 10_000);
 }
 
+#[test]
+fn a_flood_that_is_only_noted_has_an_end_of_lines_too() {
+    let policy = Policy::parse("[on.count_mismatch]\naction = 'note'").unwrap();
+    let mut duty = Duty::new(policy, "m", Book::default());
+    let mut lines = 0;
+    for at in 0..5_000 {
+        lines += duty
+            .signal(at, signal(SignalKind::CountMismatch, &pair()), "i")
+            .len();
+    }
+    assert_eq!(lines, LOOSE_MAX);
+    let counted = duty.counted(70_000);
+    let expected = 5_000 - LOOSE_MAX as u64;
+    assert!(
+        matches!(&counted[..], [Dated { entry: Entry::More { count, incident: None, .. }, .. }]
+            if *count == expected),
+        "{counted:?}"
+    );
+}
+
 /// Whatever is heard and whoever wishes what: a restriction goes away by `Restored` alone, and that
 /// needs every proof.
 mod always {
