@@ -30,8 +30,6 @@ class Settings:
     wait_s: float
     # File of the audit log; empty: the engine's log only.
     audit: str
-    # Run with engine versions that are not on the list.
-    force: bool
 
     def with_policy(self, policy: str) -> "Settings":
         return Settings(**{**self.__dict__, "policy": policy})
@@ -74,7 +72,6 @@ def load(
         port=port,
         wait_s=wait_s,
         audit=value("audit", ""),
-        force=env.get("COFFERDAM_GUARD_FORCE") == "1",
     )
 
 

@@ -21,8 +21,10 @@ def by_settings(args: Any) -> list[str]:
     staging = os.environ.get("SGLANG_DISAGG_STAGING_BUFFER", "").strip().lower()
     problems = {
         f"transfer backend {backend}: only mooncake is guarded": backend != "mooncake",
-        "tensor parallelism: not tested with this guard": value("tp_size", 1) > 1,
         "pipeline parallelism": value("pp_size", 1) > 1,
+        "context parallelism": value("attn_cp_size", 1) > 1,
+        "data-parallel attention": bool(value("enable_dp_attention", False)),
+        "several machines for one server": value("nnodes", 1) > 1,
         "data parallelism": value("dp_size", 1) > 1,
         "speculative decoding": bool(value("speculative_algorithm", None)),
         "hierarchical cache": bool(value("enable_hierarchical_cache", False)),

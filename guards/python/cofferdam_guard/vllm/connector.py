@@ -16,7 +16,8 @@ from typing import Any
 
 import vllm
 
-from . import start
+from ..versions import advice
+from . import start, surface
 
 # Before anything of vLLM's insides is imported, and long before a model is loaded.
 start.early(vllm)
@@ -62,7 +63,7 @@ class GuardedNixlConnector(NixlPullConnector):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         transfer = vllm_config.kv_transfer_config
         settings, lease = start.settings_of(transfer, os.environ)
-        tested = start.require_engine(vllm, settings.force)
+        start.require_engine(vllm)
         start.require_config(vllm_config)
         start.require_layout(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
@@ -84,8 +85,10 @@ class GuardedNixlConnector(NixlPullConnector):
                 self._worker_guard.serve(host, port)
             self._nixl = _Nixl(self.connector_worker)
             self._renewed = 0.0
+        if advised := advice("vLLM", vllm.__version__, surface.TRIED):
+            logger.warning("cofferdam-guard: %s", advised)
         self._evidence.record(
-            "started", role=role.name, version=__version__, tested=tested, policy=settings.policy
+            "started", role=role.name, version=__version__, engine=vllm.__version__, policy=settings.policy
         )
         logger.info(
             "cofferdam-guard %s is on (%s): policy %s, audit log %s",

@@ -27,8 +27,7 @@ _LOOKED = "COFFERDAM_GUARD_PORTS_LOOKED_AT"
 
 def early(engine: Any) -> None:
     """Everything that can be known while vLLM makes its configuration (`engine`: the package)."""
-    force = os.environ.get("COFFERDAM_GUARD_FORCE") == "1"
-    surface.require(engine.__version__, force)
+    surface.require(engine.__version__)
     config, transfer = _being_made()
     if transfer is None:
         load()  # the secret at least
@@ -133,12 +132,11 @@ def no_port(settings: Settings, port: int, why: str) -> str:
     )
 
 
-def require_engine(engine: Any, force: bool) -> bool:
-    """Whether this vLLM was tested with; raises if it must not be run with. What was read from files is
-    looked at once more as it was imported: somebody else may have patched it."""
-    tested = surface.require(engine.__version__, force)
+def require_engine(engine: Any) -> None:
+    """Raises if this vLLM must not be run with. What was read from files is looked at once more as it was
+    imported: somebody else may have patched it."""
+    surface.require(engine.__version__)
     require_signatures((_imported(one.target), _seen(one)) for one in surface.FUNCTIONS)
-    return tested
 
 
 def _imported(target: str) -> Any:

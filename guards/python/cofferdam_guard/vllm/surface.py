@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from ..sources import Difference, Function, Sources, root_of
-from ..versions import UnknownEngine, require_version
+from ..versions import UnknownEngine
 
-SUPPORTED = ["0.32.0"]
+TRIED = ["0.32.0"]
 
 _NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl."
 _PULL = _NIXL + "connector:NixlPullConnector."
@@ -78,9 +78,9 @@ NAMES = [
 ]
 
 
-def require(found: str, force: bool, sources: Sources | None = None) -> bool:
-    """Whether this vLLM was tested with; raises `UnknownEngine` if it must not be run with. Looks at
-    files: nothing but the package itself is imported."""
+def require(found: str, sources: Sources | None = None) -> None:
+    """Raises `UnknownEngine` for a vLLM that the guard must not be run with. Looks at files: nothing but
+    the package itself is imported."""
     if sources is None:
         root = root_of("vllm")
         if root is None:
@@ -89,14 +89,13 @@ def require(found: str, force: bool, sources: Sources | None = None) -> bool:
     wrong = sources.differences(FUNCTIONS, NAMES)
     if wrong:
         raise UnknownEngine(_does_not_fit(found, wrong))
-    return require_version("vLLM", found, SUPPORTED, force)
 
 
 def _does_not_fit(found: str, wrong: list[Difference]) -> str:
     lines = "".join(f"\n  {one}" for one in wrong)
     return (
-        f"vLLM {found} is not what the guard was written for: of what it stands on in vLLM "
-        f"{', '.join(SUPPORTED)}, {len(wrong)} differ here:{lines}\n"
-        "COFFERDAM_GUARD_FORCE does not help: it would protect nothing. Install vLLM "
-        f"{' or '.join(SUPPORTED)}, or use vLLM's own connector without the guard."
+        f"vLLM {found} is not what the guard was written for. Of what it stands on, these differ here:"
+        f"{lines}\n"
+        f"It would protect nothing. Install a vLLM that was tried ({', '.join(TRIED)}), or use vLLM's own "
+        "connector without the guard."
     )

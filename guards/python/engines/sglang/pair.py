@@ -35,6 +35,7 @@ class Pair:
         env=None,
         arguments=(),
         attach=False,
+        tp=1,
     ):
         self.version, self.guard, self.faults = version, guard, faults
         self.pools = {"prefill": prefill_pool, "decode": decode_pool}
@@ -45,6 +46,15 @@ class Pair:
         self.extra_env, self.arguments = dict(env or {}), list(arguments)
         self.logs = Path(os.environ.get("COFFERDAM_ENGINE_LOGS", "/tmp/cofferdam-engines"))
         self.processes, self.attach = {}, attach
+        self.tp = tp
+        if tp > 1:
+            self.arguments += ["--tp-size", str(tp)]
+            # One core a rank, and no NCCL: its ranks are on a CPU.
+            cores = "|".join(str(rank % os.cpu_count()) for rank in range(tp))
+            self.extra_env |= {
+                "SGLANG_CPU_OMP_THREADS_BIND": cores,
+                "SGLANG_NCCL_SO_PATH": "/none",
+            }
 
     # -- life ---------------------------------------------------------------------------------
 
