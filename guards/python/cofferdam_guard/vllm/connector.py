@@ -33,6 +33,7 @@ from vllm.logger import init_logger
 
 from .. import __version__
 from ..evidence import Evidence
+from .groups import groups_of
 from .handover import FIELD
 from .scheduler import SchedulerGuard
 from .stats import GuardedPromMetrics, GuardedStats, with_counts
@@ -65,7 +66,7 @@ class GuardedNixlConnector(NixlPullConnector):
         settings, lease = start.settings_of(transfer, os.environ)
         start.require_engine(vllm)
         start.require_config(vllm_config)
-        start.require_layout(kv_cache_config)
+        groups = groups_of(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
         host, port = settings.host, start.first_port(settings, vllm_config.parallel_config)
         self._evidence = Evidence("vllm", settings.audit, logger)
@@ -75,12 +76,11 @@ class GuardedNixlConnector(NixlPullConnector):
         if role == KVConnectorRole.SCHEDULER:
             address = f"{host}:{port}"
             self._scheduler_guard = SchedulerGuard(
-                vllm_config, self._num_blocks, settings, self._evidence, address
+                vllm_config, self._num_blocks, settings, self._evidence, address, groups
             )
         else:
             rank = get_tensor_model_parallel_rank()
-            size = vllm_config.cache_config.block_size
-            self._worker_guard = WorkerGuard(settings, self._evidence, rank, lease, size)
+            self._worker_guard = WorkerGuard(settings, self._evidence, rank, lease, groups)
             if start.serves(transfer):
                 self._worker_guard.serve(host, port)
             self._nixl = _Nixl(self.connector_worker)
@@ -119,9 +119,9 @@ class GuardedNixlConnector(NixlPullConnector):
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         guard = self._scheduler_guard
-        fetched: list[int] = []
+        fetched: list[list[int]] = [[] for _ in guard.groups]
         if num_external_tokens > 0:
-            fetched = list(blocks.get_unhashed_block_ids_all_groups()[0])
+            fetched = [list(row) for row in blocks.get_unhashed_block_ids_all_groups()]
         if guard.fetch_begins(request, fetched, num_external_tokens):
             super().update_state_after_alloc(request, blocks, num_external_tokens)
             guard.prefill_begins(request)
@@ -129,8 +129,8 @@ class GuardedNixlConnector(NixlPullConnector):
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         meta = super().build_connector_meta(scheduler_output)
 
-        def block_ids(name: str) -> list[int]:
-            return self._kv_cache_manager.get_block_ids(name)[0]
+        def block_ids(name: str) -> list[list[int]]:
+            return self._kv_cache_manager.get_block_ids(name)
 
         handover = self._scheduler_guard.take_handover(
             scheduler_output.num_scheduled_tokens, block_ids

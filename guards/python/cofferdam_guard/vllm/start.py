@@ -168,12 +168,6 @@ def require_config(vllm_config: Any) -> None:
     _refuse(wrong)
 
 
-def require_layout(kv_cache_config: Any) -> None:
-    """The same for what is known only when the model is."""
-    if len(kv_cache_config.kv_cache_groups) != 1:
-        _refuse(["models with several groups of KV caches (hybrid, Mamba)"])
-
-
 def _refuse(wrong: list[str]) -> None:
     if wrong:
         raise BadSettings(f"cofferdam-guard cannot check {', '.join(wrong)} yet, so it does not start")
