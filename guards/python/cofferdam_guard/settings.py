@@ -30,6 +30,8 @@ class Settings:
     wait_s: float
     # File of the audit log; empty: the engine's log only.
     audit: str
+    # Whether block tables are compared at every step (vLLM; SGLang's guard has a word more for it).
+    step_check: bool = True
 
     def with_policy(self, policy: str) -> "Settings":
         return Settings(**{**self.__dict__, "policy": policy})
@@ -72,6 +74,7 @@ def load(
         port=port,
         wait_s=wait_s,
         audit=value("audit", ""),
+        step_check=env.get("COFFERDAM_GUARD_STEP_CHECK", "1") != "0",
     )
 
 

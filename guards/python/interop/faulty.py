@@ -1,11 +1,12 @@
 """The guarded connector over a transport that fails on purpose, for ``faults.py``.
 
-The request id says what goes wrong with its fetch. ``unwritten`` and ``foreign`` change what is asked
+The request id says what goes wrong with its fetch (`fault-flipped@1`: on rank 1 only). ``unwritten`` and ``foreign`` change what is asked
 of NIXL, so a real transfer leaves a block out or brings another request's; ``flipped`` and ``late``
 change memory after NIXL has reported success, before the guard hears of it."""
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 from cofferdam_guard.vllm.connector import GuardedNixlConnector
@@ -19,6 +20,9 @@ class FaultyNixlConnector(GuardedNixlConnector):
         self._faults = getattr(self, "_faults", {})
         for name, meta in connector_metadata.reqs_to_recv.items():
             fault = next((fault for fault in FAULTS if f"fault-{fault}" in name), None)
+            rank = re.search(r"fault-\w+@(\d)", name)
+            if fault is not None and rank and int(rank[1]) != self._worker_guard.rank:
+                continue
             if fault is None:
                 self._remote_of_another = [list(g) for g in meta.remote.block_ids]
                 continue
@@ -67,10 +71,10 @@ class FaultyNixlConnector(GuardedNixlConnector):
             for name in results.finished_recving - results.failed_recving:
                 fault, blocks = self._faults.pop(name, (None, []))
                 if fault == "flipped":
-                    self._worker_guard._flip_one_byte(blocks[len(blocks) // 2])
+                    self._worker_guard._flip_one_byte(blocks[-1])
                 elif fault == "late":
                     # A write of an earlier owner lands: a whole block of one layer.
-                    self._worker_guard.sums.layers[0][blocks[0]].fill_(1.5)
+                    self._worker_guard.sums[0].layers[0][blocks[-1]].fill_(1.5)
             return results
 
         self.connector_worker.get_transfer_results = with_faults

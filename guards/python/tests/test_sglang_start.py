@@ -173,6 +173,7 @@ class Fits(Case):
         os.environ |= SECRET
         for more, named in (
             ({"pp_size": 2}, "pipeline parallelism"),
+            ({"disaggregation_decode_host_receive_threshold": 0.5}, "host receive buffers"),
             ({"enable_dp_attention": True}, "data-parallel attention"),
             ({"attn_cp_size": 2}, "context parallelism"),
             ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
@@ -183,6 +184,10 @@ class Fits(Case):
                 text = self.refused(lambda: scheduler(arguments("decode", **more)))
                 self.assertIn(named, text)
         self.assertEqual(guardable.by_settings(arguments("decode", tp_size=2)), [])
+        # What is off has another number in 0.5.21; the queue that comes of it is looked at later.
+        for off in (0, 1.0):
+            args = arguments("decode", disaggregation_decode_host_receive_threshold=off)
+            self.assertEqual(guardable.by_settings(args), [])
 
 
 class Armed(Case):

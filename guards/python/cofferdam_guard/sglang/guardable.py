@@ -7,6 +7,9 @@ import os
 from typing import Any
 
 
+HOST_RECEIVE = "host receive buffers"
+
+
 class Unguardable(Exception):
     """A set-up in which the guard cannot promise what it says."""
 
@@ -35,7 +38,8 @@ def by_settings(args: Any) -> list[str]:
         ),
         "decode allocation after prefill": value("disaggregation_decode_allocation_policy", "early")
         != "early",
-        "host receive buffers": value("disaggregation_decode_host_receive_threshold", 1) < 1,
+        # 0 is off in 0.5.21 and always on since: `install` looks at the queue that comes of it.
+        HOST_RECEIVE: value("disaggregation_decode_host_receive_threshold", 1) not in (0, 1),
         "unified memory": bool(value("enable_unified_memory", False)),
     }
     return [name for name, present in problems.items() if present]

@@ -215,6 +215,8 @@ def _prove(scheduler, guard) -> None:
         manager = queue.kv_manager
         if guard.table is None:
             raise NotInPlace("the table of tags was not registered")
+        if getattr(scheduler.disagg_decode_transfer_queue, "enable_host_receive", False):
+            raise NotInPlace(f"{guardable.HOST_RECEIVE}: not guarded")
         if scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout != float("inf"):
             raise NotInPlace("decode would free pages after a time-out")
     if not manager.enable_deferred_decode_kv_release:

@@ -33,6 +33,8 @@ from vllm.logger import init_logger
 
 from .. import __version__
 from ..evidence import Evidence
+from ..coverage import Coverage
+from . import patch
 from .groups import groups_of
 from .handover import FIELD
 from .scheduler import SchedulerGuard
@@ -75,11 +77,16 @@ class GuardedNixlConnector(NixlPullConnector):
         self._worker_guard: WorkerGuard | None = None
         if role == KVConnectorRole.SCHEDULER:
             address = f"{host}:{port}"
+            if settings.step_check:
+                patch.scheduler()
+            self._steps = settings.step_check
             self._scheduler_guard = SchedulerGuard(
                 vllm_config, self._num_blocks, settings, self._evidence, address, groups
             )
         else:
             rank = get_tensor_model_parallel_rank()
+            if settings.step_check:
+                patch.runner()
             self._worker_guard = WorkerGuard(settings, self._evidence, rank, lease, groups)
             if start.serves(transfer):
                 self._worker_guard.serve(host, port)
@@ -103,6 +110,8 @@ class GuardedNixlConnector(NixlPullConnector):
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
         self._scheduler_guard.blocks.watch(kv_cache_manager.block_pool)
+        if self._steps:
+            self._scheduler_guard.plan.watch(kv_cache_manager)
 
     def on_new_request(self, request: Any) -> None:
         verdict = self._scheduler_guard.judge(request)
@@ -135,6 +144,8 @@ class GuardedNixlConnector(NixlPullConnector):
         handover = self._scheduler_guard.take_handover(
             scheduler_output.num_scheduled_tokens, block_ids
         )
+        if self._steps:
+            handover.steps = self._scheduler_guard.plan.take(scheduler_output)
         setattr(meta, FIELD, handover)
         return meta
 
@@ -164,6 +175,15 @@ class GuardedNixlConnector(NixlPullConnector):
         self._worker_guard.register(kv_caches, self._num_blocks)
         super().register_kv_caches(kv_caches)
         self._nixl.require_whole_blocks()
+        if self._worker_guard.steps is not None:
+            patch.attach(self._worker_guard.look)
+        logger.info("%s", self._coverage().line())
+
+    def _coverage(self) -> Coverage:
+        guard = self._worker_guard
+        shape = f"rank {guard.rank}; {', '.join(str(group) for group in guard.groups)}"
+        on = dict.fromkeys(("identity", "content", "release", "ranks", "selftest"), True)
+        return Coverage(shape=shape).set(**on, step=guard.steps is not None)
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
         super().bind_connector_metadata(connector_metadata)
@@ -187,6 +207,11 @@ class GuardedNixlConnector(NixlPullConnector):
             finished_recving=finished,
             failed_recving=failed,
         )
+
+    def build_connector_worker_meta(self) -> patch.Convicted | None:
+        """Which requests end with this step; vLLM brings together what all ranks say."""
+        convicted = self._worker_guard.take_convicted()
+        return patch.Convicted(convicted) if convicted else None
 
     def _renew(self, leases: dict[str, float]) -> None:
         now = time.monotonic()

@@ -6,6 +6,8 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from .steps import Steps
+
 # The guard's field in kv_transfer_params, and on the connector's metadata.
 FIELD = "cofferdam_guard"
 
@@ -44,6 +46,8 @@ class Handover:
     refused: list[str] = field(default_factory=list)
     # References whose requests were given up.
     void: list[int] = field(default_factory=list)
+    # What each request's block tables must show in this step; none where steps are not checked.
+    steps: Steps | None = None
 
 
 def bound_parameters(params: dict[str, Any]) -> bytes:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from dataclasses import dataclass, field
 from typing import Any
@@ -12,6 +13,7 @@ from ..settings import RECOMPUTE, Settings
 from .blocks import BlockGuard
 from .groups import Group
 from .handover import FIELD, Expect, Handover, State, bound_parameters
+from .steps import Plan
 
 # References that a decode instance remembers; the prefill instance is the authority beyond.
 SEEN_MAX = 1 << 16
@@ -48,6 +50,7 @@ class SchedulerGuard:
         self._prefilling: dict[str, Any] = {}
         self._stated: dict[str, list[State]] = {}
         self._next = Handover(self.epoch)
+        self.plan = Plan(self.blocks, self.domain)
 
     # -- consumer: the door -------------------------------------------------------------------
 
@@ -243,6 +246,13 @@ class SchedulerGuard:
         """Workers have reported these as drained; called before vLLM frees their blocks."""
         for name in names:
             self.blocks.end_hold(name)
+
+    def domain(self, request: Any) -> int:
+        """The isolation domain: whoever has the same salt and adapter may share blocks."""
+        adapter = request.lora_request.lora_name if request.lora_request else None
+        if request.cache_salt is None and adapter is None:
+            return 0
+        return self.settings.secret.domain(json.dumps([request.cache_salt, adapter]).encode())
 
     def lineage(self, request: Any) -> bytes | None:
         """None for prompts that are no tokens."""

@@ -15,7 +15,9 @@ from ..settings import BadSettings, Settings
 from ..tensors import BlockSums, Unread, is_torch, unsigned
 from .groups import Group
 from .handover import Expect, Handover, State
+from . import proof
 from .start import no_port
+from .steps import StepGuard
 
 # Statements kept on a producer; how much longer than the lease of the blocks, for answers that
 # are under way.
@@ -68,6 +70,8 @@ class WorkerGuard:
         self._arrived: dict[str, Arrived] = {}
         self._claims: dict[str, tuple[str, Statement | None, str]] = {}  # by `_key`
         self._refused: set[str] = set()
+        self.steps: StepGuard | None = None
+        self._convicted: set[str] = set()
         self._selftest = os.environ.get("COFFERDAM_GUARD_SELFTEST") == "1"
 
     def serve(self, host: str, port: int) -> None:
@@ -98,6 +102,10 @@ class WorkerGuard:
             tensors = [layers[name] for name in group.layers]
             dims = [_block_dim(tensor, blocks) for tensor in tensors]
             self._sums.append(BlockSums(self.settings.secret, tensors, dims))
+        proof.prove(self._sums, self.groups)
+        if self.settings.step_check:
+            self.steps = StepGuard(self.groups, blocks)
+            proof.prove_steps(self.groups, blocks)
 
     # -- each step ----------------------------------------------------------------------------
 
@@ -118,6 +126,30 @@ class WorkerGuard:
             for group, reference in enumerate(opened):
                 self._client.submit(_key(name, group), reference, self.rank, wait_s)
         self._void.update(handover.void)
+        if self.steps is not None and handover.steps is not None:
+            self.steps.bind(handover.steps)
+            for name, why in handover.steps.convicted.items():
+                self._convict(name, why)
+
+    def look(self, batch: Any, scheduled: Any) -> None:
+        """At the block tables of this step's batch, before the model runner uses them."""
+        names = list(batch.req_ids[: batch.num_reqs])
+        tables = [table.block_table.np for table in batch.block_table.block_tables]
+        found = self.steps.check(names, tables, batch.num_computed_tokens_cpu, scheduled)
+        for name, why in found.items():
+            self._convict(name, why)
+
+    def _convict(self, name: str, why: str) -> None:
+        if name not in self._convicted:
+            self._convicted.add(name)
+            detail = f"rank {self.rank}: {why}"
+            self.evidence.refuse(
+                "refused_step_total", request=name, reason="step", policy="fail", at="step", detail=detail
+            )
+
+    def take_convicted(self) -> set[str]:
+        convicted, self._convicted = self._convicted, set()
+        return convicted
 
     def after_forward(self) -> None:
         """Takes down what this step has completed, before anybody else can have the blocks."""

@@ -134,7 +134,7 @@ class Pair:
         if role == "prefill":
             args += ["--disaggregation-bootstrap-port", str(self._bootstrap_port())]
         else:
-            backup = "cpu_tensor" if self.version == "0.5.19" else "none"
+            backup = "cpu_tensor" if self.version in ("0.5.19", "0.5.20") else "none"
             args += ["--disaggregation-decode-retraction-backup", backup]
         env = {**os.environ, **self._engine_env(role), **self.extra_env}
         python = self.home / f"venv-sglang-{self.version}" / "bin" / "python"
