@@ -12,6 +12,7 @@ from typing import Any
 from vllm.distributed.kv_transfer.kv_connector.v1.base import KVConnectorWorkerMetadata
 
 from ..settings import BadSettings
+from .handover import FIELD
 
 _MARK = "cofferdam"
 OFF = "set COFFERDAM_GUARD_STEP_CHECK=0 to run without the check of each step"
@@ -38,7 +39,8 @@ def runner() -> None:
     def _prepare_inputs(self: Any, scheduler_output: Any, num_scheduled_tokens: Any, *more: Any, **words: Any):
         look = getattr(self, "cofferdam_look", None)
         if look is not None:
-            look(self.input_batch, num_scheduled_tokens)
+            said = getattr(scheduler_output, "kv_connector_metadata", None)
+            look(getattr(said, FIELD, None), self.input_batch, num_scheduled_tokens)
         return original(self, scheduler_output, num_scheduled_tokens, *more, **words)
 
     setattr(_prepare_inputs, _MARK, True)

@@ -17,7 +17,7 @@ from .groups import Group
 from .handover import Expect, Handover, State
 from . import proof
 from .start import no_port
-from .steps import StepGuard
+from .steps import StepGuard, Steps
 
 # Statements kept on a producer; how much longer than the lease of the blocks, for answers that
 # are under way.
@@ -71,6 +71,7 @@ class WorkerGuard:
         self._claims: dict[str, tuple[str, Statement | None, str]] = {}  # by `_key`
         self._refused: set[str] = set()
         self.steps: StepGuard | None = None
+        self._bound: Steps | None = None
         self._convicted: set[str] = set()
         self._selftest = os.environ.get("COFFERDAM_GUARD_SELFTEST") == "1"
 
@@ -126,13 +127,22 @@ class WorkerGuard:
             for group, reference in enumerate(opened):
                 self._client.submit(_key(name, group), reference, self.rank, wait_s)
         self._void.update(handover.void)
-        if self.steps is not None and handover.steps is not None:
-            self.steps.bind(handover.steps)
-            for name, why in handover.steps.convicted.items():
-                self._convict(name, why)
+        self._bind_steps(handover)
 
-    def look(self, batch: Any, scheduled: Any) -> None:
+    def _bind_steps(self, handover: Handover) -> None:
+        """Once a step: the model runner prepares its inputs before it binds the connector's metadata, and a
+        step without a pass prepares none."""
+        if self.steps is None or handover.steps is None or handover.steps is self._bound:
+            return
+        self._bound = handover.steps
+        self.steps.bind(handover.steps)
+        for name, why in handover.steps.convicted.items():
+            self._convict(name, why)
+
+    def look(self, handover: Handover | None, batch: Any, scheduled: Any) -> None:
         """At the block tables of this step's batch, before the model runner uses them."""
+        if handover is not None:
+            self._bind_steps(handover)
         names = list(batch.req_ids[: batch.num_reqs])
         tables = [table.block_table.np for table in batch.block_table.block_tables]
         found = self.steps.check(names, tables, batch.num_computed_tokens_cpu, scheduled)
