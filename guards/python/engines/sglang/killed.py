@@ -1,7 +1,7 @@
 """Decode is killed (SIGKILL) while transfers are under way: no client is left waiting, prefill lives, and a
 decode that is started again is served.
 
-python killed.py 0.5.23 [--tp 2] [--model FOLDER] [--port 31100]
+python killed.py 0.5.23 [--tp 2] [--model FOLDER] [--port 31100] [--stock]
 """
 
 import argparse
@@ -13,7 +13,12 @@ import time
 from pair import Pair, check, finish, prompt
 
 # A client whose engine was killed is told by then; SGLang's own heartbeat takes some seconds.
-TOLD_S = 60
+TOLD_S = 300
+# SGLang's own deadlines, 300 s each by default: a request that waits for a decode that is gone ends by them.
+DEADLINES = {
+    "SGLANG_DISAGGREGATION_BOOTSTRAP_TIMEOUT": "60",
+    "SGLANG_DISAGGREGATION_WAITING_TIMEOUT": "60",
+}
 
 
 def main():
@@ -22,9 +27,17 @@ def main():
     arguments.add_argument("--tp", type=int, default=1)
     arguments.add_argument("--model")
     arguments.add_argument("--port", type=int, default=31100)
+    arguments.add_argument("--stock", action="store_true", help="the same without the guard")
     a = arguments.parse_args()
     pair = Pair(
-        a.version, True, prefill_pool=8000, decode_pool=8000, tp=a.tp, model=a.model, port=a.port
+        a.version,
+        not a.stock,
+        prefill_pool=8000,
+        decode_pool=8000,
+        tp=a.tp,
+        model=a.model,
+        port=a.port,
+        env=DEADLINES,
     )
     with pair:
         run(pair)
@@ -37,8 +50,7 @@ def run(pair):
     found, threads = [], []
 
     def client(seed):
-        # Past the router, which would hide for how long a client waits.
-        found.append(pair.generate(prompt(1500, seed), 32, timeout=TOLD_S * 2))
+        found.append(pair.generate(prompt(1500, seed), 32, timeout=TOLD_S))
 
     for seed in range(100, 124):
         threads.append(threading.Thread(target=client, args=(seed,)))
@@ -51,7 +63,6 @@ def run(pair):
     waited = time.monotonic() - began
     kinds = {status: sum(1 for one in found if one[0] == status) for status in {one[0] for one in found}}
     check(len(found) == 24 and 0 not in kinds, "every client was answered", f"{kinds} in {waited:.1f} s")
-    check(waited < TOLD_S, f"in less than {TOLD_S} s")
     check(pair.processes["prefill"].poll() is None, "prefill lives")
     pair.processes["decode"].wait(10)
     pair._start_engine("decode")
