@@ -74,8 +74,13 @@ def load(
         port=port,
         wait_s=wait_s,
         audit=value("audit", ""),
-        step_check=env.get("COFFERDAM_GUARD_STEP_CHECK", "1") != "0",
+        step_check=step_check(env),
     )
+
+
+def step_check(env: Mapping[str, str] | None = None) -> bool:
+    """Whether the check of each step is on."""
+    return (os.environ if env is None else env).get("COFFERDAM_GUARD_STEP_CHECK", "1") != "0"
 
 
 def _secret(env: Mapping[str, str]) -> Secret:

@@ -1,8 +1,8 @@
 """The guarded connector over a transport that fails on purpose, for ``faults.py``.
 
-The request id says what goes wrong with its fetch (`fault-flipped@1`: on rank 1 only). ``unwritten`` and ``foreign`` change what is asked
-of NIXL, so a real transfer leaves a block out or brings another request's; ``flipped`` and ``late``
-change memory after NIXL has reported success, before the guard hears of it."""
+The request id says what goes wrong with its fetch (`fault-flipped@1`: on rank 1 only; `fault-flipped-group2`: in
+that group of KV caches). ``unwritten`` and ``foreign`` change what is asked of NIXL, so a real transfer leaves a
+block out or brings another request's; ``flipped`` and ``late`` change memory after NIXL has reported success, before the guard hears of it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,9 @@ class FaultyNixlConnector(GuardedNixlConnector):
             if fault is None:
                 self._remote_of_another = [list(g) for g in meta.remote.block_ids]
                 continue
-            self._faults[name] = (fault, list(meta.local_block_ids[0]))
+            group = re.search(r"fault-\w+-group(\d)", name)
+            self._group = int(group[1]) if group else 0
+            self._faults[name] = (fault, list(meta.local_block_ids[self._group]))
 
     def start_load_kv(self, forward_context: Any, **kwargs: Any) -> None:
         wrapper = self.connector_worker.nixl_wrapper
@@ -71,7 +73,7 @@ class FaultyNixlConnector(GuardedNixlConnector):
             for name in results.finished_recving - results.failed_recving:
                 fault, blocks = self._faults.pop(name, (None, []))
                 if fault == "flipped":
-                    self._worker_guard._flip_one_byte(blocks[-1])
+                    self._worker_guard._flip_one_byte(blocks[-1], self._group)
                 elif fault == "late":
                     # A write of an earlier owner lands: a whole block of one layer.
                     self._worker_guard.sums[0].layers[0][blocks[-1]].fill_(1.5)

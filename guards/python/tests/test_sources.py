@@ -150,7 +150,7 @@ class Versions(unittest.TestCase):
                 self.assertEqual(fit.differences, ())
 
     def test_the_guard_for_vllm_fits(self):
-        for version in ("0.32.0", "0.33.0"):
+        for version in ("0.30.0", "0.31.0", "0.32.0", "0.33.0"):
             sources = self.sources(recorded.text(f"vllm-{version}"))
             self.assertEqual(sources.differences(vllm.FUNCTIONS, vllm.NAMES), [])
 

@@ -15,7 +15,7 @@ WINDOWED = (
     Group(1, SIZE, 5, ("w2",)),
     Group(2, SIZE, 0, ("full",)),
 )
-PORT = 35710
+PORT = 21710
 
 
 class FullAttentionSpec:

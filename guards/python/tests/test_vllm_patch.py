@@ -10,7 +10,7 @@ from test_vllm import BLOCKS, SIZE, Engine, request
 
 from cofferdam_guard.settings import BadSettings
 
-PORT = 35810
+PORT = 21810
 
 
 class Scheduler:

@@ -15,7 +15,7 @@ from .. import __version__
 from ..core import Counters
 from ..coverage import CHECKS, GAUGE
 from ..evidence import PREFIX, REFUSALS, Evidence, prometheus_counters, refusals_counter
-from ..settings import load
+from ..settings import step_check
 from . import answers
 
 NAMES = [name for name, _ in Counters.names()] + list(REFUSALS.values())
@@ -91,7 +91,7 @@ class GuardedPromMetrics(NixlPromMetrics):
         for labels in self.per_engine_labelvalues.values():
             info.labels(*labels, __version__, policy).set(1)
             for name in CHECKS:
-                checks.labels(*labels, name).set(int(name != "step" or load().step_check))
+                checks.labels(*labels, name).set(int(name != "step" or step_check()))
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         super().observe(transfer_stats_data, engine_idx)

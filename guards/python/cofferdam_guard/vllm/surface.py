@@ -42,6 +42,20 @@ FUNCTIONS = [
     _f("vllm.v1.core.block_pool:BlockPool.get_new_blocks", "self num_blocks"),
     _f("vllm.v1.core.block_pool:BlockPool.free_blocks", "self ordered_blocks"),
     _f("vllm.v1.core.kv_cache_manager:KVCacheManager.get_block_ids", "self request_id"),
+    _f("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", "self request"),
+    # Wrapped, for the check of every step.
+    _f(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._prepare_inputs",
+        "self scheduler_output num_scheduled_tokens",
+    ),
+    _f(
+        "vllm.v1.core.sched.scheduler:Scheduler.update_from_output",
+        "self scheduler_output model_runner_output",
+    ),
+    _f(
+        "vllm.v1.core.sched.scheduler:Scheduler.finish_requests",
+        "self request_ids finished_status",
+    ),
     _f(
         "vllm.v1.core.kv_cache_manager:KVCacheBlocks.get_unhashed_block_ids_all_groups",
         "self",
@@ -73,7 +87,21 @@ NAMES = [
     _NIXL + "base_worker:NixlBaseConnectorWorker._physical_blocks_per_logical_kv_block",
     "vllm.distributed.parallel_state:get_tensor_model_parallel_rank",
     "vllm.exceptions:GenerationError",
-    "vllm.exceptions:RetryableRequestError",
+    _BASE + "KVConnectorWorkerMetadata",
+    _BASE + "KVConnectorBase_V1.build_connector_worker_meta",
+    "vllm.v1.outputs:KVConnectorOutput.kv_connector_worker_meta",
+    "vllm.v1.engine:EngineCoreOutput",
+    "vllm.v1.engine:EngineCoreOutputs",
+    "vllm.v1.request:RequestStatus.FINISHED_ERROR",
+    "vllm.v1.core.sched.output:SchedulerOutput.scheduled_new_reqs",
+    "vllm.v1.core.sched.output:SchedulerOutput.scheduled_cached_reqs",
+    "vllm.v1.core.sched.output:SchedulerOutput.finished_req_ids",
+    "vllm.v1.core.sched.output:SchedulerOutput.kv_connector_metadata",
+    "vllm.v1.core.sched.output:CachedRequestData.resumed_req_ids",
+    "vllm.v1.core.sched.output:CachedRequestData.new_block_ids",
+    "vllm.v1.core.sched.output:NewRequestData.block_ids",
+    "vllm.v1.worker.block_table:BlockTable.block_table",
+    "vllm.v1.worker.block_table:MultiGroupBlockTable.block_tables",
     "vllm.logger:init_logger",
 ]
 

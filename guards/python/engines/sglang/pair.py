@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -60,6 +61,9 @@ class Pair:
 
     def __enter__(self):
         self.logs.mkdir(parents=True, exist_ok=True)
+        if threading.current_thread() is threading.main_thread():
+            # Ended from outside, what was started here is stopped all the same.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
         if self.attach:
             ids = json.loads(self._state().read_text())
             self.processes = {name: _Held(pid) for name, pid in ids.items()}

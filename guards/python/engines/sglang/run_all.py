@@ -10,6 +10,8 @@ Faults come last: the late writer goes on for some seconds after its part has en
 """
 
 import argparse
+import signal
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -83,6 +85,7 @@ class _both:
         self.pairs = [pair for pair in pairs if pair is not None]
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
         faults = []
 
         def start(pair):
