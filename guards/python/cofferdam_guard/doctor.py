@@ -49,14 +49,17 @@ def _running(url: str, timeout: float) -> int:
         print(f"{url}: cannot be asked ({fault}). SGLang has /metrics with --enable-metrics")
         return UNKNOWN
     found = samples(text)
-    who = [labels for name, labels, value in found if name in ("ready", "info") and value == 1]
+    who = [(name, labels) for name, labels, value in found if name in ("ready", "info") and value == 1]
     if not who:
         print(f"{url}: NO guard is ready here. Its log says why it is not, if it was loaded at all")
         return NOT_GUARDED
     on = {labels["check"]: value == 1 for name, labels, value in found if name == "check"}
-    engine, role = who[0].get("engine", "vLLM"), who[0].get("engine_type", "")
-    version = who[0].get("guard") or who[0].get("version", "?")
-    print(f"{url}: guard {version} in {engine}{f' ({role})' if role else ''}")
+    name, first = who[0]
+    if name == "ready":
+        version, where = first.get("guard"), f"SGLang {first.get('engine')} ({first.get('engine_type')})"
+    else:
+        version, where = first.get("version"), f"vLLM (policy {first.get('policy')})"
+    print(f"{url}: guard {version} in {where}")
     for name, what in CHECKS.items():
         # An older guard says nothing of single checks.
         mark = {True: "guarded    ", False: "NOT guarded"}.get(on.get(name), "not said   ")

@@ -363,6 +363,15 @@ class PairTest(unittest.TestCase):
         said = self.refusal(lambda: self.d.fetch("d", params, self.p), "refused_statement_total")
         self.assertEqual(said["reason"], "not_stated")
 
+    def test_draft_tokens_are_never_stated_as_filled(self):
+        asked = request("p", PROMPT, None, {"do_remote_decode": True})
+        blocks = self.p.take(len(PROMPT) + 4)
+        self.p.scheduler.prefill_begins(asked)
+        # The step computes the prompt and, behind it, drafts in a block of their own.
+        handover = self.p.scheduler.take_handover({"p": len(PROMPT) + 4}, lambda _: [blocks])
+        (state,) = handover.state["p"]
+        self.assertEqual((state.tokens, state.blocks), (len(PROMPT), blocks[:3]))
+
     def test_a_load_that_nobody_announced_is_refused(self):
         report, failed = self.d.worker.receiving_ended({"x"}, set())
         self.assertEqual((report, failed), ({"x"}, {"x"}))

@@ -151,8 +151,11 @@ class Looks(Case):
             runner.execute_model(scheduled)
         self.assertIn(f"names block {block + 1} under tag -1", said.output[0])
         self.assertEqual(engine.worker.take_convicted(), {"a"})
+        # The step that is under way already convicts it again; it is counted once.
+        runner.execute_model(scheduled)
+        self.assertEqual(engine.worker.take_convicted(), {"a"})
         self.assertEqual(engine.evidence.take()["refused_step_total"], 1)
-        self.assertEqual(runner.prepared, 2)
+        self.assertEqual(runner.prepared, 3)
 
     def test_a_runner_that_would_not_be_looked_at_is_refused_by_name(self):
         self.patch.runner()

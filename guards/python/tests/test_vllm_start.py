@@ -113,6 +113,7 @@ class Engine(Case):
         for config, why in (
             ((transfer("kv_consumer"), parallel(pipeline_parallel_size=2)), "pipeline parallelism"),
             ((*good, object()), "speculative decoding"),
+            ((*good, types.SimpleNamespace(method="eagle")), "decoding by eagle .a draft with KV"),
             ((transfer("kv_consumer", bidirectional_kv_xfer=True), parallel()), "bidirectional"),
             ((transfer("kv_consumer", kv_lease_duration="long"), parallel()), "kv_lease_duration"),
             ((transfer("kv_consumer", guard_wait_s="x"), parallel()), "settings is none"),
@@ -122,6 +123,11 @@ class Engine(Case):
         del os.environ["COFFERDAM_GUARD_SECRET"]
         with self.assertRaisesRegex(BadSettings, "COFFERDAM_GUARD_SECRET_FILE"):
             self.make(*good)
+
+    def test_drafts_that_are_found_in_the_prompt_have_no_memory_and_are_let_in(self):
+        self.vllm()
+        with self.assertRaises(Reached):
+            self.make(transfer("kv_consumer"), parallel(), types.SimpleNamespace(method="ngram"))
 
     def test_an_import_from_elsewhere_looks_at_what_it_can(self):
         self.vllm()

@@ -94,7 +94,7 @@ def _compare(guard: Guard, manager, req, info, said) -> tuple[str, str] | None:
     if said is None:
         if guard.config.allow_unguarded_peer:
             return None
-        return "peer", "decode is not guarded, or has another COFFERDAM_GUARD_SECRET"
+        return "peer", "decode is not guarded, or by another version, or with another COFFERDAM_GUARD_SECRET"
     size = guard.page_size
     prefix = info.decode_prefix_len or 0
     length = len(req.origin_input_ids)

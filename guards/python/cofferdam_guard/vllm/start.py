@@ -163,8 +163,10 @@ def require_config(vllm_config: Any) -> None:
         wrong.append("context parallelism")
     if transfer.get_from_extra_config("bidirectional_kv_xfer", False):
         wrong.append("bidirectional_kv_xfer")
-    if vllm_config.speculative_config is not None:
-        wrong.append("speculative decoding")
+    speculative = vllm_config.speculative_config
+    # Found in the prompt, drafts have no KV of their own, and a prompt's statement never names one as filled.
+    if speculative is not None and (method := getattr(speculative, "method", None)) != "ngram":
+        wrong.append(f"speculative decoding by {method} (a draft with KV of its own)")
     _refuse(wrong)
 
 

@@ -72,7 +72,9 @@ class WorkerGuard:
         self._refused: set[str] = set()
         self.steps: StepGuard | None = None
         self._bound: Steps | None = None
+        # Convicted and not told yet; convicted and not ended yet.
         self._convicted: set[str] = set()
+        self._known_bad: set[str] = set()
         self._selftest = os.environ.get("COFFERDAM_GUARD_SELFTEST") == "1"
 
     def serve(self, host: str, port: int) -> None:
@@ -136,6 +138,7 @@ class WorkerGuard:
             return
         self._bound = handover.steps
         self.steps.bind(handover.steps)
+        self._known_bad.difference_update(handover.steps.ended)
         for name, why in handover.steps.convicted.items():
             self._convict(name, why)
 
@@ -150,8 +153,9 @@ class WorkerGuard:
             self._convict(name, why)
 
     def _convict(self, name: str, why: str) -> None:
-        if name not in self._convicted:
-            self._convicted.add(name)
+        self._convicted.add(name)
+        if name not in self._known_bad:
+            self._known_bad.add(name)
             detail = f"rank {self.rank}: {why}"
             self.evidence.refuse(
                 "refused_step_total", request=name, reason="step", policy="fail", at="step", detail=detail
