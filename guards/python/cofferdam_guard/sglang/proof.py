@@ -55,6 +55,9 @@ def _arrival(guard: Guard, manager, table, scratch) -> None:
     ]
     base, _ = table.region
     blocks.append((scratch.data_ptr(), base + _ARRIVED * page.STRIDE, page.STRIDE))
+    if guard.kv.device.type != "cpu":
+        # The transfer engine does not wait for what the device has still to write.
+        torch.get_device_module(guard.kv.device).synchronize()
     ret = manager._transfer_data(manager.get_session_id(), blocks)
     if ret:
         raise NotInPlace(f"the transfer engine could not write to this process's own memory ({ret})")
