@@ -20,7 +20,7 @@ from ..sources import Difference, Sources, root_of
 from ..versions import UnknownEngine, advice
 from . import guardable, surface
 
-TRIED = ("0.5.19", "0.5.21", "0.5.22", "0.5.23")  # guarded pairs of these have passed engines/sglang/run_all.py
+TRIED = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")  # guarded pairs of these have passed engines/sglang/run_all.py
 
 # Processes that carry no pages. SGLang's schedulers alone transfer and attend; hooking the others
 # would only import the whole engine into them.
