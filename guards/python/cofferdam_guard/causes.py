@@ -29,6 +29,8 @@ _BY_REASON = {
     "other_life": GONE,
     "unreadable": SETUP,
     "malformed": SETUP,
+    "ranks": SETUP,
+    "window": SETUP,
     "no_reference": SETUP,
     "used": IDENTITY,
     "used_here": IDENTITY,

@@ -1,4 +1,4 @@
-"""``cofferdam-guard``: the self-test, from outside, over HTTP."""
+"""``cofferdam-guard``: what is guarded, and the self-test, from outside, over HTTP."""
 
 from __future__ import annotations
 
@@ -18,7 +18,18 @@ def main() -> None:
     vllm.add_argument("--prefill", required=True, help="http://host:port of the prefill instance")
     vllm.add_argument("--decode", required=True, help="http://host:port of the decode instance")
     vllm.add_argument("--model", required=True, help="the served model's name")
+    doctor = commands.add_parser(
+        "doctor",
+        help="what is guarded and what is not, in engines that run or are installed here",
+        description="With URLs: reads each engine's /metrics. Without: reads the files of the engines that "
+        "are installed in this environment, and the settings. Exit status: 0 guarded, 1 not, 3 unknown.",
+    )
+    doctor.add_argument("urls", nargs="*", metavar="URL", help="http://host:port of an engine")
     args = parser.parse_args()
+    if args.command == "doctor":
+        from .doctor import run as look
+
+        sys.exit(look(args.urls))
     from .vllm.selftest import run
 
     sys.exit(0 if run(args.prefill, args.decode, args.model) else 1)

@@ -30,8 +30,8 @@ class Settings:
     wait_s: float
     # File of the audit log; empty: the engine's log only.
     audit: str
-    # Run with engine versions that are not on the list.
-    force: bool
+    # Whether block tables are compared at every step (vLLM; SGLang's guard has a word more for it).
+    step_check: bool = True
 
     def with_policy(self, policy: str) -> "Settings":
         return Settings(**{**self.__dict__, "policy": policy})
@@ -74,8 +74,13 @@ def load(
         port=port,
         wait_s=wait_s,
         audit=value("audit", ""),
-        force=env.get("COFFERDAM_GUARD_FORCE") == "1",
+        step_check=step_check(env),
     )
+
+
+def step_check(env: Mapping[str, str] | None = None) -> bool:
+    """Whether the check of each step is on."""
+    return (os.environ if env is None else env).get("COFFERDAM_GUARD_STEP_CHECK", "1") != "0"
 
 
 def _secret(env: Mapping[str, str]) -> Secret:

@@ -1,5 +1,5 @@
-"""Which engines the guard knows. Internals of an engine have no version of their own, so each guard
-lists the engine versions that it was tested with, and looks at the signatures it relies on."""
+"""What an engine has decides whether the guard runs in it, not what its version is called: signatures
+before anything loads, a self-test on the live process after. A list of versions is advice."""
 
 from __future__ import annotations
 
@@ -11,23 +11,20 @@ class UnknownEngine(RuntimeError):
     """The guard must not run here: it could be silently without effect."""
 
 
-def require_version(engine: str, found: str, supported: Iterable[str], force: bool) -> bool:
-    """Whether ``found`` is on the list; if it is not: an error, unless forced."""
-    supported = list(supported)
-    if found in supported:
-        return True
-    if force:
-        return False
-    raise UnknownEngine(
-        f"cofferdam-guard was tested with {engine} {', '.join(supported)}, this is {found}. It does "
-        f"not start on an engine it does not know, because a hook that no longer fits would protect "
-        f"nothing. Install a tested version, or set COFFERDAM_GUARD_FORCE=1 and run the self-test."
+def advice(engine: str, found: str, tried: Iterable[str]) -> str:
+    """One line for the log on which versions were tried; empty for one of them."""
+    tried = list(tried)
+    if found in tried:
+        return ""
+    return (
+        f"{engine} {found} has everything that the guard stands on; whole pairs were run with "
+        f"{', '.join(tried)}. The self-test at start decides"
     )
 
 
 def require_signatures(expected: Iterable[tuple[Callable, list[str]]]) -> None:
     """Each callable has these parameters first, by name and in this order; anything else is an
-    error, forced or not."""
+    error."""
     wrong = []
     for function, names in expected:
         got = list(inspect.signature(function).parameters)

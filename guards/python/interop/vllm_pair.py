@@ -2,6 +2,7 @@
 
     python vllm_pair.py start guarded --model DIR [--policy recompute] [--faulty] [--blocks 300]
     python vllm_pair.py start guarded --only decode ...    # another one for the same prefill
+    python vllm_pair.py start guarded --tp 2 --model DIR
     python vllm_pair.py stop
 
 Run it with the Python of an environment that has vLLM, NIXL and this package. Ports 8100 (prefill)
@@ -14,6 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -52,6 +54,7 @@ def start(kind: str, part: str, args: argparse.Namespace) -> subprocess.Popen:
     command += ["--served-model-name", "m", "--host", "127.0.0.1", "--port", str(port)]
     command += ["--dtype", args.dtype, "--block-size", "32", "--enforce-eager"]
     command += ["--max-model-len", str(args.max_len), "--num-gpu-blocks-override", str(args.blocks)]
+    command += ["--tensor-parallel-size", str(args.tp), *shlex.split(args.more)]
     command += ["--kv-transfer-config", transfer_config(kind, args.policy, faulty, args.lease)]
     env = os.environ | {
         "VLLM_SERVER_DEV_MODE": "1",
@@ -107,6 +110,8 @@ def main() -> None:
     parser.add_argument("--max-len", type=int, default=4096)
     parser.add_argument("--lease", type=int, default=30)
     parser.add_argument("--wait", type=int, default=1200)
+    parser.add_argument("--tp", type=int, default=1, help="ranks of each engine")
+    parser.add_argument("--more", default="", help="more of vLLM's own arguments, as one string")
     args = parser.parse_args()
     RUN.mkdir(exist_ok=True)
     if args.what == "stop":

@@ -12,13 +12,7 @@ from cofferdam_guard import sources
 from cofferdam_guard.sglang import surface as sglang
 from cofferdam_guard.vllm import surface as vllm
 
-OF = {
-    "sglang": (
-        [one for table in sglang.TABLES for one in sglang.hooked(table)] + sglang.called(),
-        [name for table in sglang.TABLES for name in sglang.named(table)],
-    ),
-    "vllm": (vllm.FUNCTIONS, vllm.NAMES),
-}
+OF = {"sglang": sglang.every(), "vllm": (vllm.FUNCTIONS, vllm.NAMES)}
 
 
 def record(root: Path, package: str) -> str:

@@ -8,7 +8,7 @@ import unittest
 
 from cofferdam_guard.evidence import Evidence, prometheus_counters
 from cofferdam_guard.settings import BadSettings, load
-from cofferdam_guard.versions import UnknownEngine, require_signatures, require_version
+from cofferdam_guard.versions import UnknownEngine, advice, require_signatures
 
 SECRET = {"COFFERDAM_GUARD_SECRET": "a secret of the fleet"}
 
@@ -28,11 +28,10 @@ class Start(unittest.TestCase):
         with self.assertRaises(BadSettings):
             load(env=SECRET | {"COFFERDAM_GUARD_PORT": "70000"})
 
-    def test_an_unknown_version_is_refused_unless_forced(self):
-        self.assertTrue(require_version("vLLM", "0.32.0", ["0.32.0"], force=False))
-        with self.assertRaisesRegex(UnknownEngine, "0.32.0, this is 0.33.0"):
-            require_version("vLLM", "0.33.0", ["0.32.0"], force=False)
-        self.assertFalse(require_version("vLLM", "0.33.0", ["0.32.0"], force=True))
+    def test_a_list_of_versions_is_advice(self):
+        self.assertEqual(advice("vLLM", "0.32.0", ["0.32.0"]), "")
+        said = advice("vLLM", "0.33.0", ["0.32.0"])
+        self.assertRegex(said, "vLLM 0.33.0 has everything.*were run with 0.32.0.*self-test")
 
     def test_a_changed_signature_is_named(self):
         def hook(self, request, blocks):

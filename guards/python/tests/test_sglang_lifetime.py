@@ -65,7 +65,7 @@ class Lifetime(unittest.TestCase):
         sys.modules.update(self.modules)
         secret = core.Secret(b"s" * 32)
         chosen = config.Config(secret, b"k" * 64, "", 0.5, True, True, False, False, "")
-        self.guard = state.Guard(chosen, "0.5.19", "decode", record.Record("decode", "", False))
+        self.guard = state.Guard(chosen, "decode", record.Record("decode", "", False))
         self.guard.table = pages.TagTable(10, "cpu")
         self.guard.ledger = core.Ledger(10, 1)
         self.guard.kv = types.SimpleNamespace(pages=10, device="cpu")
@@ -109,9 +109,9 @@ class Lifetime(unittest.TestCase):
         self.guard.local.chunk = self.chunk(7)
         self.assertEqual(self.prefill.transfer_data(lambda *a: -1, object(), "s", [(1, 2, 3)]), -1)
         acks = []
-        self.source.send_abort_ack_0_5_19(lambda *a: acks.append(a), object(), "ip", 1, 7)
+        self.source.send_abort_ack_by_address(lambda *a: acks.append(a), object(), "ip", 1, 7)
         self.assertEqual(acks, [])
-        self.source.send_abort_ack_0_5_19(lambda *a: acks.append(a), object(), "ip", 1, 8)
+        self.source.send_abort_ack_by_address(lambda *a: acks.append(a), object(), "ip", 1, 8)
         self.assertEqual(len(acks), 1)
         sender = types.SimpleNamespace(bootstrap_room=7)
         self.assertEqual(
@@ -124,7 +124,10 @@ class Lifetime(unittest.TestCase):
         import numpy as np
 
         manager = types.SimpleNamespace(
-            record_failure=lambda room, why: failures.append(why), update_status=lambda *a: None
+            record_failure=lambda room, why: failures.append(why),
+            update_status=lambda *a: None,
+            attn_tp_rank=0,
+            attn_tp_size=1,
         )
         failures = []
         req = types.SimpleNamespace(

@@ -50,7 +50,7 @@ class Case(unittest.TestCase):
         self.addCleanup(self.argv.stop)
         self.installed = []
         standing = types.ModuleType("cofferdam_guard.sglang.install")
-        standing.into_scheduler = lambda version, chosen: self.installed.append(version)
+        standing.into_scheduler = lambda hooked, chosen: self.installed.append(len(hooked))
         self.replace("cofferdam_guard.sglang.install", standing)
         import cofferdam_guard.sglang as package
 
@@ -90,58 +90,75 @@ class Case(unittest.TestCase):
         return said.getvalue()
 
 
-class Fits(Case):
-    def test_a_forced_0_5_22_is_refused_by_the_launcher_with_what_differs(self):
-        self.sglang("0.5.22")
-        os.environ |= SECRET | {"COFFERDAM_GUARD_FORCE": "1"}
-        sys.argv.append("--disaggregation-mode=decode")
-        text = self.refused(plugin.activate)
-        self.assertIn("SGLang 0.5.22 is not what the guard was written for", text)
-        self.assertIn("Of what it stands on in SGLang 0.5.23, 3 differ here", text)
-        self.assertIn(
-            "MooncakeKVManager.build_receiver_metadata_message: expected (self, bootstrap_room, "
-            "required_dst_info_num, kv_indices, aux_index, state_indices, decode_prefix_len, is_dummy, "
-            "device_kv_indices), found nothing of that name",
-            text,
-        )
-        self.assertIn("COFFERDAM_GUARD_FORCE does not help", text)
-        self.assertIn("Install SGLang 0.5.19 or 0.5.23", text)
+# Hooked in several of the forms below.
+SHARED = {
+    "MooncakeKVReceiver.send_metadata",
+    "CommonKVReceiver.poll",
+    "SchedulerDisaggregationPrefillMixin._retire_aborted_prefill_result",
+}
+VERSIONS = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")
 
-    def test_where_force_would_not_help_it_is_not_advised(self):
-        self.sglang("0.5.22")
-        with self.assertRaises(UnknownEngine) as refused:
-            plugin.table_version()
-        self.assertNotIn("FORCE=1", str(refused.exception))
+
+class Fits(Case):
+    def test_what_an_sglang_has_decides_not_its_version(self):
+        for recording in VERSIONS:
+            for version in (recording, "0.9.1"):
+                with self.subTest(recording, called=version):
+                    self.sglang(recording, version)
+                    fit, found = plugin.require_fit()
+                    self.assertEqual((fit.differences, found), ((), version))
+
+    def test_each_form_that_differs_is_taken_where_it_is(self):
+        forms = {
+            "0.5.19": {"MooncakeKVReceiver.poll", "MooncakeKVReceiver.send_metadata"},
+            "0.5.22": {
+                "CommonKVReceiver.poll",
+                "MooncakeKVReceiver.send_metadata",
+                "SchedulerDisaggregationPrefillMixin._retire_aborted_prefill_result",
+            },
+            "0.5.23": {
+                "CommonKVSender.poll",
+                "CommonKVReceiver.send_metadata",
+                "MooncakeKVManager.build_receiver_metadata_message",
+            },
+        }
+        for recording, wanted in forms.items():
+            self.sglang(recording)
+            hooked = {one.target.partition(":")[2] for one in plugin.require_fit()[0].hooked}
+            with self.subTest(recording):
+                self.assertLessEqual(wanted, hooked)
+                others = set().union(*forms.values()) - wanted
+                self.assertEqual(others & hooked - SHARED, set())
+
+    def test_a_form_that_nobody_knows_is_refused_by_name(self):
+        for recording, here, there in (
+            ("0.5.22", "def set_buf(self, req)", "def set_buf(self, rq)"),
+            ("0.5.22", "decode_prefix_len, device_kv_indices)", "decode_prefix_len, to)"),
+            ("0.5.23", "def _send_abort_ack(self, room, target)", "def _send_abort_ack(self, it)"),
+            (
+                "0.5.20",
+                "def _retire_aborted_prefill_result(self, req)",
+                "def _retire_aborted_prefill_result(self, req, result)",
+            ),
+        ):
+            text = recorded.text(f"sglang-{recording}")
+            self.assertIn(here, text)
+            changed = text.replace(here, there)
+            with self.subTest(there), mock.patch.object(recorded, "text", lambda name: changed):
+                self.sglang(recording, "0.5.99")
+                os.environ |= SECRET | {"COFFERDAM_GUARD_FORCE": "1"}
+                sys.argv.append("--disaggregation-mode=decode")
+                text = self.refused(plugin.activate)
+                self.assertIn("SGLang 0.5.99 is not what the guard was written for", text)
+                name = here.removeprefix("def ").partition("(")[0].split(",")[0]
+                self.assertIn({"decode_prefix_len": "send_metadata"}.get(name, name), text)
 
     def test_a_scheduler_without_a_launcher_is_refused_before_it_imports_anything(self):
-        self.sglang("0.5.22")
-        os.environ |= SECRET | {"COFFERDAM_GUARD_FORCE": "1"}
-        self.refused(lambda: scheduler(arguments("prefill")))
-
-    def test_a_patched_sglang_of_a_known_version_is_refused(self):
-        text = recorded.text("sglang-0.5.23").replace("def set_buf(self, req)", "def set_buf(self, rq)")
+        text = recorded.text("sglang-0.5.22").replace("def set_buf(self, req)", "def set_buf(self, rq)")
         with mock.patch.object(recorded, "text", lambda name: text):
-            self.sglang("0.5.23")
-        with self.assertRaisesRegex(UnknownEngine, r"set_buf: expected \(self, req\), found"):
-            plugin.table_version()
-
-    def test_known_versions_get_their_table_and_others_that_fit_want_force(self):
-        for recording, version, table in (
-            ("0.5.19", "0.5.19", "0.5.19"),
-            ("0.5.23", "0.5.23", "0.5.23"),
-            ("0.5.19", "0.5.20", "0.5.19"),
-            ("0.5.23", "0.6.0", "0.5.23"),
-            ("0.5.19", "0.7.0", "0.5.19"),
-        ):
-            with self.subTest(version), tempfile.TemporaryDirectory() as folder:
-                recorded.lay_out(recorded.text(f"sglang-{recording}"), Path(folder))
-                sources = Sources(Path(folder))
-                with mock.patch("importlib.metadata.version", return_value=version):
-                    if version not in plugin.SUPPORTED:
-                        with self.assertRaisesRegex(UnknownEngine, f"this is {version}.*FORCE=1"):
-                            plugin.table_version(sources)
-                    with mock.patch.dict(os.environ, COFFERDAM_GUARD_FORCE="1"):
-                        self.assertEqual(plugin.table_version(sources), table)
+            self.sglang("0.5.22")
+        os.environ |= SECRET
+        self.refused(lambda: scheduler(arguments("prefill")))
 
     def test_an_sglang_without_files_is_refused(self):
         with (
@@ -149,13 +166,16 @@ class Fits(Case):
             mock.patch.object(plugin, "root_of", lambda package: None),
             self.assertRaisesRegex(UnknownEngine, "not there"),
         ):
-            plugin.table_version()
+            plugin.require_fit()
 
     def test_what_is_not_guarded_is_refused_before_a_model_is_loaded(self):
         self.sglang("0.5.23")
         os.environ |= SECRET
         for more, named in (
-            ({"tp_size": 2}, "tensor parallelism"),
+            ({"pp_size": 2}, "pipeline parallelism"),
+            ({"disaggregation_decode_host_receive_threshold": 0.5}, "host receive buffers"),
+            ({"enable_dp_attention": True}, "data-parallel attention"),
+            ({"attn_cp_size": 2}, "context parallelism"),
             ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
             ({"disaggregation_transfer_backend": "nixl"}, "backend nixl"),
             ({"disaggregation_decode_allocation_policy": "late"}, "allocation after prefill"),
@@ -163,7 +183,11 @@ class Fits(Case):
             with self.subTest(named):
                 text = self.refused(lambda: scheduler(arguments("decode", **more)))
                 self.assertIn(named, text)
-        self.assertEqual(guardable.by_settings(arguments("decode", tp_size=1)), [])
+        self.assertEqual(guardable.by_settings(arguments("decode", tp_size=2)), [])
+        # What is off has another number in 0.5.21; the queue that comes of it is looked at later.
+        for off in (0, 1.0):
+            args = arguments("decode", disaggregation_decode_host_receive_threshold=off)
+            self.assertEqual(guardable.by_settings(args), [])
 
 
 class Armed(Case):
@@ -182,13 +206,13 @@ class Armed(Case):
             self.assertIn("COFFERDAM_GUARD_SECRET_FILE", self.refused(lambda: scheduler(arguments(mode))))
         os.environ |= SECRET
         scheduler(arguments("decode"))
-        self.assertEqual(self.installed, ["0.5.23"])
+        self.assertEqual(self.installed, [32])
 
     def test_settings_that_nobody_can_read_are_not_taken_for_a_single_server(self):
         self.sglang("0.5.23")
         os.environ |= SECRET
         scheduler(types.SimpleNamespace())
-        self.assertEqual(self.installed, ["0.5.23"])
+        self.assertEqual(self.installed, [32])
 
     def test_the_launchers_command_line_or_engine_call_tells(self):
         self.sglang("0.5.23")
@@ -200,7 +224,7 @@ class Armed(Case):
         sys.argv.append("--disaggregation-mode=prefill")
         self.refused(plugin.activate)
         os.environ |= SECRET
-        self.assertIn("fits the hooks of 0.5.23", self.said(plugin.activate))
+        self.assertIn("SGLang 0.5.23 fits", self.said(plugin.activate))
         self.assertEqual(self.installed, [])
 
     def test_always_and_never_are_obeyed_and_other_words_refused(self):
@@ -229,11 +253,12 @@ class Table(unittest.TestCase):
             from cofferdam_guard.sglang.table import table
         except ImportError:
             self.skipTest("torch is not installed")
-        for version in surface.TABLES:
-            hooks = table(version, object())
-            self.assertEqual(
-                [hook.target for hook in hooks], [one.target for one in surface.hooked(version)]
-            )
+        for version in VERSIONS:
+            with tempfile.TemporaryDirectory() as folder:
+                recorded.lay_out(recorded.text(f"sglang-{version}"), Path(folder))
+                hooked = surface.fit(Sources(Path(folder))).hooked
+            hooks = table(hooked, object())
+            self.assertEqual([hook.target for hook in hooks], [one.target for one in hooked])
             self.assertNotIn(None, [hook.run for hook in hooks])
 
 

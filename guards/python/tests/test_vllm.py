@@ -13,6 +13,7 @@ from cofferdam_guard.evidence import Evidence
 from cofferdam_guard.settings import load
 from cofferdam_guard.tensors import Unread
 from cofferdam_guard.vllm.blocks import BlockGuard
+from cofferdam_guard.vllm.groups import Group
 from cofferdam_guard.vllm.handover import FIELD
 from cofferdam_guard.vllm.scheduler import SchedulerGuard
 from cofferdam_guard.vllm.worker import WorkerGuard
@@ -35,7 +36,8 @@ class Pool:
     """As much of vLLM's block pool as the guard sees."""
 
     def __init__(self):
-        self.free = [SimpleNamespace(block_id=number) for number in range(BLOCKS)]
+        # Block 0 is nobody's.
+        self.free = [SimpleNamespace(block_id=number) for number in range(1, BLOCKS)]
 
     def get_new_blocks(self, num_blocks):
         if num_blocks > len(self.free):
@@ -63,31 +65,38 @@ def request(name, prompt=PROMPT, salt=None, params=None):
     )
 
 
+# Two layers, of which each token sees all before it.
+GROUPS = (Group(0, SIZE, 0, ("layer0", "layer1")),)
+
+
 class Engine:
     """A scheduler's guard, a worker's guard, a pool and its memory."""
 
-    def __init__(self, port, policy="fail", wait_s=2, serve=False):
+    def __init__(self, port, policy="fail", wait_s=2, serve=False, rank=0, ranks=1, groups=GROUPS):
         settings = load({"guard_policy": policy, "guard_wait_s": wait_s}, SECRET)
         self.evidence = Evidence("vllm")
         model = SimpleNamespace(model="m", revision=None)
         transfer = SimpleNamespace(get_from_extra_config=lambda name, default: default)
         config = SimpleNamespace(
-            cache_config=SimpleNamespace(block_size=SIZE),
+            parallel_config=SimpleNamespace(tensor_parallel_size=ranks),
             model_config=model,
             kv_transfer_config=transfer,
         )
-        self.scheduler = SchedulerGuard(config, BLOCKS, settings, self.evidence, f"127.0.0.1:{port}")
-        self.worker = WorkerGuard(settings, self.evidence, 0, 30, SIZE)
+        self.groups = list(groups)
+        address = f"127.0.0.1:{port}"
+        self.scheduler = SchedulerGuard(config, BLOCKS, settings, self.evidence, address, self.groups)
+        self.worker = WorkerGuard(settings, self.evidence, rank, 30, self.groups)
         self.pool = Pool()
         self.scheduler.blocks.watch(self.pool)
         rng = np.random.default_rng(port)
-        self.kv = {f"layer{i}": rng.integers(0, 99, (BLOCKS, SIZE, 6), np.int32) for i in range(2)}
+        layers = [layer for group in groups for layer in group.layers]
+        self.kv = {layer: rng.integers(0, 99, (BLOCKS, SIZE, 6), np.int32) for layer in layers}
         self.worker.register(self.kv, BLOCKS)
         if serve:
             self.worker.serve("127.0.0.1", port)
 
-    def step(self, scheduled=None, blocks=(), forward=True):
-        handover = self.scheduler.take_handover(scheduled or {}, lambda _: list(blocks))
+    def step(self, scheduled=None, rows=(), forward=True):
+        handover = self.scheduler.take_handover(scheduled or {}, lambda _: [list(row) for row in rows])
         self.worker.bind(handover)
         if forward:
             self.worker.after_forward()
@@ -98,15 +107,18 @@ class Engine:
     def prefill(self, name, prompt=PROMPT, salt=None, forward=True):
         """Computes a prompt; gives what goes to the client."""
         asked = request(name, prompt, salt, {"do_remote_decode": True})
-        blocks = self.take(len(prompt))
-        for layer in self.kv.values():
-            for at, block in enumerate(blocks):
-                layer[block] = hash((tuple(prompt), salt, at)) % 1000 + np.arange(6)
+        rows = [self.take(len(prompt)) for _ in self.groups]
+        for group, row in zip(self.groups, rows):
+            for layer in group.layers:
+                for at, block in enumerate(row):
+                    self.kv[layer][block] = hash((tuple(prompt), salt, at)) % 1000 + np.arange(6)
         self.scheduler.prefill_begins(asked)
-        self.step({name: len(prompt)}, blocks, forward)
+        self.step({name: len(prompt)}, rows, forward)
+        # What the window has left is given back, and block 0 stands for it.
+        first = [group.first(len(prompt)) for group in self.groups]
         params = {
             "do_remote_prefill": True,
-            "remote_block_ids": (blocks,),
+            "remote_block_ids": [[0] * at + row[at:] for at, row in zip(first, rows)],
             "remote_engine_id": "p",
             "remote_request_id": name,
         }
@@ -119,14 +131,14 @@ class Engine:
         refused = self.scheduler.fetch_is_refused(asked, cached * SIZE)
         if refused == (0, False):
             return "recomputed"
-        blocks = self.take(len(prompt) - cached * SIZE)
         external = len(prompt) - cached * SIZE
-        if self.scheduler.fetch_begins(asked, blocks, external):
-            theirs = params["remote_block_ids"][0][cached:]
-            for layer, their in zip(self.kv.values(), source.kv.values()):
-                layer[blocks] = their[theirs]
+        rows = [self.take(external) for _ in self.groups]
+        if self.scheduler.fetch_begins(asked, rows, external):
+            for group, row, theirs in zip(self.groups, rows, params["remote_block_ids"]):
+                for layer in group.layers:
+                    self.kv[layer][row] = source.kv[layer][theirs[cached:]]
             if spoil:
-                spoil(self.kv, blocks)
+                spoil(self.kv, rows[0] if len(rows) == 1 else rows)
             finished = {name}
         else:
             finished = set()
@@ -163,7 +175,7 @@ class Never(Unread):
 
 
 class PairTest(unittest.TestCase):
-    port = 45700
+    port = 21600  # below those that a kernel gives to clients
 
     def setUp(self):
         PairTest.port += 1
@@ -333,7 +345,7 @@ class PairTest(unittest.TestCase):
         second = self.p.prefill("p2", [2] * 9)
         void = request("p3", [4] * 9, params={"do_remote_decode": True})
         self.p.scheduler.prefill_begins(void)
-        self.p.step({"p3": 9}, self.p.take(9))
+        self.p.step({"p3": 9}, [self.p.take(9)])
         self.p.scheduler.finished(void, None, False)
         self.p.step()  # later serials are complete or void, the first has just become readable
         self.assertEqual(self.d.fetch("d1", first, self.p), "answered")
@@ -345,11 +357,20 @@ class PairTest(unittest.TestCase):
         self.p.prefill("p2", [2] * 9)
         void = request("p3", [4] * 9, params={"do_remote_decode": True})
         self.p.scheduler.prefill_begins(void)
-        self.p.step({"p3": 9}, self.p.take(9))
+        self.p.step({"p3": 9}, [self.p.take(9)])
         self.p.scheduler.finished(void, None, False)
         self.p.step()
         said = self.refusal(lambda: self.d.fetch("d", params, self.p), "refused_statement_total")
         self.assertEqual(said["reason"], "not_stated")
+
+    def test_draft_tokens_are_never_stated_as_filled(self):
+        asked = request("p", PROMPT, None, {"do_remote_decode": True})
+        blocks = self.p.take(len(PROMPT) + 4)
+        self.p.scheduler.prefill_begins(asked)
+        # The step computes the prompt and, behind it, drafts in a block of their own.
+        handover = self.p.scheduler.take_handover({"p": len(PROMPT) + 4}, lambda _: [blocks])
+        (state,) = handover.state["p"]
+        self.assertEqual((state.tokens, state.blocks), (len(PROMPT), blocks[:3]))
 
     def test_a_load_that_nobody_announced_is_refused(self):
         report, failed = self.d.worker.receiving_ended({"x"}, set())
@@ -361,7 +382,7 @@ class PairTest(unittest.TestCase):
         asked = request("p", params={"do_remote_decode": True})
         blocks = self.p.take(9)
         self.p.scheduler.prefill_begins(asked)
-        self.p.step({"p": 9}, blocks)
+        self.p.step({"p": 9}, [blocks])
         params = {"do_remote_prefill": True, "remote_block_ids": (blocks + [15],)}
         self.p.scheduler.finished(asked, params, True)
         self.assertNotIn(FIELD, params)
@@ -378,26 +399,26 @@ class Blocks(unittest.TestCase):
 
     def test_every_block_that_is_handed_out_stands_under_a_new_tag(self):
         first = self.guard.ledger.tags(self.take(2))
-        self.pool.free_blocks([SimpleNamespace(block_id=b) for b in (0, 1)])
+        self.pool.free_blocks([SimpleNamespace(block_id=b) for b in (1, 2)])
         again = self.guard.ledger.tags(self.take(2))
         self.assertGreater(min(again), max(first))
 
     def test_a_held_block_that_vllm_frees_is_kept_aside_until_the_hold_ends(self):
         self.take(3)
-        self.guard.hold("send", [0, 1])
+        self.guard.hold("send", [1, 2])
         # vLLM frees it too early (as in vllm#32255) and wants to hand it out again.
-        self.pool.free_blocks([SimpleNamespace(block_id=b) for b in (0, 2)])
+        self.pool.free_blocks([SimpleNamespace(block_id=b) for b in (1, 3)])
         with self.assertLogs("cofferdam_guard"):
-            self.assertEqual(self.take(2), [2, 3])
+            self.assertEqual(self.take(2), [3, 4])
         counts = self.evidence.take()
         self.assertEqual(counts, {"held_blocks_reused_total": 1, "quarantined_blocks_total": 1})
         self.guard.end_hold("send")
-        self.assertEqual(self.take(1), [0])
+        self.assertEqual(self.take(1), [1])
 
     def test_when_only_held_blocks_are_left_nothing_is_handed_out(self):
-        self.take(BLOCKS)
-        self.guard.hold("send", [0])
-        self.pool.free_blocks([SimpleNamespace(block_id=0)])
+        self.take(BLOCKS - 1)
+        self.guard.hold("send", [1])
+        self.pool.free_blocks([SimpleNamespace(block_id=1)])
         with self.assertLogs("cofferdam_guard"), self.assertRaises(ValueError):
             self.take(1)
 

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from unittest import mock
 
 from cofferdam_guard.causes import CAUSES, cause_of, status_of
+from cofferdam_guard.coverage import CHECKS
 from cofferdam_guard.evidence import Evidence
 
 
@@ -48,7 +49,7 @@ class Metric:
     def labels(self, *values):
         assert len(values) == len(self.labelnames), (values, self.labelnames)
         self.values.setdefault(values, 0)
-        return SimpleNamespace(inc=lambda n=1: self._add(values, n), set=lambda n: None)
+        return SimpleNamespace(inc=lambda n=1: self._add(values, n), set=lambda n: self.values.update({values: n}))
 
     def _add(self, values, n):
         self.values[values] += n
@@ -134,6 +135,17 @@ class Answers(unittest.TestCase):
     def counted(self):
         values = Metric.made["cofferdam_guard_refusals"].values
         return {labels[-1]: n for labels, n in values.items() if n}
+
+    def test_the_checks_that_are_made_here_are_a_gauge(self):
+        made = Metric.made["cofferdam_guard_check"].values
+        self.assertEqual({labels[-1]: n for labels, n in made.items()}, dict.fromkeys(CHECKS, 1))
+
+    def test_a_vllm_without_a_word_for_asking_again_answers_500_with_the_same_text(self):
+        del self.modules["vllm.exceptions"].RetryableRequestError
+        self.refuse("refused_statement_total", "cmpl-a-0-0123abcd", "silent")
+        status, text = self.answer("cmpl-a")
+        self.assertEqual(status, 500)
+        self.assertRegex(text, "^cofferdam-guard: refused: silent: .*asked again")
 
     def test_slowness_is_503_and_content_500_each_with_its_words_and_label(self):
         self.refuse("refused_statement_total", "cmpl-a-0-0123abcd", "silent")

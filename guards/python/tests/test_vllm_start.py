@@ -94,22 +94,16 @@ class Engine(Case):
             "def get_new_blocks(self, num_blocks)", "def get_new_blocks(self, count)"
         )
         self.vllm("0.34.0", text)
-        for force in ("0", "1"):
-            os.environ["COFFERDAM_GUARD_FORCE"] = force
-            with self.assertRaises(UnknownEngine) as refused:
-                self.make(transfer("kv_consumer"), parallel())
-            told = str(refused.exception)
-            self.assertIn(
-                "BlockPool.get_new_blocks: expected (self, num_blocks, …), found (self, count)", told
-            )
-            self.assertIn("COFFERDAM_GUARD_FORCE does not help", told)
-            self.assertNotIn("FORCE=1", told)
-
-    def test_one_that_fits_but_was_never_tested_wants_force(self):
-        self.vllm("0.33.0", recorded.text("vllm-0.33.0"))
-        with self.assertRaisesRegex(UnknownEngine, "this is 0.33.0.*FORCE=1"):
+        with self.assertRaises(UnknownEngine) as refused:
             self.make(transfer("kv_consumer"), parallel())
-        os.environ["COFFERDAM_GUARD_FORCE"] = "1"
+        told = str(refused.exception)
+        self.assertIn(
+            "BlockPool.get_new_blocks: expected (self, num_blocks, …), found (self, count)", told
+        )
+        self.assertIn("It would protect nothing", told)
+
+    def test_one_that_fits_needs_no_force(self):
+        self.vllm("0.33.0", recorded.text("vllm-0.33.0"))
         with self.assertRaises(Reached):
             self.make(transfer("kv_consumer"), parallel())
 
@@ -119,6 +113,7 @@ class Engine(Case):
         for config, why in (
             ((transfer("kv_consumer"), parallel(pipeline_parallel_size=2)), "pipeline parallelism"),
             ((*good, object()), "speculative decoding"),
+            ((*good, types.SimpleNamespace(method="eagle")), "decoding by eagle .a draft with KV"),
             ((transfer("kv_consumer", bidirectional_kv_xfer=True), parallel()), "bidirectional"),
             ((transfer("kv_consumer", kv_lease_duration="long"), parallel()), "kv_lease_duration"),
             ((transfer("kv_consumer", guard_wait_s="x"), parallel()), "settings is none"),
@@ -128,6 +123,11 @@ class Engine(Case):
         del os.environ["COFFERDAM_GUARD_SECRET"]
         with self.assertRaisesRegex(BadSettings, "COFFERDAM_GUARD_SECRET_FILE"):
             self.make(*good)
+
+    def test_drafts_that_are_found_in_the_prompt_have_no_memory_and_are_let_in(self):
+        self.vllm()
+        with self.assertRaises(Reached):
+            self.make(transfer("kv_consumer"), parallel(), types.SimpleNamespace(method="ngram"))
 
     def test_an_import_from_elsewhere_looks_at_what_it_can(self):
         self.vllm()

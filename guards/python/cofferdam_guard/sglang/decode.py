@@ -6,6 +6,7 @@ Pages whose writer has not proven its end are held without a deadline.
 """
 
 import time
+from types import SimpleNamespace
 
 import torch
 
@@ -15,6 +16,7 @@ from . import pages as page
 from . import wire
 from .state import Guard, Reservation, here
 
+_NO_CODE = SimpleNamespace(co_names=())
 # How long to wait for a proof before asking prefill again.
 ASK_AGAIN_S = 5.0
 # After which time held pages count as quarantined; SGLang would free them then.
@@ -65,6 +67,8 @@ def _reserve(guard: Guard, receiver, kv_indices, aux_index, prefix) -> bytes | N
         tag_base=base,
         tag_stride=page.STRIDE,
         lineage=guard.lineage(req, tokens),
+        rank=receiver.kv_mgr.attn_tp_rank,
+        ranks=receiver.kv_mgr.attn_tp_size,
     )
     return ticket.encode(guard.config.key)
 
@@ -85,7 +89,7 @@ def _proven(guard: Guard, reservation: Reservation | None) -> None:
         reservation.hold = None
 
 
-def send_metadata_0_5_19(
+def send_metadata_itself(
     original,
     self,
     kv_indices,
@@ -123,7 +127,7 @@ class _Appending:
         return self._sock.send_multipart([*parts, self._frame], *args, **kwargs)
 
 
-def send_metadata_0_5_23(
+def send_metadata_by_manager(
     original, self, kv_indices, aux_index=None, state_indices=None, decode_prefix_len=None, **more
 ):
     """`CommonKVReceiver.send_metadata`: the message is built by the manager, see below."""
@@ -145,7 +149,7 @@ def send_metadata_0_5_23(
 
 
 def build_receiver_metadata_message(original, self, **kwargs):
-    """`MooncakeKVManager.build_receiver_metadata_message` (0.5.23), on the scheduler's thread."""
+    """`MooncakeKVManager.build_receiver_metadata_message` on the scheduler's thread."""
     message = original(self, **kwargs)
     frame = here().frame
     return message if frame is None else [*message, frame]
@@ -250,9 +254,10 @@ def transfer_queue_init(original, self, *args, **kwargs):
     self.deferred_kv_release_timeout = float("inf")
 
 
-def _hold_for_proof(guard: Guard, receiver) -> None:
-    """A failure that decode did not start is held like one that it did: prefill may be writing."""
-    if receiver.init_time is None:
+def _hold_for_proof(guard: Guard, receiver, told: bool = False) -> None:
+    """A failure that decode did not start is held like one that it did: prefill may be writing. `told`:
+    some rank has told prefill where to write, so every rank keeps its pages."""
+    if receiver.init_time is None and not told:
         # Prefill was never told where to write.
         _proven(guard, getattr(receiver, "cofferdam", None))
         return
@@ -297,7 +302,24 @@ def resolve_deferred_releases(original, self):
         guard.record.gauge("quarantined_pages", pages)
         guard.record.gauge("quarantined_handoffs", held)
         _stop_if_too_much(guard)
-    original(self)
+    _release_together(guard, self, original)
+
+
+def _release_together(guard: Guard, queue, original) -> None:
+    """Pages that one rank frees and another keeps would make the ranks admit different requests. To
+    0.5.22 each rank acts on its own proof; there the guard lets a request go when all have theirs."""
+    entries = queue._deferred_releases
+    engine_agrees = "all_reduce_flags" in getattr(original, "__code__", _NO_CODE).co_names
+    if guard.ranks.size == 1 or engine_agrees or not entries:
+        return original(queue)
+    waiting = [
+        int(not one[0].kv_receiver.kv_mgr.is_abort_release_safe(one[0].req.bootstrap_room, one[-1]))
+        for one in entries
+    ]
+    waiting = guard.ranks.highest(waiting)
+    queue._deferred_releases = [one for one, wait in zip(entries, waiting) if not wait]
+    original(queue)
+    queue._deferred_releases += [one for one, wait in zip(entries, waiting) if wait]
 
 
 def _stop_if_too_much(guard: Guard) -> None:

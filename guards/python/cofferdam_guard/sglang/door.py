@@ -94,6 +94,9 @@ def prefill_add(original, self, req, num_kv_heads):
         _retire(self.scheduler, req)
     else:
         original(self, req, num_kv_heads)
+    sender = getattr(req, "disagg_kv_sender", None)
+    if sender is not None and not is_fake(req):
+        sender.cofferdam_req = req
     reason = _ended(req)
     if reason is None or is_fake(req) or req.bootstrap_room is None:
         return

@@ -1,7 +1,7 @@
 """Faults made on purpose in a transfer, for the tests and for the self-test.
 
 Only with `COFFERDAM_GUARD_FAULTS=1`, and only for a request whose `rid` begins with `cofferdam-
-fault:KIND:`. Kinds: `lost` (one page and its tag are not written), `lost-bytes` (the tag
+fault:KIND:`, or `cofferdam-fault:KIND@RANK:` for a fault on one rank. Kinds: `lost` (one page and its tag are not written), `lost-bytes` (the tag
 arrives, the page does not), `other` (a page of another request, with that request's tag), `flip`
 (one bit of one page), `late` (a finished transfer writes again and again, after its pages have
 other readers).
@@ -124,7 +124,9 @@ def plan(guard, handoff, first, prefill_indices, dst_ptrs, dst_indices, kv_args)
         guard.other_row.copy_(handoff.tags.rows(first, handoff.sums[first])[-1])
         _last["row"] = guard.other_row
         return None
-    kind = rid[len(PREFIX) :].split(":")[0]
+    kind, _, rank = rid[len(PREFIX) :].split(":")[0].partition("@")
+    if rank and rank != str(guard.ranks.rank):
+        return None
     if kind not in KINDS or (kind == "other" and "page" not in _last):
         return None
     guard.record.count("faults_injected_total", reason=kind)

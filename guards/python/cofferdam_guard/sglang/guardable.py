@@ -7,6 +7,9 @@ import os
 from typing import Any
 
 
+HOST_RECEIVE = "host receive buffers"
+
+
 class Unguardable(Exception):
     """A set-up in which the guard cannot promise what it says."""
 
@@ -21,8 +24,10 @@ def by_settings(args: Any) -> list[str]:
     staging = os.environ.get("SGLANG_DISAGG_STAGING_BUFFER", "").strip().lower()
     problems = {
         f"transfer backend {backend}: only mooncake is guarded": backend != "mooncake",
-        "tensor parallelism: not tested with this guard": value("tp_size", 1) > 1,
         "pipeline parallelism": value("pp_size", 1) > 1,
+        "context parallelism": value("attn_cp_size", 1) > 1,
+        "data-parallel attention": bool(value("enable_dp_attention", False)),
+        "several machines for one server": value("nnodes", 1) > 1,
         "data parallelism": value("dp_size", 1) > 1,
         "speculative decoding": bool(value("speculative_algorithm", None)),
         "hierarchical cache": bool(value("enable_hierarchical_cache", False)),
@@ -33,7 +38,8 @@ def by_settings(args: Any) -> list[str]:
         ),
         "decode allocation after prefill": value("disaggregation_decode_allocation_policy", "early")
         != "early",
-        "host receive buffers": value("disaggregation_decode_host_receive_threshold", 1) < 1,
+        # 0 is off in 0.5.21 and always on since: `install` looks at the queue that comes of it.
+        HOST_RECEIVE: value("disaggregation_decode_host_receive_threshold", 1) not in (0, 1),
         "unified memory": bool(value("enable_unified_memory", False)),
     }
     return [name for name, present in problems.items() if present]

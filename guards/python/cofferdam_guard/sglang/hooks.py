@@ -32,11 +32,11 @@ class Hook:
     """One function of SGLang's that the guard wraps.
 
     `target` is `module:Class.method` or `module:function`; `parameters` the names that the guard
-    relies on; `through` further classes by which the engine reaches the same function.
+    relies on (none: it may take anything); `through` further classes by which the engine reaches the same function.
     """
 
     target: str
-    parameters: tuple[str, ...]
+    parameters: tuple[str, ...] | None
     run: Callable
     through: tuple[str, ...] = ()
 
@@ -72,7 +72,7 @@ def check_signature(hook: Hook) -> None:
         found = tuple(inspect.signature(function).parameters)
     except (ImportError, AttributeError) as fault:
         raise NotInPlace(f"{hook.target}: {fault}") from fault
-    if found != hook.parameters:
+    if hook.parameters is not None and found != hook.parameters:
         raise NotInPlace(
             f"{hook.target} takes ({', '.join(found)}), the guard was written for "
             f"({', '.join(hook.parameters)})"

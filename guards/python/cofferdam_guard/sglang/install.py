@@ -7,10 +7,12 @@ import threading
 import torch
 
 from .. import core
+from ..coverage import GAUGE, Coverage
 from . import config as settings
-from . import guardable, hooks, prefill, source, state
+from . import guardable, hooks, prefill, proof, source, state
 from . import pages as page
 from .hooks import Hook, NotInPlace
+from .ranks import Ranks
 from .record import Record
 from .table import table
 
@@ -20,20 +22,16 @@ logger = logging.getLogger("cofferdam_guard.sglang")
 _installed: list[Hook] = []
 
 
-def into_scheduler(version: str, chosen: settings.Config) -> None:
+def into_scheduler(functions, chosen: settings.Config) -> None:
     """Called by SGLang's plugin loader in a scheduler process, before the scheduler exists."""
     # Both sides: prefill has to prove the end of its writes, decode to wait for the proof.
     os.environ["SGLANG_DISAGGREGATION_DEFERRED_DECODE_KV_RELEASE"] = "1"
     _replace_queue()
-    found = table(version, init_disaggregation)
+    found = table(functions, init_disaggregation)
     hooks.install(found, chosen.break_hook)
     _installed.extend(found)
-    state.put(state.Guard(chosen, version, "unknown", Record("unknown", "", False)))
-    logger.info(
-        "cofferdam-guard: %d hooks are in place and answer (table for SGLang %s)",
-        len(found),
-        version,
-    )
+    state.put(state.Guard(chosen, "unknown", Record("unknown", "", False)))
+    logger.info("cofferdam-guard: %d hooks are in place and answer", len(found))
 
 
 def _replace_queue() -> None:
@@ -62,6 +60,7 @@ def init_disaggregation(original, self):
     guard.scheduler = self
     guard.page_size = self.token_to_kv_pool_allocator.page_size
     guard.model = model_name(self)
+    guard.ranks = Ranks(self.attn_tp_cpu_group)
     if guard.role != "unified":
         try:
             require_guardable(self)
@@ -75,20 +74,36 @@ def init_disaggregation(original, self):
         _prove(self, guard)
     except NotInPlace as fault:
         raise SystemExit(f"cofferdam-guard: refusing to start SGLang: {fault}") from fault
+    _say_ready(guard)
+
+
+def _say_ready(guard) -> None:
+    """In the log, the audit log and the metrics: what is looked at here."""
     from importlib.metadata import version
 
+    ranks, rank = guard.ranks.size, guard.ranks.rank
+    tp = f", rank {rank} of {ranks}" if ranks > 1 else ""
+    covers = Coverage(
+        shape=f"{guard.role}, {len(guard.kv.rows)} KV buffers, {guard.kv.pages} pages of "
+        f"{guard.page_size} tokens{tp}"
+    ).set(
+        identity=True,
+        content=guard.config.checksum,
+        step=bool(guard.config.step_check) and guard.role == "decode",
+        release=True,
+        ranks=True,
+        selftest=True,
+    )
     guard.record.gauge("ready", 1, guard=guard_version(), engine=version("sglang"))
+    for name, on in covers.on.items():
+        guard.record.gauge(GAUGE, int(on), check=name)
     guard.record.audit(
-        "ready", hooks=len(_installed), engine=version("sglang"), pages=guard.kv.pages
+        "ready", hooks=len(_installed), engine=version("sglang"), pages=guard.kv.pages, rank=rank
     )
     logger.info(
-        "cofferdam-guard: ready as %s: %d hooks proven on the objects in use, "
-        "%d pages of %d tokens, "
-        "checksum %s, step check %s",
-        guard.role,
+        "%s; %d hooks proven on the objects in use, checksum %s, step check %s",
+        covers.line(),
         len(_installed),
-        guard.kv.pages,
-        guard.page_size,
         "on" if guard.config.checksum else "OFF",
         _step_check(guard),
     )
@@ -200,6 +215,8 @@ def _prove(scheduler, guard) -> None:
         manager = queue.kv_manager
         if guard.table is None:
             raise NotInPlace("the table of tags was not registered")
+        if getattr(scheduler.disagg_decode_transfer_queue, "enable_host_receive", False):
+            raise NotInPlace(f"{guardable.HOST_RECEIVE}: not guarded")
         if scheduler.disagg_decode_transfer_queue.deferred_kv_release_timeout != float("inf"):
             raise NotInPlace("decode would free pages after a time-out")
     if not manager.enable_deferred_decode_kv_release:
@@ -212,3 +229,4 @@ def _prove(scheduler, guard) -> None:
         for kind, holder in live.items():
             if isinstance(owner, type) and issubclass(kind, owner):
                 hooks.probe_live(hook, holder)
+    proof.prove(guard, scheduler, manager)

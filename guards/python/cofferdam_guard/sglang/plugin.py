@@ -11,15 +11,16 @@ settings, and from the engine's files whether everything is there that the guard
 import os
 import sys
 import traceback
+from collections.abc import Iterable
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from ..settings import BadSettings
 from ..sources import Difference, Sources, root_of
-from ..versions import UnknownEngine, require_version
+from ..versions import UnknownEngine, advice
 from . import guardable, surface
 
-SUPPORTED = ("0.5.19", "0.5.23")  # guarded pairs of these have passed engines/sglang/run_all.py
+TRIED = ("0.5.19", "0.5.20", "0.5.21", "0.5.22", "0.5.23")  # guarded pairs of these have passed engines/sglang/run_all.py
 
 # Processes that carry no pages. SGLang's schedulers alone transfer and attend; hooking the others
 # would only import the whole engine into them.
@@ -77,14 +78,9 @@ def _arm() -> str:
     return chosen
 
 
-def _differences(sources: Sources, table: str) -> list[Difference]:
-    functions = surface.hooked(table) + surface.called()
-    return sources.differences(functions, surface.named(table))
-
-
-def table_version(sources: Sources | None = None) -> str:
-    """The version whose table of hooks applies here; raises for one that the guard cannot run in.
-    Everything is read from files: nothing of the engine is imported."""
+def require_fit(sources: Sources | None = None) -> tuple[surface.Fit, str]:
+    """What to hook in the SGLang that is installed, and its version; raises for one that the guard cannot
+    run in. Everything is read from files: nothing of the engine is imported."""
     from importlib import metadata
 
     found = metadata.version("sglang")
@@ -93,27 +89,19 @@ def table_version(sources: Sources | None = None) -> str:
         if root is None:
             raise UnknownEngine("the files of SGLang that its package metadata names are not there")
         sources = Sources(root)
-    numbers = tuple(int(part) for part in found.split(".")[:3] if part.isdigit())
-    old, new = surface.TABLES
-    table = old if numbers < (0, 5, 21) else new
-    wrong = _differences(sources, table)
-    if wrong and found not in surface.TABLES:
-        other = new if table == old else old
-        table, wrong = (other, []) if not _differences(sources, other) else (table, wrong)
-    if wrong:
-        raise UnknownEngine(_does_not_fit(found, table, wrong))
-    forced = os.environ.get("COFFERDAM_GUARD_FORCE") == "1"
-    require_version("SGLang", found, SUPPORTED, forced)
-    return table
+    fit = surface.fit(sources)
+    if fit.differences:
+        raise UnknownEngine(_does_not_fit(found, fit.differences))
+    return fit, found
 
 
-def _does_not_fit(found: str, table: str, wrong: list[Difference]) -> str:
+def _does_not_fit(found: str, wrong: Iterable[Difference]) -> str:
     lines = "".join(f"\n  {one}" for one in wrong)
     return (
-        f"SGLang {found} is not what the guard was written for. Of what it stands on in SGLang "
-        f"{table}, {len(wrong)} differ here:{lines}\n"
-        f"COFFERDAM_GUARD_FORCE does not help: these hooks would protect nothing. Install SGLang "
-        f"{' or '.join(SUPPORTED)}, or run this one without the guard ({ARM}={NEVER})."
+        f"SGLang {found} is not what the guard was written for. Of what it stands on, these differ here:"
+        f"{lines}\n"
+        f"These hooks would protect nothing. Install an SGLang that was tried ({', '.join(TRIED)}), or run "
+        f"this one without the guard ({ARM}={NEVER})."
     )
 
 
@@ -147,18 +135,21 @@ def activate() -> None:
             return
         if kind == "launcher" and not _hands_over(mode):
             return
-        version = table_version()
+        fit, version = require_fit()
         if mode not in (None, "null"):
             guardable.refuse(guardable.by_settings(args))
         from . import config
 
         chosen = config.read()
         if kind == "launcher":
-            _say(f"SGLang fits the hooks of {version}; its schedulers are going to be guarded")
+            _say(
+                advice("SGLang", version, TRIED)
+                or f"SGLang {version} fits; its schedulers are going to be guarded"
+            )
         else:
             from . import install
 
-            install.into_scheduler(version, chosen)
+            install.into_scheduler(fit.hooked, chosen)
     except SystemExit:
         raise
     except BaseException as fault:  # whatever it is, the server must not start

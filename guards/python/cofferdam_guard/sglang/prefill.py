@@ -48,32 +48,26 @@ def _note_asked(guard: Guard, info) -> None:
 
 
 def finalize_bootstrap(original, self, req):
-    """`PrefillBootstrapQueue.finalize_bootstrap`: what decode reserved is what will be sent."""
-    guard = here()
-    if is_fake(req):
-        return original(self, req)
-    if not _leave(guard, self, req):
-        return False
+    """`PrefillBootstrapQueue.finalize_bootstrap`: the request is bound to decode's ticket."""
     done = original(self, req)
-    if done:
-        _bind(guard, self, req)
+    if done and not is_fake(req):
+        _bind(here(), self, req)
     return done
 
 
-def handle_pending_bootstrap(original, self, req, poll):
-    """The same question for a request that was computed before decode answered."""
-    from sglang.srt.disaggregation.base import KVPoll
+def may_send(guard: Guard, sender) -> bool:
+    """Whether what this sender is for may be sent: asked at each poll until it may. The engine's ranks
+    agree on what their polls say, so none goes on with what another has refused."""
+    req = getattr(sender, "cofferdam_req", None)
+    if req is None or getattr(sender, "cofferdam_leave", False):
+        return True
+    sender.cofferdam_leave = _leave(guard, sender.kv_mgr, req)
+    return sender.cofferdam_leave
 
-    guard = here()
-    if poll == KVPoll.WaitingForInput and not is_fake(req):
-        if not _leave(guard, self.disagg_prefill_bootstrap_queue, req):
-            return original(self, req, KVPoll.Failed)
-    return original(self, req, poll)
 
-
-def _leave(guard: Guard, queue, req) -> bool:
+def _leave(guard: Guard, manager, req) -> bool:
     """Whether this request may be sent. If not, it has failed on both sides when this returns."""
-    manager, room = queue.kv_manager, req.bootstrap_room
+    room = req.bootstrap_room
     infos = [info for info in list(manager.transfer_infos.get(room, {}).values())]
     refusal = None
     for info in infos:
@@ -84,7 +78,7 @@ def _leave(guard: Guard, queue, req) -> bool:
             return False
         if info.is_dummy:
             continue
-        refusal = refusal or _compare(guard, queue, req, info, said)
+        refusal = refusal or _compare(guard, manager, req, info, said)
     if refusal is None:
         return True
     message = guard.refuse(room, req.rid, *refusal)
@@ -95,13 +89,13 @@ def _leave(guard: Guard, queue, req) -> bool:
     return False
 
 
-def _compare(guard: Guard, queue, req, info, said) -> tuple[str, str] | None:
+def _compare(guard: Guard, manager, req, info, said) -> tuple[str, str] | None:
     """Reason and detail when decode's ticket is not for what prefill has."""
     if said is None:
         if guard.config.allow_unguarded_peer:
             return None
-        return "peer", "decode is not guarded, or has another COFFERDAM_GUARD_SECRET"
-    size = queue.scheduler.token_to_kv_pool_allocator.page_size
+        return "peer", "decode is not guarded, or by another version, or with another COFFERDAM_GUARD_SECRET"
+    size = guard.page_size
     prefix = info.decode_prefix_len or 0
     length = len(req.origin_input_ids)
     own = -(-(length - prefix) // size)
@@ -109,6 +103,13 @@ def _compare(guard: Guard, queue, req, info, said) -> tuple[str, str] | None:
         return "layout", f"decode's pages hold {said.page_size} tokens, prefill's {size}"
     if said.tag_stride != page.STRIDE:
         return "layout", f"decode's tags have {said.tag_stride} bytes, prefill's {page.STRIDE}"
+    mine = (manager.attn_tp_rank, manager.attn_tp_size)
+    if (said.rank, said.ranks) != mine:
+        return (
+            "layout",
+            f"decode's pages are share {said.rank + 1} of {said.ranks}, prefill's {mine[0] + 1} of "
+            f"{mine[1]}: give both the same tensor parallelism",
+        )
     if said.prefix != prefix:
         return "count", f"decode's prefix is {said.prefix} by ticket, {prefix} by message"
     if len(info.dst_kv_indices) != said.pages:
@@ -142,6 +143,8 @@ def _bind(guard: Guard, queue, req) -> None:
     for info in list(queue.kv_manager.transfer_infos.get(room, {}).values()):
         said = getattr(info, "cofferdam", None)
         if isinstance(said, wire.Ticket):
+            if not getattr(req.disagg_kv_sender, "cofferdam_leave", False):
+                raise RuntimeError(f"cofferdam-guard: room {room} was bound before it was judged")
             tags = guard.tags(said.nonce, room, said.pages)
             guard.handoffs[room] = Handoff(room, said, req, tags)
             req.disagg_kv_sender.cofferdam = guard.handoffs[room]

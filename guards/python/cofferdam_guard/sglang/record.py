@@ -8,6 +8,7 @@ late: SGLang has set `PROMETHEUS_MULTIPROC_DIR` before a scheduler starts.
 import logging
 
 from ..causes import CAUSES, cause_of
+from ..coverage import GAUGE
 from ..evidence import PREFIX, Evidence, prometheus_counters, refusals_counter
 
 # Which of the package's counters a reason belongs to.
@@ -34,6 +35,7 @@ _GAUGES = {
     "ready": ("1 once every hook is in place and was seen to work", ("guard", "engine")),
     "quarantined_pages": ("pages held for writers that have not proven their end", ()),
     "quarantined_handoffs": ("handoffs whose pages are held like that", ()),
+    GAUGE: ("1 for each check that is made here, 0 for one that is not", ("check",)),
 }
 
 
@@ -60,7 +62,7 @@ class Record:
             self._refusals.labels(engine_type=self.role, cause=cause)
         for name, (text, more) in _GAUGES.items():
             self._gauges[name] = Gauge(
-                PREFIX + name, text, ("engine_type", *more), multiprocess_mode="mostrecent"
+                PREFIX + name, text, ("engine_type", *more), multiprocess_mode="max" if name.startswith("quarantined") else "mostrecent"
             )
 
     def count(self, name: str, n: int = 1, reason: str = "") -> None:

@@ -10,9 +10,13 @@ client is answered.
 import threading
 import time
 from http import HTTPStatus
+from types import SimpleNamespace
 
 from .. import causes
+from . import prefill
 from .state import Guard, Handoff, here
+
+_NO_CODE = SimpleNamespace(co_names=())
 
 
 def counting_queue(base):
@@ -60,13 +64,22 @@ def source_busy(guard: Guard, room: int) -> bool:
     return guard.outstanding.get(room, 0) > 0 or (handoff is not None and handoff.unsettled)
 
 
+def _busy_anywhere(room: int) -> bool:
+    """The same on any rank: what one rank must keep, all keep. Called by all of them at the same step."""
+    guard = here()
+    return bool(guard.ranks.highest([int(source_busy(guard, room))])[0])
+
+
 def sender_poll(original, self):
-    """`poll` of the sender: a failure is told when no write reads the pages any more, for the
-    engine frees them when it hears of it."""
+    """`poll` of the sender: what decode reserved is compared with what will be sent as soon as it is
+    known, so that the ranks learn of a refusal together. And a failure is told when no write reads the
+    pages any more, for the engine frees them when it hears of it."""
     from sglang.srt.disaggregation.base import KVPoll
 
     status = original(self)
     guard = here()
+    if status == KVPoll.WaitingForInput and not prefill.may_send(guard, self):
+        status = KVPoll.Failed
     if status == KVPoll.Failed and source_busy(guard, self.bootstrap_room):
         if not getattr(self, "cofferdam_held", False):
             self.cofferdam_held = True
@@ -80,7 +93,7 @@ def process_pending_chunked_abort(original, self):
     req = self._pending_chunked_abort_req
     sender = getattr(req, "disagg_kv_sender", None)
     if req is not None and self.chunked_req is req and sender is not None:
-        if source_busy(here(), req.bootstrap_room):
+        if _busy_anywhere(req.bootstrap_room):
             sender.abort()
             return None
     return original(self)
@@ -90,19 +103,21 @@ def retire_aborted_prefill_result(original, self, req):
     """`_retire_aborted_prefill_result` (0.5.23) frees at once; with writes under way the request
     takes the way of one that failed in flight instead."""
     sender = req.disagg_kv_sender
-    if sender is not None and source_busy(here(), req.bootstrap_room):
+    if sender is not None and _busy_anywhere(req.bootstrap_room):
         sender.abort()
         return False
     return original(self, req)
 
 
 def sender_clear(original, self):
-    """`clear` of the sender. 0.5.19 forgets here whom it owes the proof that writing has ended."""
+    """`clear` of the sender. To 0.5.20 it forgets here whom it owes the proof that writing has ended;
+    later it asks itself whether the proof may be given."""
     guard = here()
     manager, room = self.kv_mgr, self.bootstrap_room
-    owed = manager._deferred_ack_targets.get(room)
+    owed = getattr(manager, "_deferred_ack_targets", {}).get(room)
+    forgets = "_maybe_ack_drained_abort" not in getattr(original, "__code__", _NO_CODE).co_names
     original(self)
-    if guard.version == "0.5.19" and owed is not None and guard.outstanding.get(room, 0) > 0:
+    if forgets and owed is not None and guard.outstanding.get(room, 0) > 0:
         manager._deferred_ack_targets.setdefault(room, owed)
     with guard.lock:
         guard.asked.pop(room, None)
@@ -111,14 +126,14 @@ def sender_clear(original, self):
         guard.handoffs.pop(room, None)
 
 
-def send_abort_ack_0_5_19(original, self, decode_ip, decode_port, room):
+def send_abort_ack_by_address(original, self, decode_ip, decode_port, room):
     """`_send_abort_ack`: nothing is proven about a write that ended without saying so."""
     if _unproven(room):
         return None
     return original(self, decode_ip, decode_port, room)
 
 
-def send_abort_ack_0_5_23(original, self, room, target):
+def send_abort_ack_by_target(original, self, room, target):
     """The same, as later versions call it."""
     if _unproven(room):
         return None

@@ -18,6 +18,7 @@ from ..tensors import Unread
 from . import pages as page
 from . import wire
 from .config import Config
+from .ranks import Ranks
 from .record import Record
 
 
@@ -60,9 +61,10 @@ class Handoff:
 class Guard:
     """State and the few acts that several hooks share."""
 
-    def __init__(self, config: Config, version: str, role: str, record: Record):
+    def __init__(self, config: Config, role: str, record: Record):
         self.config = config
-        self.version = version
+        # Who computes the same requests, each with its share of every page.
+        self.ranks = Ranks()
         self.role = role
         self.record = record
         self.lock = threading.Lock()
@@ -121,11 +123,18 @@ class Guard:
         """What the client of this room is told when the engine ends the request. First one wins."""
         self.verdicts.setdefault(room, (message, status, time.monotonic()))
 
-    def refuse(self, room: int, rid: str, reason: str, detail: str, **facts) -> str:
-        """Counts and records a refusal; returns the message for the client."""
+    def refuse(self, room: int, rid: str, reason: str, detail: str, found_here: bool = True) -> str:
+        """Records a refusal, and counts it on the rank that found it; returns the message for the
+        client."""
         cause = causes.cause_of(reason)
         message = causes.message(cause, reason, detail)
-        self.record.refusal(reason, room=room, rid=rid, detail=detail, **facts)
+        facts = {"room": room, "rid": rid, "detail": detail}
+        if self.ranks.size > 1:
+            facts["rank"] = self.ranks.rank
+        if found_here:
+            self.record.refusal(reason, **facts)
+        else:
+            self.record.audit("refused by another rank", reason=reason, **facts)
         self.decide(room, message, causes.status_of(cause))
         return message
 

@@ -18,6 +18,8 @@ from . import wire
 from .config import WITH_OUTPUT
 from .state import Guard, Reservation, here, is_fake
 
+# What a rank found of a sequence, the gravest last.
+_RIGHT, _HELD, _WRONG = range(3)
 
 @dataclass
 class Checked:
@@ -64,7 +66,7 @@ def run_batch(original, self, batch, *args, **kwargs):
     guard = here()
     if guard.role != "decode" or not guard.config.step_check or not batch.forward_mode.is_decode():
         return original(self, batch, *args, **kwargs)
-    checked = _check(guard, self, batch)
+    checked = check(guard, self, batch)
     if guard.table.rows.device.type == "cpu" and guard.config.step_check != WITH_OUTPUT:
         _judge(guard, checked)
         return original(self, batch, *args, **kwargs)
@@ -81,7 +83,8 @@ def process_batch_result(original, self, batch, result, *args, **kwargs):
     return original(self, batch, result, *args, **kwargs)
 
 
-def _check(guard: Guard, scheduler, batch) -> Checked:
+def check(guard: Guard, scheduler, batch) -> Checked:
+    """Which pages of each block table are not the sequence's: one gather for the batch."""
     size = guard.page_size
     lengths = batch.seq_lens
     longest = (
@@ -100,17 +103,21 @@ def _check(guard: Guard, scheduler, batch) -> Checked:
 
 def _judge(guard: Guard, checked: Checked) -> None:
     """A sequence whose table names a page that was not written for it, or that was given a page
-    which somebody may still write, ends with an error; this step's token is not released."""
-    held = _held(guard, checked)
-    for at, (req, wrong) in enumerate(zip(checked.reqs, checked.wrong.read())):
+    which somebody may still write, ends with an error; this step's token is not released. One that any
+    rank convicts ends on all of them, at this step."""
+    held, wrong = _held(guard, checked), checked.wrong.read()
+    mine = [_WRONG if n else _HELD if at in held else _RIGHT for at, n in enumerate(wrong)]
+    for at, (req, worst) in enumerate(zip(checked.reqs, guard.ranks.highest(mine))):
         if _is_over(req):
             # Retracted: its pages were copied as they were. They are never its own again.
-            req.cofferdam_spoilt = bool(wrong) or getattr(req, "cofferdam_spoilt", False)
-            continue
-        if wrong:
-            _end(guard, req, "step", f"{wrong} pages of the block table are not this request's")
-        elif at in held:
-            _end(guard, req, "held", held[at])
+            spoilt = worst == _WRONG
+            req.cofferdam_spoilt = spoilt or getattr(req, "cofferdam_spoilt", False)
+        elif worst != _RIGHT:
+            reason = {_WRONG: "step", _HELD: "held"}[worst]
+            detail = held.get(at) or f"{wrong[at]} pages of the block table are not this request's"
+            if mine[at] != worst:
+                detail = "another rank has found it in its share of the pages"
+            _end(guard, req, reason, detail, mine[at] == worst)
 
 
 def _held(guard: Guard, checked: Checked) -> dict[int, str]:
@@ -141,10 +148,10 @@ def _refusal(guard: Guard, pages: list[int]) -> str | None:
     return None
 
 
-def _end(guard: Guard, req, reason: str, detail: str) -> None:
+def _end(guard: Guard, req, reason: str, detail: str, found_here: bool) -> None:
     from sglang.srt.managers.schedule_batch import FINISH_ABORT
 
-    message = guard.refuse(req.bootstrap_room, req.rid, reason, detail)
+    message = guard.refuse(req.bootstrap_room, req.rid, reason, detail, found_here)
     guard.verdicts.pop(req.bootstrap_room, None)
     # Nothing that this step, or one whose check failed, computes may leave.
     req.finished_len = len(req.output_ids)

@@ -1,10 +1,13 @@
-"""What of SGLang the guard stands on, version by version: the functions that it hooks, with the
-parameters relied on, and the names that it uses beside them. Data only: it is read before anything of
+"""What of SGLang the guard stands on: the functions that it hooks, with the parameters relied on, and the
+names that it uses beside them. Where versions differ, every form that the guard knows is listed, and the
+first that this SGLang has is taken: no version number decides. Data only: it is read before anything of
 the engine, or torch, is imported (`..sources`); `table` says what is run for each hook."""
 
 from __future__ import annotations
 
-from ..sources import Function
+from dataclasses import dataclass
+
+from ..sources import Difference, Function, Sources
 
 _S = "sglang.srt."
 _D = _S + "disaggregation."
@@ -15,8 +18,6 @@ _P_MIXIN = _D + "prefill:SchedulerDisaggregationPrefillMixin."
 _D_MIXIN = _D + "decode:SchedulerDisaggregationDecodeMixin."
 SEND = _MOONCAKE + "MooncakeKVSender.send"
 
-# What there are tables of hooks for: before and since the rework of 0.5.21.
-TABLES = ("0.5.19", "0.5.23")
 # `send` is behind a tracing decorator that keeps no names: so it looks once it is imported.
 AS_IMPORTED = {SEND: ("self", "args", "kwargs")}
 
@@ -37,14 +38,14 @@ _BOTH = [
         _D + "prefill:prepare_abort",
         _D + "decode:prepare_abort",
     ),
+    _f(
+        _D + "utils:poll_and_all_reduce",
+        "pollers gloo_group decode_reqs metadata_buffers",
+        _D + "decode:poll_and_all_reduce",
+    ),
     _f(_D + "utils:MetadataBuffers.set_buf", "self req"),
     _f(_D + "prefill:PrefillBootstrapQueue.add", "self req num_kv_heads"),
     _f(_D + "prefill:PrefillBootstrapQueue.finalize_bootstrap", "self req"),
-    _f(
-        _P_MIXIN + "handle_pending_bootstrap",
-        "self req poll",
-        _SCHEDULER + "handle_pending_bootstrap",
-    ),
     _f(
         _P_MIXIN + "process_disagg_prefill_inflight_queue",
         "self rids_to_check",
@@ -76,56 +77,93 @@ _BOTH = [
     _f(_D + "decode:DecodeTransferQueue._do_release", "self decode_req idx"),
     _f(_D + "decode:DecodeTransferQueue.resolve_deferred_releases", "self"),
     _f(_D_MIXIN + "process_decode_queue", "self", _SCHEDULER + "process_decode_queue"),
+    # Only what it leaves behind counts: it may take whatever it likes.
+    _f(_D + "decode:DecodeTransferQueue.__init__", "self", exact=False),
 ]
 
-_ONLY = {
-    "0.5.19": [
-        _f(_MOONCAKE + "MooncakeKVSender.poll", "self"),
-        _f(_MOONCAKE + "MooncakeKVReceiver.poll", "self"),
-        _f(
-            _MOONCAKE + "MooncakeKVReceiver.send_metadata",
-            "self kv_indices aux_index state_indices decode_prefix_len device_kv_indices",
+
+
+@dataclass(frozen=True)
+class Form:
+    """One way in which an SGLang does something: functions to hook, and names that come with them."""
+
+    functions: tuple[Function, ...]
+    names: tuple[str, ...] = ()
+
+
+_SEND_METADATA = "self kv_indices aux_index state_indices decode_prefix_len "
+# What differs between versions, with every form that the guard knows.
+FORMS: dict[str, tuple[Form, ...]] = {
+    "how a sender is polled": (
+        Form((_f(_COMMON + "CommonKVSender.poll", "self", _MOONCAKE + "MooncakeKVSender.poll"),)),
+        Form((_f(_MOONCAKE + "MooncakeKVSender.poll", "self"),)),
+    ),
+    "how a receiver is polled": (
+        Form((_f(_COMMON + "CommonKVReceiver.poll", "self", _MOONCAKE + "MooncakeKVReceiver.poll"),)),
+        Form((_f(_MOONCAKE + "MooncakeKVReceiver.poll", "self"),)),
+    ),
+    "how decode says where to write": (
+        Form(
+            (
+                _f(
+                    _COMMON + "CommonKVReceiver.send_metadata",
+                    _SEND_METADATA + "destination device_kv_indices",
+                    _MOONCAKE + "MooncakeKVReceiver.send_metadata",
+                ),
+                _f(
+                    _MOONCAKE + "MooncakeKVManager.build_receiver_metadata_message",
+                    "self bootstrap_room required_dst_info_num kv_indices aux_index state_indices "
+                    "decode_prefix_len is_dummy device_kv_indices",
+                ),
+            )
         ),
-        _f(
-            _COMMON + "CommonKVManager._send_abort_ack",
-            "self decode_ip decode_port room",
-            _MOONCAKE + "MooncakeKVManager._send_abort_ack",
+        Form(
+            (
+                _f(
+                    _MOONCAKE + "MooncakeKVReceiver.send_metadata",
+                    _SEND_METADATA + "device_kv_indices",
+                ),
+            ),
+            (_MOONCAKE + "MooncakeKVReceiver._connect_to_bootstrap_server",),
         ),
-        _f(
-            _D + "decode:DecodeTransferQueue.__init__",
-            "self gloo_group req_to_metadata_buffer_idx_allocator tp_rank metadata_buffers "
-            "scheduler tree_cache",
+    ),
+    "how prefill proves that its writing has ended": (
+        Form(
+            (
+                _f(
+                    _COMMON + "CommonKVManager._send_abort_ack",
+                    "self room target",
+                    _MOONCAKE + "MooncakeKVManager._send_abort_ack",
+                ),
+            )
         ),
-    ],
-    "0.5.23": [
-        _f(
-            _P_MIXIN + "_retire_aborted_prefill_result",
-            "self req",
-            _SCHEDULER + "_retire_aborted_prefill_result",
+        Form(
+            (
+                _f(
+                    _COMMON + "CommonKVManager._send_abort_ack",
+                    "self decode_ip decode_port room",
+                    _MOONCAKE + "MooncakeKVManager._send_abort_ack",
+                ),
+            )
         ),
-        _f(_COMMON + "CommonKVSender.poll", "self", _MOONCAKE + "MooncakeKVSender.poll"),
-        _f(_COMMON + "CommonKVReceiver.poll", "self", _MOONCAKE + "MooncakeKVReceiver.poll"),
-        _f(
-            _COMMON + "CommonKVReceiver.send_metadata",
-            "self kv_indices aux_index state_indices decode_prefix_len destination "
-            "device_kv_indices",
-            _MOONCAKE + "MooncakeKVReceiver.send_metadata",
+    ),
+    "how decode asks for that proof": (
+        Form((), (_MOONCAKE + "MooncakeKVReceiver.ensure_abort_notified",)),
+        Form((), (_MOONCAKE + "MooncakeKVManager.register_deferred_abort_room",)),
+    ),
+    "how an aborted request's pages are freed after its pass": (
+        Form(
+            (
+                _f(
+                    _P_MIXIN + "_retire_aborted_prefill_result",
+                    "self req",
+                    _SCHEDULER + "_retire_aborted_prefill_result",
+                ),
+            )
         ),
-        _f(
-            _MOONCAKE + "MooncakeKVManager.build_receiver_metadata_message",
-            "self bootstrap_room required_dst_info_num kv_indices aux_index state_indices "
-            "decode_prefix_len is_dummy device_kv_indices",
-        ),
-        _f(
-            _COMMON + "CommonKVManager._send_abort_ack",
-            "self room target",
-            _MOONCAKE + "MooncakeKVManager._send_abort_ack",
-        ),
-        _f(
-            _D + "decode:DecodeTransferQueue.__init__",
-            "self req_to_metadata_buffer_idx_allocator metadata_buffers scheduler tree_cache",
-        ),
-    ],
+        # Not at all: it is handed over like any other, and `poll` decides.
+        Form(()),
+    ),
 }
 
 # Called, not hooked: these parameters first.
@@ -162,7 +200,7 @@ _NAMED = [
     *_of(
         _MOONCAKE + "MooncakeKVManager.",
         "transfer_queues enable_deferred_decode_kv_release _send_multipart_locked "
-        "_prefill_unique_rank transfer_infos request_status req_to_decode_prefix_len "
+        "_prefill_unique_rank attn_tp_rank attn_tp_size transfer_infos request_status req_to_decode_prefix_len "
         "get_session_id addr_to_rooms_tracker kv_args engine",
     ),
     *_of(
@@ -182,27 +220,58 @@ _NAMED = [
         _SCHEDULER,
         "disagg_prefill_bootstrap_queue disagg_decode_prealloc_queue "
         "disagg_decode_transfer_queue disagg_metadata_buffers output_streamer "
-        "token_to_kv_pool_allocator req_to_token_pool",
+        "token_to_kv_pool_allocator req_to_token_pool attn_tp_cpu_group",
     ),
 ]
-_NAMED_ONLY = {
-    "0.5.19": [
-        *_of(_MOONCAKE + "MooncakeKVManager.", "_deferred_ack_targets register_deferred_abort_room")
-    ],
-    "0.5.23": [*_of(_MOONCAKE + "MooncakeKVReceiver.", "ensure_abort_notified")],
-}
 
 
-def hooked(table: str) -> list[Function]:
-    """The functions that are hooked, of one table."""
-    return _BOTH + _ONLY[table]
+@dataclass(frozen=True)
+class Fit:
+    """What to hook in this SGLang, and what of it is not as the guard needs it."""
+
+    hooked: tuple[Function, ...]
+    differences: tuple[Difference, ...]
+
+
+def fit(sources: Sources) -> Fit:
+    """Everything is read from files."""
+    hooked = list(_BOTH)
+    wrong = sources.differences([*_BOTH, *_CALLED], _NAMED)
+    for forms in FORMS.values():
+        tried = [(form, _without(sources, form)) for form in forms]
+        form, missing = min(tried, key=lambda one: len(one[1]))
+        hooked += form.functions
+        wrong += missing
+    return Fit(tuple(hooked), tuple(wrong))
+
+
+def _without(sources: Sources, form: Form) -> list[Difference]:
+    """What is missing of a form. A function that is there and takes something else is missing even where
+    the form is that there is none: what the guard does not know must not run unhooked."""
+    if form.functions or form.names:
+        return sources.differences(form.functions, form.names)
+    return [
+        Difference(one.target, f"({', '.join(one.parameters)}), or none", f"({', '.join(found)})")
+        for one in _ABSENT_OR_KNOWN
+        if (found := sources.parameters(one.target)) is not None
+    ]
+
+
+_ABSENT_OR_KNOWN = FORMS["how an aborted request's pages are freed after its pass"][0].functions
 
 
 def called() -> list[Function]:
-    """The functions that the guard calls."""
+    """The functions that the guard calls, in every version."""
     return _CALLED
 
 
-def named(table: str) -> list[str]:
-    """The other names that the guard uses."""
-    return _NAMED + _NAMED_ONLY[table]
+def named() -> list[str]:
+    """The other names that it uses in every version."""
+    return _NAMED
+
+
+def every() -> tuple[list[Function], list[str]]:
+    """All functions and names of all forms, for whoever writes an engine down."""
+    forms = [form for known in FORMS.values() for form in known]
+    functions = [one for form in forms for one in form.functions]
+    return [*_BOTH, *_CALLED, *functions], [*_NAMED, *(n for form in forms for n in form.names)]

@@ -18,8 +18,8 @@ import secrets
 import struct
 from dataclasses import dataclass
 
-MAGIC = b"CFDG\x01"
-_TICKET = struct.Struct("<5sBQIIIIQI32s")
+MAGIC = b"CFDG\x02"
+_TICKET = struct.Struct("<5sBQIIIIQIHH32s")
 _REJECT = struct.Struct("<5sBHH")
 _MAC = 16
 _MAX_MESSAGE = 2048
@@ -62,6 +62,9 @@ class Ticket:
     tag_base: int
     tag_stride: int
     lineage: bytes
+    # Whose share of each page this is.
+    rank: int = 0
+    ranks: int = 1
 
     def encode(self, key: bytes) -> bytes:
         body = _TICKET.pack(
@@ -74,6 +77,8 @@ class Ticket:
             self.page_size,
             self.tag_base,
             self.tag_stride,
+            self.rank,
+            self.ranks,
             self.lineage,
         )
         return body + mac(key, b"ticket", self.room.to_bytes(8, "little"), body)
@@ -115,8 +120,8 @@ def decode(frame: bytes, room: int, key: bytes) -> "Ticket | Rejection":
     if kind == KIND_TICKET:
         if len(body) != _TICKET.size:
             raise Malformed(f"a ticket of {len(body)} bytes, expected {_TICKET.size}")
-        _, _, nonce, pages, tokens, prefix, page_size, base, stride, lineage = _TICKET.unpack(body)
-        return Ticket(room, nonce, pages, tokens, prefix, page_size, base, stride, lineage)
+        _, _, *numbers, rank, ranks, lineage = _TICKET.unpack(body)
+        return Ticket(room, *numbers, lineage, rank, ranks)
     _, _, status, length = _REJECT.unpack_from(body)
     text = body[_REJECT.size :]
     if len(text) != length:

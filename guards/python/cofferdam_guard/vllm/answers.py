@@ -49,7 +49,7 @@ def find(request: str) -> tuple[int, str] | None:
 def install() -> None:
     """Into this process's API server, once."""
     from vllm.entrypoints.generate.base.serving import GenerateBaseServing
-    from vllm.exceptions import GenerationError, RetryableRequestError
+    from vllm import exceptions
 
     original = GenerateBaseServing._raise_if_error
     if getattr(original, "cofferdam", False):
@@ -59,7 +59,9 @@ def install() -> None:
         refusal = find(request_id) if finish_reason == "error" else None
         if refusal is not None:
             status, text = refusal
-            raise RetryableRequestError(text) if status == 503 else GenerationError(text)
+            # vLLM to 0.31 has no word for "ask again": 500 there too, with the same text.
+            again = getattr(exceptions, "RetryableRequestError", exceptions.GenerationError)
+            raise again(text) if status == 503 else exceptions.GenerationError(text)
         original(self, finish_reason, request_id)
 
     _raise_if_error.cofferdam = True  # type: ignore[attr-defined]

@@ -21,6 +21,22 @@ class BlockGuard:
         # Blocks that vLLM wanted to hand out while they were held, and how to give them back.
         self._aside: dict[int, Any] = {}
         self._free: Callable[[list[Any]], None] | None = None
+        # In whose isolation domain blocks are handed out just now; what was handed out since the last look.
+        self.domain = 0
+        self._granted: list[tuple[int, int]] = []
+
+    def take_granted(self) -> list[tuple[int, int]]:
+        """(block, tag) of what was handed out since the last call."""
+        granted, self._granted = self._granted, []
+        return granted
+
+    def refusal(self, blocks: list[int], tags: list[int], domain: int) -> str | None:
+        """Why a reader of this domain may not have these blocks under these tags."""
+        try:
+            self.ledger.check(blocks, tags, domain)
+        except GuardFault as fault:
+            return str(fault.args[-1])
+        return None
 
     def watch(self, pool: Any) -> None:
         """Puts the ledger between the pool and whoever takes blocks from it."""
@@ -34,7 +50,9 @@ class BlockGuard:
                 kept = {block.block_id for block in held}
                 blocks = [block for block in blocks if block.block_id not in kept]
                 blocks += take(num_blocks - len(blocks))
-            self.ledger.allocate([block.block_id for block in blocks])
+            numbers = [block.block_id for block in blocks]
+            tags = self.ledger.allocate(numbers, self.domain)
+            self._granted.extend(zip(numbers, tags, strict=True))
             return blocks
 
         pool.get_new_blocks = get_new_blocks

@@ -16,7 +16,8 @@ from typing import Any
 
 import vllm
 
-from . import start
+from ..versions import advice
+from . import start, surface
 
 # Before anything of vLLM's insides is imported, and long before a model is loaded.
 start.early(vllm)
@@ -32,6 +33,9 @@ from vllm.logger import init_logger
 
 from .. import __version__
 from ..evidence import Evidence
+from ..coverage import Coverage
+from . import patch
+from .groups import groups_of
 from .handover import FIELD
 from .scheduler import SchedulerGuard
 from .stats import GuardedPromMetrics, GuardedStats, with_counts
@@ -62,9 +66,9 @@ class GuardedNixlConnector(NixlPullConnector):
     def __init__(self, vllm_config: Any, role: KVConnectorRole, kv_cache_config: Any) -> None:
         transfer = vllm_config.kv_transfer_config
         settings, lease = start.settings_of(transfer, os.environ)
-        tested = start.require_engine(vllm, settings.force)
+        start.require_engine(vllm)
         start.require_config(vllm_config)
-        start.require_layout(kv_cache_config)
+        groups = groups_of(kv_cache_config)
         super().__init__(vllm_config, role, kv_cache_config)
         host, port = settings.host, start.first_port(settings, vllm_config.parallel_config)
         self._evidence = Evidence("vllm", settings.audit, logger)
@@ -73,19 +77,25 @@ class GuardedNixlConnector(NixlPullConnector):
         self._worker_guard: WorkerGuard | None = None
         if role == KVConnectorRole.SCHEDULER:
             address = f"{host}:{port}"
+            if settings.step_check:
+                patch.scheduler()
+            self._steps = settings.step_check
             self._scheduler_guard = SchedulerGuard(
-                vllm_config, self._num_blocks, settings, self._evidence, address
+                vllm_config, self._num_blocks, settings, self._evidence, address, groups
             )
         else:
             rank = get_tensor_model_parallel_rank()
-            size = vllm_config.cache_config.block_size
-            self._worker_guard = WorkerGuard(settings, self._evidence, rank, lease, size)
+            if settings.step_check:
+                patch.runner()
+            self._worker_guard = WorkerGuard(settings, self._evidence, rank, lease, groups)
             if start.serves(transfer):
                 self._worker_guard.serve(host, port)
             self._nixl = _Nixl(self.connector_worker)
             self._renewed = 0.0
+        if advised := advice("vLLM", vllm.__version__, surface.TRIED):
+            logger.warning("cofferdam-guard: %s", advised)
         self._evidence.record(
-            "started", role=role.name, version=__version__, tested=tested, policy=settings.policy
+            "started", role=role.name, version=__version__, engine=vllm.__version__, policy=settings.policy
         )
         logger.info(
             "cofferdam-guard %s is on (%s): policy %s, audit log %s",
@@ -100,6 +110,8 @@ class GuardedNixlConnector(NixlPullConnector):
     def bind_kv_cache_manager(self, kv_cache_manager: Any) -> None:
         super().bind_kv_cache_manager(kv_cache_manager)
         self._scheduler_guard.blocks.watch(kv_cache_manager.block_pool)
+        if self._steps:
+            self._scheduler_guard.plan.watch(kv_cache_manager)
 
     def on_new_request(self, request: Any) -> None:
         verdict = self._scheduler_guard.judge(request)
@@ -116,9 +128,9 @@ class GuardedNixlConnector(NixlPullConnector):
 
     def update_state_after_alloc(self, request: Any, blocks: Any, num_external_tokens: int) -> None:
         guard = self._scheduler_guard
-        fetched: list[int] = []
+        fetched: list[list[int]] = [[] for _ in guard.groups]
         if num_external_tokens > 0:
-            fetched = list(blocks.get_unhashed_block_ids_all_groups()[0])
+            fetched = [list(row) for row in blocks.get_unhashed_block_ids_all_groups()]
         if guard.fetch_begins(request, fetched, num_external_tokens):
             super().update_state_after_alloc(request, blocks, num_external_tokens)
             guard.prefill_begins(request)
@@ -126,12 +138,14 @@ class GuardedNixlConnector(NixlPullConnector):
     def build_connector_meta(self, scheduler_output: Any) -> Any:
         meta = super().build_connector_meta(scheduler_output)
 
-        def block_ids(name: str) -> list[int]:
-            return self._kv_cache_manager.get_block_ids(name)[0]
+        def block_ids(name: str) -> list[list[int]]:
+            return self._kv_cache_manager.get_block_ids(name)
 
         handover = self._scheduler_guard.take_handover(
             scheduler_output.num_scheduled_tokens, block_ids
         )
+        if self._steps:
+            handover.steps = self._scheduler_guard.plan.take(scheduler_output)
         setattr(meta, FIELD, handover)
         return meta
 
@@ -161,6 +175,15 @@ class GuardedNixlConnector(NixlPullConnector):
         self._worker_guard.register(kv_caches, self._num_blocks)
         super().register_kv_caches(kv_caches)
         self._nixl.require_whole_blocks()
+        if self._worker_guard.steps is not None:
+            patch.attach(self._worker_guard.look)
+        logger.info("%s", self._coverage().line())
+
+    def _coverage(self) -> Coverage:
+        guard = self._worker_guard
+        shape = f"rank {guard.rank}; {', '.join(str(group) for group in guard.groups)}"
+        on = dict.fromkeys(("identity", "content", "release", "ranks", "selftest"), True)
+        return Coverage(shape=shape).set(**on, step=guard.steps is not None)
 
     def bind_connector_metadata(self, connector_metadata: Any) -> None:
         super().bind_connector_metadata(connector_metadata)
@@ -184,6 +207,11 @@ class GuardedNixlConnector(NixlPullConnector):
             finished_recving=finished,
             failed_recving=failed,
         )
+
+    def build_connector_worker_meta(self) -> patch.Convicted | None:
+        """Which requests end with this step; vLLM brings together what all ranks say."""
+        convicted = self._worker_guard.take_convicted()
+        return patch.Convicted(convicted) if convicted else None
 
     def _renew(self, leases: dict[str, float]) -> None:
         now = time.monotonic()

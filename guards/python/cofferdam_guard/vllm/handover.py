@@ -6,13 +6,15 @@ import json
 from dataclasses import dataclass, field
 from typing import Any
 
+from .steps import Steps
+
 # The guard's field in kv_transfer_params, and on the connector's metadata.
 FIELD = "cofferdam_guard"
 
 
 @dataclass
 class State:
-    """The blocks of this prompt are complete after this step: take down what is in them."""
+    """The blocks of this prompt in one group are complete after this step: take down what is in them."""
 
     serial: int
     lineage: bytes
@@ -23,12 +25,13 @@ class State:
 
 @dataclass
 class Expect:
-    """Blocks of this prompt are fetched: compare them before anybody is told that they are here."""
+    """Blocks of this prompt in one group are fetched: compare them before anybody is told that they are
+    here."""
 
     reference: str
     lineage: bytes
+    # Tokens and blocks that are stated of this group, and those of the blocks that are fetched: the last.
     tokens: int
-    # Blocks that the whole prompt takes, and those of them that are fetched: the last ones.
     total: int
     blocks: list[int]
 
@@ -36,12 +39,15 @@ class Expect:
 @dataclass
 class Handover:
     epoch: bytes
-    state: dict[str, State] = field(default_factory=dict)
-    expect: dict[str, Expect] = field(default_factory=dict)
+    # By request; one for each group of KV caches.
+    state: dict[str, list[State]] = field(default_factory=dict)
+    expect: dict[str, list[Expect]] = field(default_factory=dict)
     # Refused at the door: reported as failed loads, nothing is fetched.
     refused: list[str] = field(default_factory=list)
     # References whose requests were given up.
     void: list[int] = field(default_factory=list)
+    # What each request's block tables must show in this step; none where steps are not checked.
+    steps: Steps | None = None
 
 
 def bound_parameters(params: dict[str, Any]) -> bytes:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from ..core import GuardFault, Seen, kind_of
 from ..evidence import Evidence
 from ..settings import RECOMPUTE, Settings
 from .blocks import BlockGuard
+from .groups import Group
 from .handover import FIELD, Expect, Handover, State, bound_parameters
+from .steps import Plan
 
 # References that a decode instance remembers; the prefill instance is the authority beyond.
 SEEN_MAX = 1 << 16
@@ -19,34 +22,35 @@ SEEN_MAX = 1 << 16
 @dataclass
 class Verdict:
     refused: bool
-    reference: str = ""
+    # One for each group.
+    references: list[str] = field(default_factory=list)
     lineage: bytes = b""
-
-
-@dataclass
-class Stated:
-    serial: int
-    lineage: bytes
-    blocks: list[int]
-    tags: list[int]
 
 
 class SchedulerGuard:
     def __init__(
-        self, vllm_config: Any, blocks: int, settings: Settings, evidence: Evidence, address: str
+        self,
+        vllm_config: Any,
+        blocks: int,
+        settings: Settings,
+        evidence: Evidence,
+        address: str,
+        groups: list[Group],
     ) -> None:
         self.settings, self.evidence, self.address = settings, evidence, address
-        self.block_size: int = vllm_config.cache_config.block_size
+        self.groups = groups
+        self.ranks = vllm_config.parallel_config.tensor_parallel_size
         self.model = _model_name(vllm_config)
-        self.blocks = BlockGuard(blocks, self.block_size, evidence)
+        self.blocks = BlockGuard(blocks, max(group.block_size for group in groups), evidence)
         self.epoch = os.urandom(16)
         self._serial = 0
         self._seen = Seen(SEEN_MAX)
         self._judged = Seen(SEEN_MAX)
         self._verdicts: dict[str, Verdict] = {}
         self._prefilling: dict[str, Any] = {}
-        self._stated: dict[str, Stated] = {}
+        self._stated: dict[str, list[State]] = {}
         self._next = Handover(self.epoch)
+        self.plan = Plan(self.blocks, self.domain)
 
     # -- consumer: the door -------------------------------------------------------------------
 
@@ -76,31 +80,62 @@ class SchedulerGuard:
         lineage = self.lineage(request)
         if lineage is None:
             return self._refuse(request, "refused_lineage_total", "prompt_embeds")
+        theirs = params.get("tp_size", self.ranks)
+        if theirs != self.ranks:
+            why = f"prefill has {theirs} ranks, decode {self.ranks}: give both the same tensor parallelism"
+            return self._refuse(request, "refused_lineage_total", "ranks", why)
+        tokens = len(request.prompt_token_ids)
+        if short := [str(g) for g in self.groups if g.first_read(tokens) < g.first(tokens)]:
+            why = f"prefill has given back a block that decode reads to compute the last token: {short[0]}"
+            return self._refuse(request, "refused_lineage_total", "window", why)
         try:
-            reference = self.settings.secret.open_reference(text)
-            self._judged.first_use(reference)
-            tokens = len(request.prompt_token_ids)
-            reference.admits(lineage, tokens, bound_parameters(params))
+            references = self._open(text)
+            for reference in references:
+                self._judged.first_use(reference)
+            self._admit(references, params, lineage, tokens)
         except GuardFault as fault:
             return self._refuse(request, "refused_lineage_total", kind_of(fault))
-        if not self._seen.first_use(reference):
+        if not all([self._seen.first_use(reference) for reference in references]):
             return self._refuse(request, "refused_reuse_total", "used_here")
-        return Verdict(False, text, lineage)
+        return Verdict(False, text.split(","), lineage)
+
+    def _open(self, text: str) -> list[Any]:
+        """The references of all groups; raises `GuardFault`."""
+        written = text.split(",")
+        if len(written) != len(self.groups):
+            ours = f"{len(written)} references, this model has {len(self.groups)} groups of KV caches"
+            raise GuardFault("layout", ours)
+        return [self.settings.secret.open_reference(one) for one in written]
+
+    def _admit(
+        self, references: list[Any], params: dict[str, Any], lineage: bytes | None = None, tokens: int = 0
+    ) -> None:
+        """Raises `GuardFault` unless each is for its own group, these parameters and this prompt; without
+        one: whatever prompt it names."""
+        for group, reference in zip(self.groups, references, strict=True):
+            covered = group.covered(tokens) if lineage is not None else reference.tokens
+            bound = bound_parameters(params) + group.bound()
+            reference.admits(lineage or reference.lineage, covered, bound)
 
     def _may_free(self, params: dict[str, Any]) -> bool:
         """vLLM's note, without the prompt, that a request was turned away: whether the producer may
         be told to free its blocks. Only for references that are genuine and that nobody has shown
         here before: what was refused here may still be somebody else's."""
         try:
-            reference = self.settings.secret.open_reference(str(params.get(FIELD)))
-            reference.admits(reference.lineage, reference.tokens, bound_parameters(params))
+            references = self._open(str(params.get(FIELD)))
+            self._admit(references, params)
         except GuardFault:
             return False
-        return self._judged.first_use(reference)
+        return all([self._judged.first_use(reference) for reference in references])
 
-    def _refuse(self, request: Any, counter: str, reason: str) -> Verdict:
+    def _refuse(self, request: Any, counter: str, reason: str, detail: str = "") -> Verdict:
         self.evidence.refuse(
-            counter, request=request.request_id, reason=reason, policy=self.settings.policy, at="door"
+            counter,
+            request=request.request_id,
+            reason=reason,
+            detail=detail,
+            policy=self.settings.policy,
+            at="door",
         )
         return Verdict(True)
 
@@ -118,8 +153,8 @@ class SchedulerGuard:
             return 0, False
         return tokens, True
 
-    def fetch_begins(self, request: Any, blocks: list[int], external: int) -> bool:
-        """Blocks were allocated. False: the stock connector must not hear of it (refused)."""
+    def fetch_begins(self, request: Any, rows: list[list[int]], external: int) -> bool:
+        """Blocks were allocated, of each group those that are to be fetched. False: the stock connector must not hear of it (refused)."""
         verdict = self._verdicts.get(request.request_id)
         if verdict is None:
             return True
@@ -128,12 +163,15 @@ class SchedulerGuard:
                 self._next.refused.append(request.request_id)
             return external == 0  # computed here, by parameters that name nothing remote any more
         if external > 0 and (request.kv_transfer_params or {}).get("do_remote_prefill"):
-            tokens = len(request.prompt_token_ids)
-            total = -(-tokens // self.block_size)
-            self._next.expect[request.request_id] = Expect(
-                verdict.reference, verdict.lineage, tokens, total, blocks
-            )
-            self.blocks.hold(request.request_id, blocks, writes=True)
+            tokens, expected = len(request.prompt_token_ids), []
+            for group, reference, row in zip(self.groups, verdict.references, rows, strict=True):
+                total = group.stated(tokens)
+                # What lies before the window is fetched too, and read by nobody.
+                expected.append(
+                    Expect(reference, verdict.lineage, group.covered(tokens), total, row[-total:])
+                )
+            self._next.expect[request.request_id] = expected
+            self.blocks.hold(request.request_id, [b for row in rows for b in row], writes=True)
         return True
 
     # -- producer: statements and references --------------------------------------------------
@@ -143,7 +181,7 @@ class SchedulerGuard:
             self._prefilling[request.request_id] = request
 
     def take_handover(self, scheduled: dict[str, int], block_ids: Any) -> Handover:
-        """This step's message to the workers. ``block_ids(request)`` gives its blocks."""
+        """This step's message to the workers. ``block_ids(request)`` gives its blocks, a row a group."""
         for name, request in list(self._prefilling.items()):
             done = request.num_computed_tokens + scheduled.get(name, 0)
             if name in scheduled and done >= request.num_prompt_tokens:
@@ -152,54 +190,69 @@ class SchedulerGuard:
         handover, self._next = self._next, Handover(self.epoch)
         return handover
 
-    def _state(self, request: Any, blocks: list[int]) -> None:
+    def _state(self, request: Any, rows: list[list[int]]) -> None:
         lineage, tokens = self.lineage(request), request.num_prompt_tokens
-        blocks = list(blocks)[: -(-tokens // self.block_size)]
-        tags = self.blocks.ledger.tags(blocks)
-        if lineage is None or 0 in tags:
-            return  # no reference will be given: the consumer refuses
-        self._serial += 1
+        states = []
+        for group, row in zip(self.groups, rows, strict=True):
+            blocks = list(row)[group.first(tokens) : group.total(tokens)]
+            tags = self.blocks.ledger.tags(blocks)
+            if lineage is None or 0 in tags or len(blocks) != group.stated(tokens):
+                return  # no reference will be given: the consumer refuses
+            self._serial += 1
+            states.append(State(self._serial, lineage, group.covered(tokens), blocks, tags))
         name = request.request_id
-        self._next.state[name] = State(self._serial, lineage, tokens, blocks, tags)
-        self._stated[name] = Stated(self._serial, lineage, blocks, tags)
+        self._next.state[name] = self._stated[name] = states
 
     def finished(self, request: Any, params: dict[str, Any] | None, held: bool) -> None:
-        """Adds a reference to what the stock connector hands out, if everything fits it."""
+        """Adds a reference for each group to what the stock connector hands out, if everything fits."""
         name = request.request_id
         self._prefilling.pop(name, None)
         self._verdicts.pop(name, None)
         stated = self._stated.pop(name, None)
         if stated is None:
             return
-        fits = bool(
-            params
-            and held
-            and params.get("do_remote_prefill")
-            and [list(group) for group in params["remote_block_ids"]] == [stated.blocks]
-        )
-        try:
-            self.blocks.ledger.check(stated.blocks, stated.tags)
-        except GuardFault:
-            fits = False
-        if not fits:
-            self._next.void.append(stated.serial)
+        if not (params and held and params.get("do_remote_prefill") and self._fits(params, stated)):
+            self._next.void.extend(one.serial for one in stated)
             return
-        params[FIELD] = self.settings.secret.sign_reference(
-            self.epoch,
-            stated.serial,
-            stated.lineage,
-            request.num_prompt_tokens,
-            self.address,
-            bound_parameters(params),
-            stated.tags,
+        params[FIELD] = ",".join(
+            self.settings.secret.sign_reference(
+                self.epoch,
+                one.serial,
+                one.lineage,
+                one.tokens,
+                self.address,
+                bound_parameters(params) + group.bound(),
+                one.tags,
+            )
+            for group, one in zip(self.groups, stated, strict=True)
         )
-        self.blocks.hold(name, stated.blocks)
+        self.blocks.hold(name, [block for one in stated for block in one.blocks])
         self.evidence.count("stated_total")
+
+    def _fits(self, params: dict[str, Any], stated: list[State]) -> bool:
+        """Whether what is handed out is what was stated, and still under the same tags. Blocks that the
+        window has left are block 0, which nobody owns."""
+        given = [[block for block in row if block] for row in params["remote_block_ids"]]
+        if given != [one.blocks for one in stated]:
+            return False
+        try:
+            for one in stated:
+                self.blocks.ledger.check(one.blocks, one.tags)
+        except GuardFault:
+            return False
+        return True
 
     def transfers_ended(self, names: set[str]) -> None:
         """Workers have reported these as drained; called before vLLM frees their blocks."""
         for name in names:
             self.blocks.end_hold(name)
+
+    def domain(self, request: Any) -> int:
+        """The isolation domain: whoever has the same salt and adapter may share blocks."""
+        adapter = request.lora_request.lora_name if request.lora_request else None
+        if request.cache_salt is None and adapter is None:
+            return 0
+        return self.settings.secret.domain(json.dumps([request.cache_salt, adapter]).encode())
 
     def lineage(self, request: Any) -> bytes | None:
         """None for prompts that are no tokens."""

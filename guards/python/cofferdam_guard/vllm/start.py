@@ -27,8 +27,7 @@ _LOOKED = "COFFERDAM_GUARD_PORTS_LOOKED_AT"
 
 def early(engine: Any) -> None:
     """Everything that can be known while vLLM makes its configuration (`engine`: the package)."""
-    force = os.environ.get("COFFERDAM_GUARD_FORCE") == "1"
-    surface.require(engine.__version__, force)
+    surface.require(engine.__version__)
     config, transfer = _being_made()
     if transfer is None:
         load()  # the secret at least
@@ -133,12 +132,11 @@ def no_port(settings: Settings, port: int, why: str) -> str:
     )
 
 
-def require_engine(engine: Any, force: bool) -> bool:
-    """Whether this vLLM was tested with; raises if it must not be run with. What was read from files is
-    looked at once more as it was imported: somebody else may have patched it."""
-    tested = surface.require(engine.__version__, force)
+def require_engine(engine: Any) -> None:
+    """Raises if this vLLM must not be run with. What was read from files is looked at once more as it was
+    imported: somebody else may have patched it."""
+    surface.require(engine.__version__)
     require_signatures((_imported(one.target), _seen(one)) for one in surface.FUNCTIONS)
-    return tested
 
 
 def _imported(target: str) -> Any:
@@ -165,15 +163,11 @@ def require_config(vllm_config: Any) -> None:
         wrong.append("context parallelism")
     if transfer.get_from_extra_config("bidirectional_kv_xfer", False):
         wrong.append("bidirectional_kv_xfer")
-    if vllm_config.speculative_config is not None:
-        wrong.append("speculative decoding")
+    speculative = vllm_config.speculative_config
+    # Found in the prompt, drafts have no KV of their own, and a prompt's statement never names one as filled.
+    if speculative is not None and (method := getattr(speculative, "method", None)) != "ngram":
+        wrong.append(f"speculative decoding by {method} (a draft with KV of its own)")
     _refuse(wrong)
-
-
-def require_layout(kv_cache_config: Any) -> None:
-    """The same for what is known only when the model is."""
-    if len(kv_cache_config.kv_cache_groups) != 1:
-        _refuse(["models with several groups of KV caches (hybrid, Mamba)"])
 
 
 def _refuse(wrong: list[str]) -> None:

@@ -13,7 +13,9 @@ from vllm.v1.metrics.utils import create_metric_per_engine
 
 from .. import __version__
 from ..core import Counters
+from ..coverage import CHECKS, GAUGE
 from ..evidence import PREFIX, REFUSALS, Evidence, prometheus_counters, refusals_counter
+from ..settings import step_check
 from . import answers
 
 NAMES = [name for name, _ in Counters.names()] + list(REFUSALS.values())
@@ -80,8 +82,16 @@ class GuardedPromMetrics(NixlPromMetrics):
             labelnames=[*labelnames, "version", "policy"],
             multiprocess_mode="mostrecent",
         )
+        checks = self._gauge_cls(
+            name=PREFIX + GAUGE,
+            documentation="1 for each check that is made here, 0 for one that is not",
+            labelnames=[*labelnames, "check"],
+            multiprocess_mode="mostrecent",
+        )
         for labels in self.per_engine_labelvalues.values():
             info.labels(*labels, __version__, policy).set(1)
+            for name in CHECKS:
+                checks.labels(*labels, name).set(int(name != "step" or step_check()))
 
     def observe(self, transfer_stats_data: dict[str, Any], engine_idx: int = 0) -> None:
         super().observe(transfer_stats_data, engine_idx)

@@ -4,9 +4,9 @@
 from __future__ import annotations
 
 from ..sources import Difference, Function, Sources, root_of
-from ..versions import UnknownEngine, require_version
+from ..versions import UnknownEngine
 
-SUPPORTED = ["0.32.0"]
+TRIED = ["0.32.0"]
 
 _NIXL = "vllm.distributed.kv_transfer.kv_connector.v1.nixl."
 _PULL = _NIXL + "connector:NixlPullConnector."
@@ -42,6 +42,20 @@ FUNCTIONS = [
     _f("vllm.v1.core.block_pool:BlockPool.get_new_blocks", "self num_blocks"),
     _f("vllm.v1.core.block_pool:BlockPool.free_blocks", "self ordered_blocks"),
     _f("vllm.v1.core.kv_cache_manager:KVCacheManager.get_block_ids", "self request_id"),
+    _f("vllm.v1.core.kv_cache_manager:KVCacheManager.allocate_slots", "self request"),
+    # Wrapped, for the check of every step.
+    _f(
+        "vllm.v1.worker.gpu_model_runner:GPUModelRunner._prepare_inputs",
+        "self scheduler_output num_scheduled_tokens",
+    ),
+    _f(
+        "vllm.v1.core.sched.scheduler:Scheduler.update_from_output",
+        "self scheduler_output model_runner_output",
+    ),
+    _f(
+        "vllm.v1.core.sched.scheduler:Scheduler.finish_requests",
+        "self request_ids finished_status",
+    ),
     _f(
         "vllm.v1.core.kv_cache_manager:KVCacheBlocks.get_unhashed_block_ids_all_groups",
         "self",
@@ -73,14 +87,28 @@ NAMES = [
     _NIXL + "base_worker:NixlBaseConnectorWorker._physical_blocks_per_logical_kv_block",
     "vllm.distributed.parallel_state:get_tensor_model_parallel_rank",
     "vllm.exceptions:GenerationError",
-    "vllm.exceptions:RetryableRequestError",
+    _BASE + "KVConnectorWorkerMetadata",
+    _BASE + "KVConnectorBase_V1.build_connector_worker_meta",
+    "vllm.v1.outputs:KVConnectorOutput.kv_connector_worker_meta",
+    "vllm.v1.engine:EngineCoreOutput",
+    "vllm.v1.engine:EngineCoreOutputs",
+    "vllm.v1.request:RequestStatus.FINISHED_ERROR",
+    "vllm.v1.core.sched.output:SchedulerOutput.scheduled_new_reqs",
+    "vllm.v1.core.sched.output:SchedulerOutput.scheduled_cached_reqs",
+    "vllm.v1.core.sched.output:SchedulerOutput.finished_req_ids",
+    "vllm.v1.core.sched.output:SchedulerOutput.kv_connector_metadata",
+    "vllm.v1.core.sched.output:CachedRequestData.resumed_req_ids",
+    "vllm.v1.core.sched.output:CachedRequestData.new_block_ids",
+    "vllm.v1.core.sched.output:NewRequestData.block_ids",
+    "vllm.v1.worker.block_table:BlockTable.block_table",
+    "vllm.v1.worker.block_table:MultiGroupBlockTable.block_tables",
     "vllm.logger:init_logger",
 ]
 
 
-def require(found: str, force: bool, sources: Sources | None = None) -> bool:
-    """Whether this vLLM was tested with; raises `UnknownEngine` if it must not be run with. Looks at
-    files: nothing but the package itself is imported."""
+def require(found: str, sources: Sources | None = None) -> None:
+    """Raises `UnknownEngine` for a vLLM that the guard must not be run with. Looks at files: nothing but
+    the package itself is imported."""
     if sources is None:
         root = root_of("vllm")
         if root is None:
@@ -89,14 +117,13 @@ def require(found: str, force: bool, sources: Sources | None = None) -> bool:
     wrong = sources.differences(FUNCTIONS, NAMES)
     if wrong:
         raise UnknownEngine(_does_not_fit(found, wrong))
-    return require_version("vLLM", found, SUPPORTED, force)
 
 
 def _does_not_fit(found: str, wrong: list[Difference]) -> str:
     lines = "".join(f"\n  {one}" for one in wrong)
     return (
-        f"vLLM {found} is not what the guard was written for: of what it stands on in vLLM "
-        f"{', '.join(SUPPORTED)}, {len(wrong)} differ here:{lines}\n"
-        "COFFERDAM_GUARD_FORCE does not help: it would protect nothing. Install vLLM "
-        f"{' or '.join(SUPPORTED)}, or use vLLM's own connector without the guard."
+        f"vLLM {found} is not what the guard was written for. Of what it stands on, these differ here:"
+        f"{lines}\n"
+        f"It would protect nothing. Install a vLLM that was tried ({', '.join(TRIED)}), or use vLLM's own "
+        "connector without the guard."
     )

@@ -12,6 +12,7 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -35,6 +36,7 @@ class Pair:
         env=None,
         arguments=(),
         attach=False,
+        tp=1,
     ):
         self.version, self.guard, self.faults = version, guard, faults
         self.pools = {"prefill": prefill_pool, "decode": decode_pool}
@@ -45,11 +47,23 @@ class Pair:
         self.extra_env, self.arguments = dict(env or {}), list(arguments)
         self.logs = Path(os.environ.get("COFFERDAM_ENGINE_LOGS", "/tmp/cofferdam-engines"))
         self.processes, self.attach = {}, attach
+        self.tp = tp
+        if tp > 1:
+            self.arguments += ["--tp-size", str(tp)]
+            # One core a rank, and no NCCL: its ranks are on a CPU.
+            cores = "|".join(str(rank % os.cpu_count()) for rank in range(tp))
+            self.extra_env |= {
+                "SGLANG_CPU_OMP_THREADS_BIND": cores,
+                "SGLANG_NCCL_SO_PATH": "/none",
+            }
 
     # -- life ---------------------------------------------------------------------------------
 
     def __enter__(self):
         self.logs.mkdir(parents=True, exist_ok=True)
+        if threading.current_thread() is threading.main_thread():
+            # Ended from outside, what was started here is stopped all the same.
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
         if self.attach:
             ids = json.loads(self._state().read_text())
             self.processes = {name: _Held(pid) for name, pid in ids.items()}
@@ -124,7 +138,7 @@ class Pair:
         if role == "prefill":
             args += ["--disaggregation-bootstrap-port", str(self._bootstrap_port())]
         else:
-            backup = "cpu_tensor" if self.version == "0.5.19" else "none"
+            backup = "cpu_tensor" if self.version in ("0.5.19", "0.5.20") else "none"
             args += ["--disaggregation-decode-retraction-backup", backup]
         env = {**os.environ, **self._engine_env(role), **self.extra_env}
         python = self.home / f"venv-sglang-{self.version}" / "bin" / "python"

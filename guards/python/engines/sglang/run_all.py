@@ -1,6 +1,7 @@
 """Everything that is shown on real engines, for one version, with one pair guarded and one not.
 
 python run_all.py 0.5.19 [--requests 1000] [--only limits,traffic,overhead,faults]
+python run_all.py 0.5.23 --tp 2 --no-stock --only limits,traffic,faults     faults on one rank of two
 python run_all.py 0.5.19 --only decode-limits      by itself: the pools are the other way round
 python run_all.py 0.5.19 --hold      starts both pairs and keeps them until it is interrupted
 python run_all.py 0.5.19 --attach    uses pairs that are held
@@ -9,6 +10,8 @@ Faults come last: the late writer goes on for some seconds after its part has en
 """
 
 import argparse
+import signal
+import sys
 import threading
 import traceback
 from pathlib import Path
@@ -38,15 +41,17 @@ def main():
         type=Path,
         help="answers to traffic: written if it is not there, else compared with",
     )
+    arguments.add_argument("--tp", type=int, default=1, help="ranks of each engine")
+    arguments.add_argument("--model", help="another folder of weights")
     a = arguments.parse_args()
     only = a.only.split(",")
     pools = {"prefill_pool": 2000, "decode_pool": 8000}
     if only == ["decode-limits"]:
         pools = {"prefill_pool": 8000, "decode_pool": 2000}
     guarded = Pair(
-        a.version, True, faults="faults" in only, port=a.guard_port, attach=a.attach, **pools
+        a.version, True, faults="faults" in only, port=a.guard_port, attach=a.attach, tp=a.tp, model=a.model, **pools
     )
-    stock = Pair(a.version, False, port=a.guard_port + 1000, attach=a.attach, **pools)
+    stock = Pair(a.version, False, port=a.guard_port + 1000, attach=a.attach, tp=a.tp, model=a.model, **pools)
     if a.no_stock or only == ["faults"]:
         stock = None
     if a.only_stock:
@@ -62,7 +67,7 @@ def main():
             "traffic": lambda: traffic.run(
                 guarded or stock, stock if guarded else None, a.requests, a.kept
             ),
-            "faults": lambda: transfer_faults.run(guarded),
+            "faults": lambda: transfer_faults.run(guarded, a.tp),
         }
         for name in only:
             print(f"-- {name}, SGLang {a.version}", flush=True)
@@ -80,6 +85,7 @@ class _both:
         self.pairs = [pair for pair in pairs if pair is not None]
 
     def __enter__(self):
+        signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended"))
         faults = []
 
         def start(pair):

@@ -117,6 +117,7 @@ def run(pair, stock, count, kept=None):
         wrong = {i: (a, reference[i]) for i, a in asked.items() if list(a) != list(reference[i])}
         check(not wrong, f"{len(asked)} answers equal the others", list(wrong.items())[:2])
     if not pair.guard:
+        print(f"     before {before['processes']}, after {pair.residue()['processes']}", flush=True)
         return
     rejected = [a for a in answers.values() if a[0] == "overlong"]
     check(

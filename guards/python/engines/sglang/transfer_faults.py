@@ -25,7 +25,8 @@ def rid(kind):
     return f"cofferdam-fault:{kind}:{uuid.uuid4().hex}"
 
 
-def run(pair):
+def run(pair, ranks=1):
+    """With several ranks each fault is made on the last one only: its rank alone finds it."""
     known = {
         seed: pair.generate(prompt(260 + seed, seed), 24, timeout=SLOW_S)[1]
         for seed in range(20, 24)
@@ -34,9 +35,10 @@ def run(pair):
         all(isinstance(ids, list) and len(ids) == 24 for ids in known.values()),
         "neighbours answer alone",
     )
+    where = f"@{ranks - 1}" if ranks > 1 else ""
     for kind, reasons in KINDS.items():
-        _one(pair, kind, reasons, known)
-    _late(pair)
+        _one(pair, kind + where, reasons, known)
+    _late(pair, "late" + where)
 
 
 def _one(pair, kind, reasons, known):
@@ -69,14 +71,14 @@ def _one(pair, kind, reasons, known):
     )
 
 
-def _late(pair):
+def _late(pair, kind):
     """A finished transfer writes a page and its old tag again and again, while others own it. A
     router that tries again after a refusal gives the client the right answer all the same."""
     seeds = (31, 32, 33, 34)
     # Before and after, so many pages are asked for that the allocator comes round to all of them.
     alone = _together(pair, seeds)
     check(all(a[0] == 200 for a in alone.values()), "late: readers alone are answered")
-    status, ids, _ = pair.generate(prompt(1900, 78), 4, rid=rid("late"), timeout=SLOW_S)
+    status, ids, _ = pair.generate(prompt(1900, 78), 4, rid=rid(kind), timeout=SLOW_S)
     check(status == 200, "late: the request itself is answered", ids)
     before, given, refused = pair.refused(), 0, []
     for _ in range(4):
