@@ -5,6 +5,8 @@
 
 #[cfg(feature = "engine")]
 mod engine;
+#[cfg(feature = "engine")]
+mod on_call;
 
 use crate::exit::Exit;
 use clap::{Parser, Subcommand};
@@ -12,6 +14,8 @@ use std::path::PathBuf;
 
 #[cfg(feature = "engine")]
 pub use engine::*;
+#[cfg(feature = "engine")]
+pub use on_call::*;
 
 /// LLM serving whose prefill and decode run in separate processes, with checked KV ownership.
 #[derive(Debug, Parser)]

@@ -30,7 +30,8 @@ pub struct Table {
     pub seen_through: BTreeMap<Engine, Version>,
     /// The newest release of each engine that is known to be out, and when that was so.
     pub newest: BTreeMap<Engine, Newest>,
-    /// Versions of each engine in which cofferdam-guard was run; in others it only starts by force.
+    /// Versions of each engine in which cofferdam-guard was run; whether it fits others it finds out at
+    /// their start.
     pub guard_runs: BTreeMap<Engine, Vec<Version>>,
     /// The first version of each engine that refuses to start with a pool below its context, apart
     /// from engines that always did.

@@ -33,6 +33,6 @@ pub struct Affected {
 pub enum Format {
     /// For people.
     Table,
-    /// A JSON object for each request that received something, and one at the end that sums up.
+    /// A JSON object a line for each request that received something, and a sum.
     Json,
 }

@@ -14,6 +14,7 @@ pub(super) fn groups(command: &str) -> Option<&'static [Group]> {
         "gate" => GATE,
         "probe" => PROBE,
         "watch" => WATCH,
+        "canary" => CANARY,
         _ => return None,
     })
 }
@@ -341,6 +342,37 @@ const PROBE: &[Group] = &[
             ("no-shrink", ""),
             ("evidence-out", ""),
             ("evidence-key", ""),
+        ],
+    ),
+];
+
+const CANARY: &[Group] = &[
+    (
+        "The server",
+        &[
+            ("key-a", "Key of tenant A: a file, or env:NAME"),
+            ("key-b", "Key of tenant B [default: A's]"),
+            ("dialect", "completions, chat or generate"),
+            ("model", "Model to ask for"),
+            ("ca", "Authorities of its certificate (PEM)"),
+            ("limit", "Most tokens of a prompt [default: what it says]"),
+            ("prefill", "The prefill worker behind it, to be read"),
+            ("decode", "The decode worker behind it, to be read"),
+        ],
+    ),
+    (
+        "How much",
+        &[
+            ("every", "Time between two steps [default: 30s]"),
+            ("tokens", "Tokens a minute [default: 20000]"),
+            ("steps", "End after so many [default: at a signal]"),
+        ],
+    ),
+    (
+        "What is done about it",
+        &[
+            ("incidents", "Journal that gets what is found"),
+            ("incident-policy", "What leads to what (TOML)"),
         ],
     ),
 ];
