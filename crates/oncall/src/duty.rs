@@ -428,6 +428,14 @@ impl Duty {
             ];
         };
         let mut steps = Vec::new();
+        let proven = self.proven(at, scope, running);
+        let same = running.iter().any(|it| incident.lives.contains(it));
+        if proven.is_err() && same {
+            steps.push(
+                "keep the processes for the evidence, then put repaired ones in their place"
+                    .to_owned(),
+            );
+        }
         if incident.affected > 0 {
             let n = incident.affected;
             steps.push(format!(
@@ -436,22 +444,13 @@ impl Duty {
         }
         let since = span(at.saturating_sub(restriction.since));
         let access = restriction.access.as_str();
-        match self.proven(at, scope, running) {
-            Ok(_) => steps.push(format!(
+        steps.push(match proven {
+            Ok(_) => format!(
                 "{scope} is {access} since {since}; what runs now was tested: restore it, with the \
                  reason"
-            )),
-            Err(missing) => {
-                let same = running.iter().filter(|it| incident.lives.contains(it));
-                if same.count() > 0 {
-                    steps.push(
-                        "keep the processes for the evidence, then put repaired ones in their place"
-                            .to_owned(),
-                    );
-                }
-                steps.push(format!("{access} since {since}; {missing}"));
-            }
-        }
+            ),
+            Err(missing) => format!("test what runs, then restore it: {missing}"),
+        });
         steps
     }
 }

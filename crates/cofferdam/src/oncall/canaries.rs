@@ -282,6 +282,20 @@ impl OnCall {
         self.find_affected(incident);
     }
 
+    /// What canaries have found at this life, and when the last one was there.
+    pub(super) fn found_at(&self, life: &Life) -> Option<(u64, u64)> {
+        let counted = locked(&self.canaried);
+        let of = counted
+            .by_lives
+            .iter()
+            .filter(|(lives, _)| lives.contains(life));
+        let found: u64 = of.map(|(_, clean)| clean.sums.found).sum();
+        let of = counted.by_pair.iter();
+        let of = of.filter(|((prefill, decode), _)| [prefill, decode].contains(&&life.engine));
+        let last = of.map(|(_, (_, at))| *at).max().unwrap_or(0);
+        (found > 0).then_some((found, last))
+    }
+
     /// Enough clean canaries at a pair, with nothing found there, are a proof about its lives. While
     /// nothing is closed one now and then is enough.
     fn prove(&self, target: &Target) {

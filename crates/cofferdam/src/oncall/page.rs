@@ -11,6 +11,7 @@ use desk::{Act, Action, Desk, Done, Keys, Refused, Scope, Whose};
 use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
 use oncall::book::Incident;
 use oncall::{Asked, Entry, Openness, ProofKind, Restriction, report};
+use std::cmp::Ordering;
 use std::collections::BTreeMap;
 use std::future::Future;
 use std::pin::Pin;
@@ -207,7 +208,7 @@ impl OnCall {
                 state::Proof {
                     kind: kind.as_str().to_owned(),
                     at_ms: found.map_or(0, |(at, _)| at),
-                    life: format!("{} {}", life.engine, life.life),
+                    life: life.life.clone(),
                     missing: found.is_none().then(none),
                 }
             })
@@ -246,6 +247,12 @@ impl OnCall {
         let some = |n: u64| (n > 0).then_some(n);
         let duty = self.duty();
         let proofs = [ProofKind::Probe, ProofKind::Canary];
+        let found = self.found_at(&life).map(|(found, at_ms)| state::Verdict {
+            at_ms,
+            what: format!("{found} findings of canaries"),
+            result: state::Outcome::Found,
+            source: "canary".to_owned(),
+        });
         let verdicts = proofs.into_iter().filter_map(|kind| {
             let (at_ms, proof) = duty.book().proof(kind, &life, 0)?;
             Some(state::Verdict {
@@ -276,7 +283,7 @@ impl OnCall {
                 .or(some(u64::from(worker.max_model_len))),
             max_prompt_tokens: some(u64::from(worker.max_prompt_tokens)),
             running: 0,
-            verdicts: verdicts.collect(),
+            verdicts: found.into_iter().chain(verdicts).collect(),
         }
     }
 
@@ -456,15 +463,55 @@ fn incident_state(it: &Incident, next: Vec<String>) -> state::Incident {
     }
 }
 
-/// The least time that was seen for each power of two of tokens: a floor to look at, not to judge by
-/// (`cofferdam watch` judges).
+/// The line below which no answer came, of those that are shown: their lower hull, between the least
+/// and the most tokens. It is there to be looked at; `cofferdam watch` judges.
 fn floor(points: impl Iterator<Item = (u64, f64)>) -> Vec<(u64, f64)> {
-    let mut least: BTreeMap<u32, (u64, f64)> = BTreeMap::new();
-    for (tokens, ms) in points {
-        let of = least.entry(tokens.max(1).ilog2()).or_insert((tokens, ms));
-        if ms < of.1 {
-            *of = (tokens, ms);
+    let mut points: Vec<(u64, f64)> = points.collect();
+    points.sort_by(|a, b| {
+        (a.0, a.1)
+            .partial_cmp(&(b.0, b.1))
+            .unwrap_or(Ordering::Equal)
+    });
+    let mut hull: Vec<(u64, f64)> = Vec::new();
+    for point in points {
+        if hull.last().is_some_and(|last| last.0 == point.0) {
+            continue; // the first of a length is the least
+        }
+        while let [.., a, b] = hull[..] {
+            let run =
+                |from: (u64, f64), to: (u64, f64)| (to.0 as f64 - from.0 as f64, to.1 - from.1);
+            let ((dx, dy), (ex, ey)) = (run(a, b), run(a, point));
+            match dx * ey <= dy * ex {
+                true => hull.pop(),
+                false => break,
+            };
+        }
+        hull.push(point);
+    }
+    hull
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// No answer that is shown lies under it: else the page would say that it came too soon.
+    #[test]
+    fn nothing_lies_under_the_floor() {
+        let points: Vec<(u64, f64)> = (0_u64..400)
+            .map(|n| (16 + n * 7919 % 1000, 1.0 + (n * 31 % 97) as f64 / 3.0))
+            .collect();
+        let floor = floor(points.iter().copied());
+        assert!(floor.len() >= 2);
+        for (tokens, ms) in points {
+            let above = floor
+                .windows(2)
+                .filter(|it| (it[0].0..=it[1].0).contains(&tokens));
+            for it in above {
+                let share = (tokens - it[0].0) as f64 / (it[1].0 - it[0].0) as f64;
+                let least = it[0].1 + share * (it[1].1 - it[0].1);
+                assert!(ms >= least - 1e-9, "{tokens} tokens: {ms} under {least}");
+            }
         }
     }
-    least.into_values().collect()
 }
