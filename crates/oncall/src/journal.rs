@@ -8,7 +8,9 @@ use crate::chain::{self, ChainBroken, ChainLine, NONE, Verifier};
 use crate::entry::{Dated, Entry, Life};
 use crate::served::{Canaried, Served};
 use crate::times::Ms;
-use rusqlite::{Connection, ErrorCode, OptionalExtension, TransactionBehavior, params};
+use rusqlite::{
+    Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
+};
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -180,23 +182,16 @@ impl Journal {
         // Some of these answer with a row, which `execute_batch` passes over.
         self.connection.execute_batch(&settings).map_err(error)?;
         // Under a lock, for two processes may begin one at once.
-        let begun = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(error)?;
-        let there: i64 = begun
-            .query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))
-            .map_err(error)?;
-        if there == 0 {
-            begun.execute_batch(TABLES).map_err(error)?;
-            begun
-                .pragma_update(None, "application_id", APPLICATION)
-                .map_err(error)?;
-            begun
-                .pragma_update(None, "user_version", VERSION)
-                .map_err(error)?;
-        }
-        begun.commit().map_err(error)
+        self.write(|begun| {
+            let there: i64 =
+                begun.query_row("SELECT count(*) FROM sqlite_master", [], |row| row.get(0))?;
+            if there == 0 {
+                begun.execute_batch(TABLES)?;
+                begun.pragma_update(None, "application_id", APPLICATION)?;
+                begun.pragma_update(None, "user_version", VERSION)?;
+            }
+            Ok(())
+        })
     }
 
     /// From now on this process is the one that keeps it.
@@ -220,6 +215,18 @@ impl Journal {
         Ok(())
     }
 
+    /// All of it or nothing, while no other process writes.
+    fn write<T>(&mut self, work: impl FnOnce(&Transaction) -> rusqlite::Result<T>) -> Result<T> {
+        let bounds = self.bounds;
+        let write = || {
+            let behavior = TransactionBehavior::Immediate;
+            let transaction = self.connection.transaction_with_behavior(behavior)?;
+            let done = work(&transaction)?;
+            transaction.commit().map(|()| done)
+        };
+        write().map_err(|why| of_sql(why, bounds))
+    }
+
     /// Where it is.
     pub fn path(&self) -> &Path {
         &self.path
@@ -231,37 +238,31 @@ impl Journal {
     /// # Errors
     /// See [`JournalError`].
     pub fn append(&mut self, entries: &[(String, Dated)]) -> Result<(u64, String)> {
-        let bounds = self.bounds;
-        let error = |why| of_sql(why, bounds);
-        let write = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(error)?;
-        let last: Option<(u64, String)> = write
-            .query_row(
-                "SELECT seq, line FROM journal ORDER BY seq DESC LIMIT 1",
-                [],
-                |row| Ok((row.get(0)?, row.get(1)?)),
-            )
-            .optional()
-            .map_err(error)?;
-        let mut last = match last {
-            None => (0, NONE.to_owned()),
-            Some((seq, line)) => (seq, chain::hash(&line)),
-        };
-        for (id, dated) in entries {
-            let line = ChainLine::after((last.0, &last.1), id, dated.at, dated.entry.clone());
-            let text = line.text();
-            let written = write
-                .prepare_cached("INSERT INTO journal(seq, id, line) SELECT ?1, ?2, ?3 WHERE NOT EXISTS (SELECT 1 FROM journal WHERE id = ?2)")
-                .and_then(|mut insert| insert.execute(params![line.seq, id, text]))
-                .map_err(error)?;
-            if written > 0 {
-                last = (line.seq, chain::hash(&text));
+        self.write(|write| {
+            let last: Option<(u64, String)> = write
+                .query_row(
+                    "SELECT seq, line FROM journal ORDER BY seq DESC LIMIT 1",
+                    [],
+                    |row| Ok((row.get(0)?, row.get(1)?)),
+                )
+                .optional()?;
+            let mut last = match last {
+                None => (0, NONE.to_owned()),
+                Some((seq, line)) => (seq, chain::hash(&line)),
+            };
+            let mut insert = write.prepare_cached(
+                "INSERT INTO journal(seq, id, line) SELECT ?1, ?2, ?3 \
+                 WHERE NOT EXISTS (SELECT 1 FROM journal WHERE id = ?2)",
+            )?;
+            for (id, dated) in entries {
+                let line = ChainLine::after((last.0, &last.1), id, dated.at, dated.entry.clone());
+                let text = line.text();
+                if insert.execute(params![line.seq, id, text])? > 0 {
+                    last = (line.seq, chain::hash(&text));
+                }
             }
-        }
-        write.commit().map_err(error)?;
-        Ok(last)
+            Ok(last)
+        })
     }
 
     /// Entries behind this number, with theirs. All of them are checked; what was read before is not.
@@ -326,33 +327,25 @@ impl Journal {
     /// See [`JournalError`].
     pub fn serve(&mut self, rows: &[Served]) -> Result<()> {
         self.make_room()?;
-        let bounds = self.bounds;
-        let error = |why| of_sql(why, bounds);
-        let write = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(error)?;
-        for row in rows {
-            write
-                .prepare_cached(
-                    "INSERT OR IGNORE INTO served VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
-                )
-                .and_then(|mut insert| {
-                    insert.execute(params![
-                        row.request,
-                        row.at,
-                        row.tenant,
-                        row.prompt_tokens,
-                        row.prefill.0,
-                        row.prefill.1,
-                        row.decode.0,
-                        row.decode.1,
-                        row.outcome
-                    ])
-                })
-                .map_err(error)?;
-        }
-        write.commit().map_err(error)
+        self.write(|write| {
+            let mut insert = write.prepare_cached(
+                "INSERT OR IGNORE INTO served VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9)",
+            )?;
+            for row in rows {
+                insert.execute(params![
+                    row.request,
+                    row.at,
+                    row.tenant,
+                    row.prompt_tokens,
+                    row.prefill.0,
+                    row.prefill.1,
+                    row.decode.0,
+                    row.decode.1,
+                    row.outcome
+                ])?;
+            }
+            Ok(())
+        })
     }
 
     /// Adds counts of canaries to their minutes.
@@ -360,35 +353,27 @@ impl Journal {
     /// # Errors
     /// See [`JournalError`].
     pub fn canaried(&mut self, rows: &[Canaried]) -> Result<()> {
-        let bounds = self.bounds;
-        let error = |why| of_sql(why, bounds);
-        let write = self
-            .connection
-            .transaction_with_behavior(TransactionBehavior::Immediate)
-            .map_err(error)?;
-        for row in rows {
-            write
-                .prepare_cached(
-                    "INSERT INTO canaries VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO \
-                     UPDATE SET sent = sent + excluded.sent, telling = telling + excluded.telling, \
-                     seen = seen + excluded.seen, found = found + excluded.found, \
-                     tokens = tokens + excluded.tokens",
-                )
-                .and_then(|mut insert| {
-                    insert.execute(params![
-                        row.minute,
-                        row.pair,
-                        row.life,
-                        row.sent,
-                        row.telling,
-                        row.seen,
-                        row.foreign,
-                        row.tokens
-                    ])
-                })
-                .map_err(error)?;
-        }
-        write.commit().map_err(error)
+        self.write(|write| {
+            let mut insert = write.prepare_cached(
+                "INSERT INTO canaries VALUES(?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8) ON CONFLICT DO UPDATE SET \
+                 sent = sent + excluded.sent, telling = telling + excluded.telling, \
+                 seen = seen + excluded.seen, found = found + excluded.found, \
+                 tokens = tokens + excluded.tokens",
+            )?;
+            for row in rows {
+                insert.execute(params![
+                    row.minute,
+                    row.pair,
+                    row.life,
+                    row.sent,
+                    row.telling,
+                    row.seen,
+                    row.foreign,
+                    row.tokens
+                ])?;
+            }
+            Ok(())
+        })
     }
 
     /// Canaries of all minutes since then, minute by minute.

@@ -234,6 +234,14 @@ fn served(n: u64) -> Served {
     }
 }
 
+fn answered_by_p(journal: &Journal) -> Vec<String> {
+    let lives = [Life {
+        engine: "p".into(),
+        life: "1".into(),
+    }];
+    journal.affected(&lives, 0, &[]).unwrap().0
+}
+
 #[test]
 fn the_affected_are_exactly_those() {
     let dir = tempfile::tempdir().unwrap();
@@ -266,30 +274,12 @@ fn the_oldest_requests_go_and_the_journal_stays() {
         journal.serve(&rows.collect::<Vec<_>>()).unwrap();
     }
     assert!(std::fs::metadata(&path).unwrap().len() <= bounds.bytes);
-    let (kept, _) = journal
-        .affected(
-            &[Life {
-                engine: "p".into(),
-                life: "1".into(),
-            }],
-            0,
-            &[],
-        )
-        .unwrap();
+    let kept = answered_by_p(&journal);
     assert!(kept.contains(&"r29999".to_owned()) && !kept.contains(&"r1".to_owned()));
     journal.append(&[named("last")]).unwrap();
     assert_eq!(texts(&journal), ["first", "last"]);
     journal.forget(29_999 + bounds.keep_ms).unwrap();
-    let (kept, _) = journal
-        .affected(
-            &[Life {
-                engine: "p".into(),
-                life: "1".into(),
-            }],
-            0,
-            &[],
-        )
-        .unwrap();
+    let kept = answered_by_p(&journal);
     assert_eq!(kept, ["r29999"]);
 }
 
