@@ -52,7 +52,7 @@ pub(crate) fn run(it: &Incident) -> Result<Exit, Failure> {
                 says: says.clone(),
                 source: by(),
             };
-            signalled(path, signal, policy.as_deref())
+            signalled(path, signal, policy.as_deref(), "(not named)")
         }
         IncidentCommand::Note { id, text } => wish(path, Asked::Note(id.clone()), text),
         IncidentCommand::Close { id, why } => wish(path, Asked::Close(id.clone()), why),
@@ -189,16 +189,18 @@ fn wish(path: &Path, asked: Asked, why: &str) -> Result<Exit, Failure> {
 }
 
 /// What another tool has found out. Whatever policy makes of it, the gateway hears of it by the journal.
+/// `served`: what a model is called that no gateway has named there.
 pub(super) fn signalled(
     path: &Path,
     signal: Signal,
     policy: Option<&Path>,
+    served: &str,
 ) -> Result<Exit, Failure> {
     let policy = super::policy_of(policy).map_err(Failure::usage)?;
     // Whoever finds something first begins the journal.
     drop(Journal::open(path, Bounds::default()).map_err(|why| failed(path, why))?);
     let (mut journal, book, _) = read(path)?;
-    let model = book.model().unwrap_or_default().to_owned();
+    let model = book.model().unwrap_or(served).to_owned();
     let now = times::now();
     let name = incident_name(now).map_err(Failure::found)?;
     let entries = Duty::new(policy, &model, book).signal(now, signal, &name);

@@ -90,7 +90,8 @@ async fn watched(it: &Canary, endpoints: BTreeMap<Tenant, Endpoint>) -> Result<W
                     says,
                     source: "canary".to_owned(),
                 };
-                signalled(path, signal, it.incident_policy.as_deref())?;
+                let policy = it.incident_policy.as_deref();
+                signalled(path, signal, policy, it.model.as_deref().unwrap_or(&it.url))?;
             }
         }
     }

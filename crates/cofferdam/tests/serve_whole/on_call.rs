@@ -112,7 +112,11 @@ impl OnCall {
         command.arg("incident").args(words);
         command.arg("--incidents").arg(self.journal());
         let done = command.output().unwrap();
-        let text = [done.stdout, done.stderr].concat();
+        // What it says besides (of a variable that it does not know) is no part of the answer.
+        let text = match done.status.success() {
+            true => done.stdout,
+            false => [done.stdout, done.stderr].concat(),
+        };
         (
             done.status.code().unwrap(),
             String::from_utf8(text).unwrap(),
