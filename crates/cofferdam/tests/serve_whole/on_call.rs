@@ -5,7 +5,8 @@ use crate::door::ask_of;
 use crate::{COFFERDAM, small};
 use scripted::{Act, Engine, Fleet, Rule, Script, copied};
 use serde_json::{Value, json};
-use std::net::TcpListener;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
 use std::path::PathBuf;
 use std::process::Command;
 use std::time::Instant;
@@ -527,6 +528,38 @@ fn what_is_the_operators_is_nobody_elses() {
     }
     assert_eq!(it.api.with_key(ANNA).get("/v1/models").status, 401);
 
+    // Which engines answer is said by operators, who are told which have.
+    let named = |key: &str, engines: &str| {
+        let body = json!({"prompt": prompt(40, 0), "max_tokens": 2}).to_string();
+        let mut socket = TcpStream::connect(&it.api.addr).unwrap();
+        let (addr, bytes) = (&it.api.addr, body.len());
+        write!(
+            socket,
+            "POST {COMPLETIONS} HTTP/1.1\r\nhost: {addr}\r\nconnection: close\r\nauthorization: Bearer \
+             {key}\r\nx-cofferdam-engines: {engines}\r\ncontent-type: application/json\r\ncontent-length: \
+             {bytes}\r\n\r\n{body}"
+        )
+        .unwrap();
+        let mut said = String::new();
+        socket.read_to_string(&mut said).unwrap();
+        said
+    };
+    let said = named("key-red", "engine-0,engine-1");
+    assert!(
+        said.starts_with("HTTP/1.1 400 ") && said.contains("only operators"),
+        "{said}"
+    );
+    let said = named("key-ops-a", "engine-0, engine-1");
+    assert!(said.starts_with("HTTP/1.1 200 "), "{said}");
+    assert!(
+        said.contains("x-cofferdam-engines: engine-0,engine-1"),
+        "{said}"
+    );
+    let said = named("key-ops-a", "engine-7");
+    assert!(
+        said.starts_with("HTTP/1.1 503 "),
+        "none of that name: {said}"
+    );
     let second = Command::new(COFFERDAM)
         .args(["gateway", "--port=0", "--model"])
         .arg(small::copying(1024))
