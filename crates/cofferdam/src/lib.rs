@@ -50,6 +50,8 @@ pub mod parts;
 #[cfg(feature = "engine")]
 mod plan;
 #[cfg(feature = "engine")]
+mod reload;
+#[cfg(feature = "engine")]
 pub mod runtime_dir;
 #[cfg(feature = "engine")]
 mod serve;

@@ -167,6 +167,7 @@ impl<'a> Plan<'a> {
         let every = on_call.canary_every.as_millis();
         words.flag("canary-every", format_args!("{every}ms"));
         words.flag("canary-tokens", on_call.canary_tokens);
+        words.maybe("canary-percent", on_call.canary_percent);
         words.maybe("canaries-at", on_call.canaries_at.as_ref());
         words.maybe_path("canaries-ca", on_call.canaries_ca.as_deref());
         words.maybe("admin", on_call.admin);
@@ -341,6 +342,7 @@ mod tests {
             "--canaries",
             "--canary-every=5s",
             "--canary-tokens=1000",
+            "--canary-percent=2",
             "--canaries-at=https://here:1",
             "--canaries-ca=ca.pem",
             "--admin=127.0.0.1:8090",

@@ -287,13 +287,13 @@ pub struct Running {
 pub struct Handoff {
     /// The request's identifier.
     pub request: String,
-    /// How far it is: `queued`, `prefill`, `landing`, `decode`, …
+    /// How far it is: `announced`, `prefill`, `handover`, `decode`, or `ending`.
     pub stage: String,
     /// Who computes the prompt.
     pub prefill: String,
     /// Who computes the answer.
     pub decode: String,
-    /// Since when it is in this stage.
+    /// When its request came; 0 if that has ended already, and somebody may still be at it.
     pub since_ms: u64,
 }
 
@@ -325,6 +325,8 @@ pub struct Canaries {
     pub tokens_minute: u64,
     /// Why they stand still; none: they run.
     pub paused: Option<String>,
+    /// What they never test, and why.
+    pub untested: Option<String>,
 }
 
 /// What the canaries of a stretch of time were worth.

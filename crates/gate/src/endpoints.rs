@@ -20,6 +20,8 @@ pub struct Endpoint {
     pub url: String,
     /// What its labels say that it does.
     pub role: Stated,
+    /// The UID of its pod, where it is one: a pod that is made anew under the same address has another.
+    pub pod: Option<String>,
     /// It stands for several servers.
     pub shared_address: bool,
 }
@@ -259,12 +261,14 @@ fn slice(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoi
             )));
         };
         let url = url(address, port, rules)?;
-        let target = endpoint["targetRef"]["name"].as_str();
+        let of_target = |field: &str| endpoint["targetRef"][field].as_str();
+        let target = of_target("name");
         let name = target.map_or_else(|| url.clone(), |name| format!("pod/{name}"));
         found.push(Endpoint {
             name,
             url,
             role,
+            pod: of_target("uid").map(str::to_owned),
             shared_address: false,
         });
     }
@@ -282,6 +286,7 @@ fn service(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Endpoint
         name: name_of(item),
         url: url(&address, port, rules)?,
         role,
+        pod: None,
         shared_address: true,
     })
 }
@@ -307,6 +312,7 @@ fn pod(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoint
         name: name_of(item),
         url: url(address, port, rules)?,
         role,
+        pod: item["metadata"]["uid"].as_str().map(str::to_owned),
         shared_address: false,
     }])
 }

@@ -23,7 +23,7 @@ fn slice(role: &str, addresses: &[&str]) -> Value {
         json!({
             "addresses": [address],
             "conditions": { "ready": false, "terminating": *address == "10.0.0.9" },
-            "targetRef": { "kind": "Pod", "name": format!("llm-{}", address.replace('.', "-")) },
+            "targetRef": { "kind": "Pod", "name": format!("llm-{}", address.replace('.', "-")), "uid": format!("uid-{address}") },
         })
     };
     json!({
@@ -67,6 +67,7 @@ fn slices_become_nodes_by_their_labels() {
         ["http://10.0.0.2:30000", "http://[fd00::1]:30000"]
     );
     assert_eq!(found[0].name, "pod/llm-10-0-0-1");
+    assert_eq!(found[0].pod.as_deref(), Some("uid-10.0.0.1"));
     let one = slice("decode", &["10.0.0.2"]).to_string();
     assert_eq!(
         read(one.as_bytes(), &only(None, Some("role")))
@@ -101,7 +102,7 @@ fn pods_are_read_too() {
     let pod = |phase: &str| {
         json!({
             "kind": "Pod",
-            "metadata": { "name": "p-0", "labels": { "role": "prefill" } },
+            "metadata": { "name": "p-0", "uid": "8f2", "labels": { "role": "prefill" } },
             "spec": { "containers": [{ "ports": [{ "containerPort": 8000 }] }, {}] },
             "status": { "phase": phase, "podIP": "10.1.1.1" },
         })
@@ -110,6 +111,7 @@ fn pods_are_read_too() {
     let found = read(&list(&[pod("Running"), pod("Failed")]), &rules).unwrap();
     assert_eq!(found.len(), 1);
     assert_eq!(found[0].url, "http://10.1.1.1:8000");
+    assert_eq!(found[0].pod.as_deref(), Some("8f2"));
 }
 
 #[test]

@@ -20,6 +20,7 @@ mod limit;
 mod message;
 pub mod prefill;
 mod prefix;
+mod under_way;
 
 pub use broken::{Broken, Entry};
 pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Evidence, Write};
@@ -31,6 +32,7 @@ pub use message::{
     PrefillToGateway, Refusal, Rejection, Reserve, Resumed, Role, Spec, Stage, StatedPage, digest,
 };
 pub use pages::Sound;
+pub use under_way::{Progress, UnderWay};
 
 /// A connection was refused or ended by us; the driver closes it and logs why.
 #[derive(

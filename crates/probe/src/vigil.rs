@@ -79,7 +79,7 @@ impl VigilStep {
             Self::Load => 3_000,
             Self::Abort => 800,
             Self::Pages => 2_000,
-            Self::Edge => 5 * limit.unwrap_or(0),
+            Self::Edge => 8 * limit.unwrap_or(0),
         }
     }
 }
@@ -610,9 +610,30 @@ impl Allowance {
         self.left = (self.left + minutes * self.a_minute as f64).min(most);
     }
 
-    /// Whether a step of so many tokens can be taken now.
-    pub fn takes(&self, tokens: u64) -> bool {
-        tokens as f64 <= self.left
+    /// From now on so many a minute.
+    pub fn becomes(&mut self, a_minute: u64) {
+        self.a_minute = a_minute;
+    }
+
+    /// The step that can be paid for now: this one, or else a short one, or none.
+    pub fn step(&self, wanted: VigilStep, limit: Option<u64>) -> Option<VigilStep> {
+        let steps = [wanted, VigilStep::Short];
+        let affordable = |step: &VigilStep| step.tokens(limit) as f64 <= self.left;
+        steps.into_iter().find(affordable)
+    }
+
+    /// Why steps at this limit are never taken, however long is saved up for them.
+    pub fn never(&self, limit: Option<u64>) -> Option<String> {
+        let needs = VigilStep::Edge.tokens(limit);
+        (needs > self.a_minute * SAVED_MINUTES).then(|| {
+            let at_least = needs.div_ceil(SAVED_MINUTES);
+            format!(
+                "prompts at the limit are not tested: a step there costs about {needs} tokens, and no \
+                 more than {SAVED_MINUTES} minutes of {} a minute are saved up; it takes {at_least} a \
+                 minute",
+                self.a_minute
+            )
+        })
     }
 
     /// They were.

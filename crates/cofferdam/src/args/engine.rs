@@ -252,6 +252,9 @@ impl Door {
     }
 }
 
+/// Characters of a pod's UID.
+const POD_MAX: usize = 128;
+
 /// Where an engine that is not ours is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineAt {
@@ -267,6 +270,8 @@ pub struct EngineAt {
     pub group: u32,
     /// It declares that a prefill may be aborted at any time.
     pub aborts: bool,
+    /// What tells its process from another under the same address, such as its pod's UID.
+    pub pod: Option<String>,
 }
 
 /// What an engine of a pair does.
@@ -305,6 +310,7 @@ impl FromStr for EngineAt {
             weight: 1,
             group: 0,
             aborts: false,
+            pod: None,
         };
         for option in options.into_iter().flat_map(|it| it.split('&')) {
             at.option(option)?;
@@ -318,7 +324,7 @@ impl EngineAt {
         let wrong = || {
             format!(
                 "{option:?} is no option of an engine: bootstrap=PORT, weight=1 to 1000, group=N, \
-                 aborts"
+                 pod=UID, aborts"
             )
         };
         let number = |text: &str| text.parse::<u32>().map_err(|_| wrong());
@@ -335,6 +341,9 @@ impl EngineAt {
                     .ok_or_else(wrong)?;
             }
             Some(("group", text)) => self.group = number(text)?,
+            Some(("pod", uid)) if (1..=POD_MAX).contains(&uid.len()) => {
+                self.pod = Some(uid.to_owned());
+            }
             None if option == "aborts" => self.aborts = true,
             _ => return Err(wrong()),
         }

@@ -60,6 +60,11 @@ pub struct OnCall {
     )]
     #[arg(value_parser = tokens::<u32>)]
     pub canary_tokens: u32,
+    /// No more than so many per cent of the tokens that clients had computed in the last ten minutes,
+    /// but a short step a minute [default: no such bound]
+    #[arg(long, value_name = "PERCENT", env = "COFFERDAM_CANARY_PERCENT")]
+    #[arg(value_parser = percent)]
+    pub canary_percent: Option<f64>,
     /// Where canaries reach this gateway [default: its own port]
     #[arg(long, value_name = "URL", env = "COFFERDAM_CANARIES_AT")]
     pub canaries_at: Option<String>,
@@ -73,6 +78,12 @@ pub struct OnCall {
     /// File of lines `name key` of those who may use it
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ADMIN_KEYS")]
     pub admin_keys: Option<PathBuf>,
+}
+
+fn percent(text: &str) -> Result<f64, String> {
+    let read = text.trim_end_matches('%').parse::<f64>().ok();
+    let good = read.filter(|it| *it > 0.0 && *it <= 100.0);
+    good.ok_or_else(|| "a number above 0, 100 at most, such as 2 or 0.5".to_owned())
 }
 
 /// Settings of `canary`.

@@ -33,6 +33,10 @@ pub(super) struct Counted {
     by_lives: BTreeMap<[Life; 2], Clean>,
     pub(super) by_pair: BTreeMap<(String, String), (Sums, u64)>,
     pub(super) paused: Option<String>,
+    /// What they never test, and why.
+    pub(super) untested: Option<String>,
+    /// Whether that was said in the log.
+    warned: bool,
 }
 
 /// Canaries at the lives of a pair, and what of them is a proof.
@@ -126,6 +130,7 @@ impl OnCall {
         let mut saved = Allowance::new(self.settings.canary_tokens);
         loop {
             every.tick().await;
+            saved.becomes(self.tokens_a_minute());
             saved.grows();
             let targets = match self.targets() {
                 Ok(targets) => targets,
@@ -134,21 +139,48 @@ impl OnCall {
                     continue;
                 }
             };
-            locked(&self.canaried).paused = None;
-            turn += 1;
-            let target = &targets[turn % targets.len()];
+            let target = &targets[(turn + 1) % targets.len()];
             steps.retain(|lives, _| targets.iter().any(|it| it.lives == *lives));
             let step = steps.entry(target.lives.clone()).or_default();
             let limit = self.facts().and_then(|facts| limit_at(&facts, target));
             let next = VigilStep::ALL[*step % VigilStep::ALL.len()];
-            let affordable = saved.takes(next.tokens(limit));
-            let next = if affordable { next } else { VigilStep::Short };
+            let affordable = saved.step(next, limit);
+            self.can_pay(affordable.is_some(), saved.never(limit));
+            let Some(next) = affordable else { continue };
+            turn += 1;
             *step += 1;
             let headers = self.at(target);
             let outcome = vigil.step(next, &headers, limit).await;
             saved.spent(outcome.tokens);
+            tracing::debug!(
+                step = next.name(),
+                sent = outcome.sent,
+                tokens = outcome.tokens,
+                "canaries"
+            );
             self.takes(&mut vigil, target, next, limit, &outcome).await;
         }
+    }
+
+    /// What canaries may cost now.
+    pub(super) fn tokens_a_minute(&self) -> u64 {
+        let most = u64::from(self.settings.canary_tokens);
+        let Some(percent) = self.settings.canary_percent else {
+            return most;
+        };
+        let load = locked(&self.seen).load(oncall::times::now() / 60_000);
+        let share = (load as f64 * percent / 100.0) as u64;
+        most.min(share.max(VigilStep::Short.tokens(None)))
+    }
+
+    fn can_pay(&self, anything: bool, never: Option<String>) {
+        let mut counted = locked(&self.canaried);
+        counted.paused = (!anything).then(|| "their tokens of this minute are spent".to_owned());
+        if let Some(why) = never.as_ref().filter(|_| !counted.warned) {
+            tracing::warn!("canaries: {why}");
+            counted.warned = true;
+        }
+        counted.untested = never;
     }
 
     /// Everything that could answer now, private or not; why not, if nothing can.

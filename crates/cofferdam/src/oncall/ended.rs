@@ -8,6 +8,8 @@ use std::collections::{BTreeMap, VecDeque};
 
 /// Times to the first token that are kept for the page.
 const TTFT_MAX: usize = 500;
+/// Minutes of which the load is known.
+const LOAD_MINUTES: u64 = 10;
 /// Pairs that are counted.
 const PAIRS_MAX: usize = 4096;
 
@@ -17,6 +19,30 @@ pub(super) struct Seen {
     pub(super) ttft: VecDeque<(u64, f64)>,
     /// Requests by pair.
     pub(super) by_pair: BTreeMap<(String, String), u64>,
+    /// Tokens computed for clients, by the minute; the newest last.
+    load: VecDeque<(u64, u64)>,
+    /// Signals by kind, found here or heard of.
+    pub(super) signals: BTreeMap<SignalKind, u64>,
+}
+
+impl Seen {
+    fn computed(&mut self, minute: u64, tokens: u64) {
+        match self.load.back_mut() {
+            Some((last, sum)) if *last == minute => *sum += tokens,
+            _ => self.load.push_back((minute, tokens)),
+        }
+        let recent = |(at, _): &(u64, u64)| at + LOAD_MINUTES >= minute;
+        while self.load.front().is_some_and(|it| !recent(it)) {
+            self.load.pop_front();
+        }
+    }
+
+    /// Tokens a minute that were computed for clients in the last minutes that are over.
+    pub(super) fn load(&self, minute: u64) -> u64 {
+        let over = |(at, _): &&(u64, u64)| *at < minute && at + LOAD_MINUTES >= minute;
+        let tokens: u64 = self.load.iter().filter(over).map(|(_, sum)| sum).sum();
+        tokens / LOAD_MINUTES
+    }
 }
 
 /// What a fault of this code is a signal of.
@@ -86,6 +112,9 @@ impl OnCall {
         if CANARIES.contains(&ended.tenant) || prefill.engine.is_empty() {
             return;
         }
+        let computed = ended.prompt_tokens.saturating_sub(ended.cached_tokens);
+        let computed = u64::from(computed) + u64::from(ended.completion_tokens);
+        seen.computed(oncall::times::now() / 60_000, computed);
         let pair = (prefill.engine.clone(), decode.engine.clone());
         if seen.by_pair.len() < PAIRS_MAX || seen.by_pair.contains_key(&pair) {
             *seen.by_pair.entry(pair).or_default() += 1;

@@ -10,6 +10,7 @@
 mod canaries;
 pub(crate) mod command;
 mod ended;
+mod figures;
 mod fleet;
 mod page;
 pub(crate) mod standalone;
@@ -146,6 +147,7 @@ impl OnCall {
         let now = oncall::times::now();
         let name = incident_name(now).unwrap_or_else(|_| format!("{now}"));
         tracing::warn!(signal = signal.signal.as_str(), source = %signal.source, "{}", signal.says);
+        *locked(&self.seen).signals.entry(signal.signal).or_default() += 1;
         let entries = self.duty().signal(now, signal, &name);
         let incident = entries.iter().find_map(|it| it.entry.incident());
         let incident = incident.map(str::to_owned);
@@ -197,6 +199,9 @@ impl OnCall {
     }
 
     fn heard(&self, dated: &Dated) {
+        if let Entry::Signal { signal, .. } = &dated.entry {
+            *locked(&self.seen).signals.entry(signal.signal).or_default() += 1;
+        }
         self.duty().heard(dated);
         self.stand();
     }

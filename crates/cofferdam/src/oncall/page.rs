@@ -5,17 +5,21 @@ use super::{OnCall, locked};
 use crate::args::OnCall as Settings;
 use crate::exit::Failure;
 use crate::files;
+use crate::reload::{Reload, look};
 use anyhow::{Context, anyhow};
 use desk::state::{self, State};
-use desk::{Act, Action, Desk, Done, Keys, Refused, Scope, Whose};
-use gateway::engine::{Readiness, WorkerFacts, WorkerRole};
+use desk::{Act, Action, Desk, Done, Keys, KeysError, Refused, Scope, Whose};
+use gateway::engine::{InFlight, Readiness, WorkerFacts, WorkerRole};
+use handoff::Progress;
 use oncall::book::Incident;
 use oncall::{Asked, Entry, Openness, ProofKind, Restriction, report};
 use std::cmp::Ordering;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
+use std::path::Path;
 use std::pin::Pin;
 use std::sync::Arc;
+use std::time::Instant;
 use tokio::net::TcpListener;
 
 /// Bytes of a file of operators' keys.
@@ -27,11 +31,12 @@ const ACTIONS_MAX: usize = 30;
 pub(crate) fn keys(settings: &Settings) -> anyhow::Result<Keys> {
     let path = settings.admin_keys.as_ref();
     let path = path.context("--admin needs --admin-keys FILE: lines `name key`")?;
-    let read = || -> anyhow::Result<Keys> {
-        let text = files::read(path, KEYS_BYTES_MAX)?;
-        Ok(Keys::parse(&text)?)
-    };
-    read().with_context(|| format!("--admin-keys {}", path.display()))
+    in_file(path, Keys::parse)
+}
+
+fn in_file<T>(path: &Path, read: impl Fn(&str) -> Result<T, KeysError>) -> anyhow::Result<T> {
+    let text = files::read(path, KEYS_BYTES_MAX).and_then(|text| Ok(read(&text)?));
+    text.with_context(|| format!("--admin-keys {}", path.display()))
 }
 
 /// The operators' listener.
@@ -68,6 +73,19 @@ impl Page {
             keys,
             on_call: on_call.clone(),
         }))
+    }
+
+    /// How its keys are read again: who is not named any more is out, also of an open page.
+    pub(crate) fn reload(&self, settings: &Settings) -> Option<Reload> {
+        let path = settings.admin_keys.clone()?;
+        let files = vec![path.clone()];
+        let seen = look(&files);
+        let keys = self.keys.clone();
+        let take = move || {
+            in_file(&path, |text| keys.replace(text))?;
+            Ok("those who may use the operators' page".to_owned())
+        };
+        Some(Reload::new("admin-keys", (files, seen), take))
     }
 
     /// Serves it for as long as it is waited for.
@@ -160,10 +178,11 @@ impl OnCall {
         };
         let requests = seen.by_pair.clone();
         drop(seen);
+        let in_flight = self.in_flight();
         let engines: Vec<_> = facts
             .workers
             .iter()
-            .map(|it| self.engine_state(it))
+            .map(|it| self.engine_state(it, &in_flight))
             .collect();
         State {
             at_ms: now,
@@ -175,15 +194,42 @@ impl OnCall {
                 .iter()
                 .filter_map(|it| self.pool(it, now))
                 .collect(),
-            running: state::Running {
-                requests: engines.iter().map(|it| it.running).sum(),
-                ..state::Running::default()
-            },
+            running: self.running(now, &in_flight),
             engines,
             ttft,
             canaries: self.canaries_state(now),
             incidents: self.incidents_state(now),
             journal: self.journal_state(),
+        }
+    }
+
+    fn in_flight(&self) -> Arc<[InFlight]> {
+        let engine = self.engine.get();
+        engine.map_or_else(Arc::default, |it| it.in_flight())
+    }
+
+    fn running(&self, now: u64, in_flight: &[InFlight]) -> state::Running {
+        let requests: BTreeSet<&str> = in_flight.iter().map(|it| it.request.as_str()).collect();
+        let handed = in_flight.iter().filter(|it| !it.prefill.is_empty());
+        let ms = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
+        let handoffs = handed.map(|it| state::Handoff {
+            request: it.request.clone(),
+            stage: it.stage.to_owned(),
+            prefill: self.name(&it.prefill),
+            decode: self.name(&it.decode),
+            since_ms: it.since.map_or(0, |since| now.saturating_sub(ms(since))),
+        });
+        let mut handoffs: Vec<_> = handoffs.collect();
+        let more = handoffs.len().saturating_sub(state::HANDOFFS_MAX) as u64;
+        handoffs.truncate(state::HANDOFFS_MAX);
+        state::Running {
+            requests: requests.len() as u64,
+            queued: in_flight
+                .iter()
+                .filter(|it| it.stage == Progress::Announced.as_str())
+                .count() as u64,
+            handoffs,
+            more,
         }
     }
 
@@ -226,7 +272,7 @@ impl OnCall {
         }
     }
 
-    fn engine_state(&self, worker: &WorkerFacts) -> state::Engine {
+    fn engine_state(&self, worker: &WorkerFacts, in_flight: &[InFlight]) -> state::Engine {
         let life = self.life(worker);
         let fleet = locked(&self.fleet);
         let named = fleet.named.get(&life.engine).cloned();
@@ -282,7 +328,10 @@ impl OnCall {
                 .and_then(|it| it.context)
                 .or(some(u64::from(worker.max_model_len))),
             max_prompt_tokens: some(u64::from(worker.max_prompt_tokens)),
-            running: 0,
+            running: in_flight
+                .iter()
+                .filter(|it| [&it.prefill, &it.decode].contains(&&worker.name))
+                .count() as u64,
             verdicts: found.into_iter().chain(verdicts).collect(),
         }
     }
@@ -367,8 +416,9 @@ impl OnCall {
             seen: counted.total.found,
             foreign: 0,
             windows: vec![window("hour", 60), window("day", 24 * 60)],
-            tokens_minute: u64::from(self.settings.canary_tokens),
+            tokens_minute: self.tokens_a_minute(),
             paused: counted.paused.clone(),
+            untested: counted.untested.clone(),
         })
     }
 

@@ -52,7 +52,7 @@ async fn watched(it: &Canary, endpoints: BTreeMap<Tenant, Endpoint>) -> Result<W
     let mut allowance = Allowance::new(it.tokens);
     let mut every = tokio::time::interval(it.every);
     every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
-    let mut turn = 0_usize;
+    let (mut turn, mut said_never) = (0_usize, false);
     while it.steps.is_none_or(|steps| (turn as u64) < steps) {
         let step = async {
             every.tick().await;
@@ -60,15 +60,19 @@ async fn watched(it: &Canary, endpoints: BTreeMap<Tenant, Endpoint>) -> Result<W
             allowance.grows();
             let limit = it.limit.or(servers.limit);
             let next = VigilStep::ALL[turn % VigilStep::ALL.len()];
-            let next = match allowance.takes(next.tokens(limit)) {
-                true => next,
-                false => VigilStep::Short,
-            };
-            (next, vigil.step(next, &[], limit).await)
+            let never = allowance.never(limit);
+            if let Some(why) = never.filter(|_| !std::mem::replace(&mut said_never, true)) {
+                eprintln!("{why} (--tokens)");
+            }
+            let next = allowance.step(next, limit)?;
+            Some((next, vigil.step(next, &[], limit).await))
         };
-        let (step, stepped) = tokio::select! {
+        let done = tokio::select! {
             done = step => done,
             () = stop.next() => return Ok(all),
+        };
+        let Some((step, stepped)) = done else {
+            continue;
         };
         turn += 1;
         allowance.spent(stepped.tokens);

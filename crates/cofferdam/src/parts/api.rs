@@ -1,14 +1,15 @@
 //! The API in front of an engine: what is served, where, and until when.
 
-use super::reload::{Reload, Reloading, look};
 use crate::args::{Api, Common, LogFormat};
 use crate::evidence::{Watched, operators};
 use crate::exit::Failure;
 use crate::oncall::{self, OnCall};
+use crate::reload::{Reload, Reloading, look};
 use crate::stop::Stop;
 use crate::supervisor::Ready;
 use anyhow::{Context, anyhow};
 use gateway::api::auth::{ApiKeys, KeyRing};
+use gateway::api::figures::Figures;
 use gateway::api::observe::Observer;
 use gateway::api::origins::Origins;
 use gateway::api::private::{Life, Private};
@@ -176,7 +177,10 @@ pub(super) async fn serve(
     let on_call = guarded.on_call.clone();
     let read = Read::new(&api).map_err(Failure::usage)?;
     let reloads = Reloads::default();
-    let reloading = Reloading::new(read.again, reloads.clone())?;
+    let page = oncall::Page::open(&api.on_call, on_call.as_ref()).await?;
+    let mut again = read.again;
+    again.extend(page.as_ref().and_then(|it| it.reload(&api.on_call)));
+    let reloading = Reloading::new(again, reloads.clone())?;
     let collector = otlp_endpoint(&api).map(|endpoint| Collector::start(&endpoint));
     let collector = collector.transpose();
     let collector = collector.map_err(|why| Failure::usage(anyhow!("--otlp-endpoint {why}")))?;
@@ -185,6 +189,10 @@ pub(super) async fn serve(
         private: Some(guarded.private.clone()),
         canaries: on_call.as_ref().map(|it| it.api_keys()),
         observer: on_call.clone().map(|it| it as Arc<dyn Observer>),
+        figures: on_call
+            .iter()
+            .map(|it| it.clone() as Arc<dyn Figures>)
+            .collect(),
         spans: spans.unwrap_or_default(),
         keys: read.keys,
         rates: Rates {
@@ -211,7 +219,6 @@ pub(super) async fn serve(
             api.host.0
         );
     }
-    let page = oncall::Page::open(&api.on_call, on_call.as_ref()).await?;
     if let Some(on_call) = &on_call {
         on_call.watch(engine.clone());
     }

@@ -5,7 +5,6 @@
 
 mod api;
 mod door;
-mod reload;
 mod unified;
 
 use crate::args::{Decode, Engine, Gateway, Numeric, Prefill, Serve};

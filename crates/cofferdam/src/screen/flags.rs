@@ -73,6 +73,7 @@ const ON_CALL: Group = (
         ("canaries", ""),
         ("canary-every", ""),
         ("canary-tokens", ""),
+        ("canary-percent", ""),
         ("canaries-at", ""),
         ("canaries-ca", ""),
         ("admin", ""),

@@ -335,6 +335,9 @@ fn canaries(state: &State) -> Vec<Words> {
     if let Some(why) = &canaries.paused {
         page.push(said(format!("  they stand still: {why}"), Tone::Look));
     }
+    if let Some(why) = &canaries.untested {
+        page.push(said(format!("  {why}"), Tone::Look));
+    }
     for it in &canaries.windows {
         let worth = it
             .one_in
@@ -351,7 +354,10 @@ fn running(state: &State) -> Vec<Words> {
     let words = format!("{} requests, {} waiting", running.requests, running.queued);
     let mut page = head("IN FLIGHT", words).to_vec();
     for it in running.handoffs.iter().take(ROWS_MAX) {
-        let age = ago(state.at_ms, it.since_ms);
+        let age = match it.since_ms {
+            0 => "–".to_owned(),
+            since => ago(state.at_ms, since),
+        };
         let words = format!(
             "  {}  {:<9}{} → {}  {age}",
             it.request, it.stage, it.prefill, it.decode

@@ -125,6 +125,9 @@ fn every_metric_that_is_drawn_or_alarmed_about_is_on_a_live_page() {
     let (model, log) = (model.to_str().unwrap(), log.to_str().unwrap());
     let mut words = vec!["serve", "--port=0", "--threads=1", "--max-context=256"];
     words.extend(["--model", model, "--access-log", log]);
+    let journal = place.path().join("incidents.db");
+    let journal = journal.to_str().unwrap();
+    words.extend(["--incidents", journal, "--canaries", "--canary-every=1h"]);
     let serving = Running::start(COFFERDAM, &words);
     let api = serving.api();
     let name = &api.get("/v1/models").good()["data"][0]["id"];
@@ -138,9 +141,14 @@ fn every_metric_that_is_drawn_or_alarmed_about_is_on_a_live_page() {
     let fleet = ["gate", "--server", &url, "http://127.0.0.1:1"];
     let (gate, verdicts) = gauges(&[&fleet[..], &["--interval=100ms", here]].concat());
     let (watch, signals) = gauges(&["watch", "--log", log, "--follow", here]);
-    wait_for("a verdict and a line of the log", || {
+    let found = ["signal", "probe_finding", "so that a door is closed"];
+    let signal = ["incident", "--incidents", journal];
+    let signal = Command::new(COFFERDAM).args(signal).args(found).output();
+    good("a signal", Some(signal.unwrap()));
+    wait_for("a verdict, a line of the log, a closed door", || {
         let read = page(&signals).contains("cofferdam_watch_requests_total{");
-        (read && !page(&verdicts).is_empty()).then_some(())
+        let closed = page(&api).contains("cofferdam_restricted{");
+        (read && closed && !page(&verdicts).is_empty()).then_some(())
     });
     let pages = [page(&api), page(&verdicts), page(&signals)];
     let known = series(&pages);

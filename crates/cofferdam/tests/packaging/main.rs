@@ -163,6 +163,7 @@ fn manifests_are_what_kubernetes_takes() {
     let places = [
         "kubernetes/base",
         "kubernetes/sglang",
+        "kubernetes/oncall",
         "kubernetes/engines",
         "monitoring",
     ];
@@ -193,6 +194,7 @@ fn the_chart_gives_what_kubernetes_takes() {
         ("gate.interval=1m", 16),
         ("prefill.replicas=2,decode.replicas=3", 19),
         (engines, 10),
+        (&format!("{engines},onCall.enabled=true"), 10),
     ] {
         good("lint", tool("helm", &["lint", chart, "--set", set]));
         let Some(made) = tool("helm", &["template", "x", chart, "--set", set]) else {

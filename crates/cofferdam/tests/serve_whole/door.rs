@@ -378,6 +378,11 @@ fn engines_come_and_go_by_a_file() {
     });
     ask();
     assert_eq!(arrived(), [2, 1]);
+    // A pod that was made anew under the same address is another life.
+    let life = || api.get("/server_info").good()["workers"][0]["epoch"].clone();
+    let before = life();
+    write(&format!("{two}#weight=2&pod=5c1d\n"));
+    wait_for("another life", || (life() != before).then_some(()));
     std::fs::remove_file(&file).expect("it is there");
     says("No such file");
     ask();

@@ -18,6 +18,7 @@ mod line;
 mod long_line;
 mod network;
 mod on_call;
+mod on_call_seen;
 mod past_the_gateway;
 mod probe;
 mod small;

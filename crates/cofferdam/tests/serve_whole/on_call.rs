@@ -18,14 +18,14 @@ use tokio::runtime::Runtime;
 const ANNA: &str = "key-of-anna-who-is-on-call";
 const KEYS: &str = "red key-red\nblue key-blue\nops-a key-ops-a\nops-b key-ops-b\n";
 /// From here on the engines of this test answer from other requests' pages.
-const TRUE_POOL: u64 = 600;
+pub(crate) const TRUE_POOL: u64 = 600;
 
-struct OnCall {
-    dir: tempfile::TempDir,
+pub(crate) struct OnCall {
+    pub(crate) dir: tempfile::TempDir,
     certs: PathBuf,
-    gateway: Running,
-    api: Api,
-    admin: Api,
+    pub(crate) gateway: Running,
+    pub(crate) api: Api,
+    pub(crate) admin: Api,
     runtime: Runtime,
 }
 
@@ -34,7 +34,7 @@ fn free_port() -> u16 {
     listener.local_addr().unwrap().port()
 }
 
-fn pair(stale_over: u64, seed: u64) -> [Engine; 2] {
+pub(crate) fn pair(stale_over: u64, seed: u64) -> [Engine; 2] {
     Engine::sglang_pair().map(|engine| Engine {
         copies: true,
         stale_over,
@@ -44,7 +44,7 @@ fn pair(stale_over: u64, seed: u64) -> [Engine; 2] {
 }
 
 impl OnCall {
-    fn start(fleet: &Fleet, runtime: Runtime, policy: &str, words: &[&str]) -> Self {
+    pub(crate) fn start(fleet: &Fleet, runtime: Runtime, policy: &str, words: &[&str]) -> Self {
         let dir = tempfile::tempdir().unwrap();
         let write = |name: &str, text: &str| {
             let path = dir.path().join(name);
@@ -71,8 +71,10 @@ impl OnCall {
             "--operator=ops-b",
             "--measure-every=100ms",
             "--canary-every=5ms",
-            "--canary-tokens=100000000",
         ]);
+        if !words.iter().any(|it| it.starts_with("--canary-tokens=")) {
+            all.push("--canary-tokens=100000000");
+        }
         all.extend(words);
         let urls = ["prefill", "decode"].map(|name| fleet.url(name));
         let urls = [urls[0].as_str(), urls[1].as_str()];
@@ -102,7 +104,7 @@ impl OnCall {
         self.dir.path().join("incidents.db")
     }
 
-    fn state(&self) -> Value {
+    pub(crate) fn state(&self) -> Value {
         let reply = self.admin.try_get("/state");
         let reply = reply.unwrap_or_else(|why| panic!("{why}: {:#?}", self.gateway.lines()));
         reply.good()["state"].take()
@@ -124,13 +126,13 @@ impl OnCall {
         )
     }
 
-    fn press(&self, act: &str, scope: &Value, reason: &str) -> (u16, Value) {
+    pub(crate) fn press(&self, act: &str, scope: &Value, reason: &str) -> (u16, Value) {
         let action = json!({"act": act, "scope": scope, "reason": reason});
         let reply = self.admin.post("/actions", &action);
         (reply.status, reply.json())
     }
 
-    fn ask(&self, key: &str, prompt: &[u32]) -> testkit::Reply {
+    pub(crate) fn ask(&self, key: &str, prompt: &[u32]) -> testkit::Reply {
         let ask = json!({"prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": true});
         self.api.with_key(key).post(COMPLETIONS, &ask)
     }
@@ -152,11 +154,11 @@ impl OnCall {
 }
 
 /// Of so many tokens, such that its end has stood before.
-fn prompt(n: u64, of: u32) -> Vec<u32> {
+pub(crate) fn prompt(n: u64, of: u32) -> Vec<u32> {
     (0..n as u32).map(|at| 300 + of * 40 + at % 37).collect()
 }
 
-fn started(engines: [Engine; 2]) -> (Runtime, Fleet) {
+pub(crate) fn started(engines: [Engine; 2]) -> (Runtime, Fleet) {
     let runtime = Runtime::new().expect("a runtime");
     let fleet = runtime.block_on(Fleet::start(engines)).expect("free ports");
     (runtime, fleet)

@@ -150,7 +150,7 @@ fn ttft() -> Ttft {
 
 fn whole(engines: Vec<Engine>, now: u64) -> State {
     let handoffs = engines.iter().filter(|it| it.role == Role::Prefill);
-    let stages = ["queued", "prefill", "landing", "decode"];
+    let stages = ["announced", "prefill", "handover", "decode"];
     let handoffs = handoffs.take(6).zip(stages.iter().cycle()).enumerate();
     let handoffs = handoffs.map(|(n, (prefill, stage))| Handoff {
         request: format!("chatcmpl-{:024x}", 0xa996_8c2b + n),
@@ -191,6 +191,7 @@ fn whole(engines: Vec<Engine>, now: u64) -> State {
             windows: vec![window("hour", 402), window("day", 9_655)],
             tokens_minute: 20_000,
             paused: None,
+            untested: None,
         }),
         incidents: vec![closed(now)],
         journal: Journal {

@@ -276,6 +276,7 @@ function canariesView({ state: { canaries } }) {
   const figure = (name, n, rank) => h("div", { class: rank }, h("dt", {}, name), h("dd", {}, number(n)));
   return [
     canaries.paused && h("p", { key: "paused" }, chip("look", "stand still"), " " + canaries.paused),
+    canaries.untested && h("p", { key: "untested" }, chip("look", "not tested"), " " + canaries.untested),
     h("dl.big", {}, figure("sent", canaries.sent), figure("answered", canaries.answered),
       figure("seen", canaries.seen, canaries.seen ? "bad" : "ok"), figure("foreign", canaries.foreign, canaries.foreign ? "look" : "")),
     canaries.windows.map((it) => h("p.spaced", { key: it.name }, `Last ${it.name}: ` + (it.one_in
@@ -355,7 +356,7 @@ function runningView({ state: { running } }) {
       cells(["Request", "Stage", { num: "For" }]),
       h("tbody", { role: "rowgroup" }, handoffs.map((it) => h("tr", { key: it.request, role: "row" },
         th(h("code", { title: it.request }, it.request.slice(-10)), h("span.under", {}, it.prefill + " → " + it.decode)),
-        td("", it.stage), h("td.num", { role: "cell" }, ago(it.since_ms))))))),
+        td("", it.stage), h("td.num", { role: "cell" }, it.since_ms > 0 ? ago(it.since_ms) : "–")))))),
     running.more > 0 && h("p.note", { key: "more" }, `and ${number(running.more)} more`),
   ];
 }

@@ -234,6 +234,7 @@ impl Record {
             outcome: self.outcome.as_str(),
             code,
             prompt_tokens: self.usage.prompt,
+            completion_tokens: self.usage.completion,
             cached_tokens: self.usage.cached,
             first_token: first.map(|at| at - self.start),
             by: self.suspects.as_deref().or(self.provenance.as_ref()),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::access_log::AccessLog;
 use super::auth::{ApiKeys, KeyRing};
+use super::figures::Figures;
 use super::metrics::Reloads;
 use super::observe::Observer;
 use super::origins::Origins;
@@ -29,6 +30,8 @@ pub struct Config {
     pub canaries: Option<Arc<ApiKeys>>,
     /// Who is told how generations end.
     pub observer: Option<Arc<dyn Observer>>,
+    /// Who has more figures for `/metrics`.
+    pub figures: Vec<Arc<dyn Figures>>,
     /// Pages of which other origins may read answers; by default none.
     pub origins: Origins,
     /// Connections served at once. Some more are told 503, the rest is closed unanswered.
@@ -74,6 +77,7 @@ impl Default for Config {
             private: None,
             canaries: None,
             observer: None,
+            figures: Vec::new(),
             origins: Origins::default(),
             max_connections: 1024,
             max_running: 512,

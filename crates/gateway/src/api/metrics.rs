@@ -8,8 +8,7 @@ use std::time::Duration;
 
 use prometheus_client::collector::Collector;
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, EncodeGaugeValue, EncodeLabelSet};
-use prometheus_client::metrics::MetricType;
+use prometheus_client::encoding::{DescriptorEncoder, EncodeLabelSet};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
@@ -18,6 +17,7 @@ use prometheus_client::registry::Registry;
 
 use super::access_log::{Outcome, Record};
 use super::config::Config;
+use super::figures::{Asked, Labels, counter, gauge};
 use crate::engine::{Count, Engine, EngineFacts, Readiness, TenantId, WorkerFacts};
 
 /// Counters and histograms of one gateway; no globals, so that tests run side by side.
@@ -83,7 +83,7 @@ const SECONDS: [f64; 16] = [
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0,
 ];
 
-/// Families of this module, which the engine's and the workers' counters may be named like.
+/// Families of this module and of `Figures`, which the engine's and the workers' counters may be named like.
 const OWN: &[&str] = &[
     "requests",
     "time_to_first_token_seconds",
@@ -108,6 +108,16 @@ const OWN: &[&str] = &[
     "quarantined",
     "quarantine_age_seconds",
     "worker_info",
+    "incidents_open",
+    "restricted",
+    "signals",
+    "journal_in_trouble",
+    "journal_entries_pending",
+    "journal_lost",
+    "canaries",
+    "canary_tokens",
+    "canaries_exclude_one_in",
+    "canaries_paused",
 ];
 
 impl Metrics {
@@ -206,6 +216,9 @@ impl Metrics {
             metrics.connections.clone(),
         );
         registry.register_collector(Box::new(EngineCollector(engine)));
+        for figures in &config.figures {
+            registry.register_collector(Box::new(Asked(figures.clone())));
+        }
         Self {
             registry,
             ..metrics
@@ -390,8 +403,6 @@ impl Collector for EngineCollector {
     }
 }
 
-type Labels = Vec<(&'static str, String)>;
-
 fn worker_labels(worker: &WorkerFacts) -> Labels {
     vec![
         ("role", worker.role.as_str().to_owned()),
@@ -432,26 +443,10 @@ fn counters(encoder: &mut DescriptorEncoder, facts: &EngineFacts) -> fmt::Result
             Cow::Borrowed(name)
         };
         let help = series[0].0.help;
-        let mut family = encoder.encode_descriptor(&name, help, None, MetricType::Counter)?;
-        for (count, labels) in series {
-            let none: Option<&prometheus_client::metrics::exemplar::Exemplar<Labels, u64>> = None;
-            family
-                .encode_family(&labels)?
-                .encode_counter(&count.value, none)?;
-        }
-    }
-    Ok(())
-}
-
-fn gauge(
-    encoder: &mut DescriptorEncoder,
-    name: &str,
-    help: &str,
-    series: impl IntoIterator<Item = (Labels, impl EncodeGaugeValue)>,
-) -> fmt::Result {
-    let mut family = encoder.encode_descriptor(name, help, None, MetricType::Gauge)?;
-    for (labels, value) in series {
-        family.encode_family(&labels)?.encode_gauge(&value)?;
+        let series = series
+            .into_iter()
+            .map(|(count, labels)| (labels, count.value));
+        counter(encoder, &name, help, series)?;
     }
     Ok(())
 }

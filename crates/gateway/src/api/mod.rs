@@ -14,6 +14,7 @@ mod choice;
 pub mod config;
 pub mod errors;
 mod fields;
+pub mod figures;
 mod generate;
 mod heads;
 mod identity;

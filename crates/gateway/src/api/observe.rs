@@ -23,7 +23,9 @@ pub struct Ended<'a> {
     pub code: Option<Code>,
     /// Length of its prompt; 0 if it was never counted.
     pub prompt_tokens: u32,
-    /// Of them not computed again.
+    /// Tokens of its answer.
+    pub completion_tokens: u32,
+    /// Of the prompt's not computed again.
     pub cached_tokens: u32,
     /// Time to the first token; none where there was none, or several prompts.
     pub first_token: Option<Duration>,

@@ -17,7 +17,7 @@ use super::dialect::{Names, Order, Reference};
 use super::leg::{Client, LegSpan, Running};
 use super::requests::{NotTaken, Open, Part, Submission};
 use super::{Config, Found, Upstream, facts, verdict};
-use crate::engine::ModelFacts;
+use crate::engine::{InFlight, Lookout, ModelFacts};
 use crate::pairs::{Board, Domains};
 
 /// What reaches the task.
@@ -38,6 +38,8 @@ pub(super) enum Input {
     Stop(RequestId),
     /// The reader has left.
     Gone(RequestId),
+    /// Somebody looks at what is under way.
+    Look,
     /// Nothing new from now on.
     Drain,
     /// The end.
@@ -98,6 +100,7 @@ pub(super) struct Actor {
     trace: Option<Writer>,
     models: Vec<ModelFacts>,
     board: Arc<Board>,
+    lookout: Arc<Lookout>,
     legs_max: u32,
     draining: bool,
     /// When the task ends at the latest, once it is to.
@@ -119,7 +122,7 @@ impl Actor {
         secret: [u8; 32],
         models: Vec<ModelFacts>,
         (back, inbox): (UnboundedSender<Input>, UnboundedReceiver<Input>),
-        board: Arc<Board>,
+        (board, lookout): (Arc<Board>, Arc<Lookout>),
     ) -> Result<Self, TraceError> {
         let header = Header::Door {
             config: config.machine.clone(),
@@ -149,6 +152,7 @@ impl Actor {
             trace,
             models,
             board,
+            lookout,
             legs_max: config.legs_max,
             draining: false,
             ending: None,
@@ -232,6 +236,7 @@ impl Actor {
                     self.feed(Event::ClientGone(request));
                 }
             }
+            Input::Look => self.show(),
             Input::Drain => {
                 self.draining = true;
                 self.feed(Event::Drain);
@@ -599,6 +604,21 @@ impl Actor {
             &self.places,
             &self.counters,
         ));
+    }
+
+    fn show(&self) {
+        let name = |id: EngineId| {
+            let place = self.places.iter().find(|it| it.id == Some(id));
+            place.map_or(String::new(), |it| it.upstream.name.clone())
+        };
+        self.lookout
+            .show(self.machine.under_way().map(|it| InFlight {
+                request: it.request.to_string(),
+                stage: it.progress.as_str(),
+                prefill: it.prefill.map_or(String::new(), name),
+                decode: name(it.decode),
+                since: self.requests.get(&it.request).map(|open| open.since),
+            }));
     }
 
     fn end(mut self) {

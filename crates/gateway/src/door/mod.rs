@@ -35,7 +35,8 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 
 use crate::engine::{
-    Answer, Carried, Code, Engine, EngineFacts, Fault, Job, ModelFacts, Steering, Told,
+    Answer, Carried, Code, Engine, EngineFacts, Fault, InFlight, Job, Lookout, ModelFacts,
+    Steering, Told,
 };
 use crate::pairs::{Board, EndError};
 use actor::{Actor, Input};
@@ -153,6 +154,7 @@ pub struct Doors {
     next: Mutex<u64>,
     epoch: Epoch,
     board: Arc<Board>,
+    lookout: Arc<Lookout>,
     unjudged: Arc<Semaphore>,
     answer_events_max: usize,
     /// The engines, and how each that is up is spoken to.
@@ -179,6 +181,7 @@ impl Doors {
         let epoch = Epoch::new(u128::from_le_bytes(bits()?));
         let secret = crate::pairs::random().map_err(StartError::Random)?;
         let board = Arc::new(Board::default());
+        let lookout = Arc::new(Lookout::default());
         let (inbox, received) = mpsc::unbounded_channel();
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let created = since.unwrap_or_default().as_secs();
@@ -193,7 +196,7 @@ impl Doors {
             secret,
             models,
             (inbox.clone(), received),
-            board.clone(),
+            (board.clone(), lookout.clone()),
         )?;
         let how = actor.how();
         let mut tasks = JoinSet::new();
@@ -203,6 +206,7 @@ impl Doors {
             next: Mutex::new(1),
             epoch,
             board,
+            lookout,
             unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
             answer_events_max: config.answer_events_max.max(1),
             client: Client::new(&config),
@@ -331,6 +335,12 @@ impl Engine for Doors {
 
     fn facts(&self) -> Arc<EngineFacts> {
         self.board.read()
+    }
+
+    fn in_flight(&self) -> Arc<[InFlight]> {
+        self.lookout.look(|| {
+            self.put(Input::Look);
+        })
     }
 
     fn submit(&self, job: Job) -> Result<Answer, Fault> {

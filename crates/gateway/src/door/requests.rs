@@ -45,6 +45,7 @@ impl Submission {
             only,
         };
         let open = Open {
+            since: Instant::now(),
             job: Arc::new(job),
             salt,
             keys,
@@ -88,6 +89,8 @@ pub(super) enum NotTaken {
 
 /// A request that a reader waits for.
 pub(super) struct Open {
+    /// When it came.
+    pub(super) since: Instant,
     pub(super) job: Arc<Job>,
     /// What keeps its isolation domain's cached pages apart, at the engines.
     pub(super) salt: String,

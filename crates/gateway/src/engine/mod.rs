@@ -19,6 +19,7 @@
 
 mod facts;
 mod fault;
+mod in_flight;
 mod job;
 
 pub(crate) use facts::counters;
@@ -28,6 +29,8 @@ pub use facts::{
 };
 pub use fault::{Code, Fault};
 pub use handoff::Finish;
+pub use in_flight::InFlight;
+pub(crate) use in_flight::Lookout;
 pub use job::{Carried, Job, TenantId};
 pub use wire::{Sampling, TokenOut};
 
@@ -48,6 +51,12 @@ pub trait Engine: Send + Sync + 'static {
     /// # Errors
     /// A [`Fault`] whose code says why (queue full, no worker, draining, over a limit).
     fn submit(&self, job: Job) -> Result<Answer, Fault>;
+
+    /// What is under way, as it was when this was asked last; oldest first, and not all of very many.
+    /// Must be cheap: a page asks every second.
+    fn in_flight(&self) -> Arc<[InFlight]> {
+        Arc::default()
+    }
 
     /// The tokens that the engine makes of a conversation, where it will write the prompt itself; none
     /// if it takes ours.

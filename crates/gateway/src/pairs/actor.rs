@@ -22,7 +22,7 @@ use super::links::Links;
 use super::requests::{NotTaken, Open, Submission};
 use super::tenants::Domains;
 use super::{Config, StartError};
-use crate::engine::{ModelFacts, WorkerRole};
+use crate::engine::{InFlight, Lookout, ModelFacts, WorkerRole};
 use crate::spans::Steps;
 
 /// What reaches the task.
@@ -39,6 +39,8 @@ pub(super) enum Input {
     StopChoice(RequestId, u16),
     /// The reader has left.
     Gone(RequestId),
+    /// Somebody looks at what is under way.
+    Look,
     /// Nothing new from now on.
     Drain,
     /// The end.
@@ -59,6 +61,7 @@ pub(super) struct Actor<J: Decisions> {
     audit: AuditLog,
     models: Vec<ModelFacts>,
     board: Arc<Board>,
+    lookout: Arc<Lookout>,
     draining: bool,
     /// The rule of its own that the machine has found broken: nothing more is done with it.
     broken: Option<Broken>,
@@ -79,7 +82,7 @@ impl<J: Decisions> Actor<J> {
         secret: [u8; 32],
         models: Vec<ModelFacts>,
         inbox: UnboundedReceiver<Input>,
-        board: Arc<Board>,
+        (board, lookout): (Arc<Board>, Arc<Lookout>),
     ) -> Result<Self, StartError> {
         let answer_ms = u64::try_from(config.silence_max.as_millis()).unwrap_or(u64::MAX);
         let machine = handoff::gateway::Config {
@@ -110,6 +113,7 @@ impl<J: Decisions> Actor<J> {
             audit,
             models,
             board,
+            lookout,
             draining: false,
             broken: None,
             how: Arc::default(),
@@ -173,6 +177,7 @@ impl<J: Decisions> Actor<J> {
                     self.feed(Event::StopChoice(request, choice));
                 }
             }
+            Input::Look => self.show(),
             Input::Gone(request) => {
                 if self.requests.contains_key(&request) {
                     self.feed(Event::ClientGone(request));
@@ -488,6 +493,21 @@ impl<J: Decisions> Actor<J> {
         self.stale = false;
     }
 
+    fn show(&self) {
+        let name = |conn: Conn| {
+            let place = self.links.place(conn);
+            place.map_or(String::new(), |it| it.name.clone())
+        };
+        self.lookout
+            .show(self.machine.under_way().map(|it| InFlight {
+                request: it.request.to_string(),
+                stage: it.progress.as_str(),
+                prefill: it.prefill.map_or(String::new(), name),
+                decode: name(it.decode),
+                since: self.requests.get(&it.request).map(|open| open.since),
+            }));
+    }
+
     /// Workers see their connection end, which cancels what they still do.
     fn end(mut self) {
         for (_, open) in std::mem::take(&mut self.requests) {
@@ -565,7 +585,7 @@ mod tests {
             [0; 32],
             vec![],
             received,
-            board,
+            (board, Arc::default()),
         );
         let mut actor = actor.unwrap();
         let how = actor.how();

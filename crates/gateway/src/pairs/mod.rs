@@ -35,7 +35,9 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
 use tokio::task::JoinSet;
 use wire::control::{Addr, Identity, Limits};
 
-use crate::engine::{Answer, Code, Engine, EngineFacts, Event, Fault, Job, ModelFacts, Steering};
+use crate::engine::{
+    Answer, Code, Engine, EngineFacts, Event, Fault, InFlight, Job, Lookout, ModelFacts, Steering,
+};
 use actor::{Actor, Input};
 use requests::Submission;
 
@@ -168,6 +170,7 @@ pub struct Pairs {
     next: Mutex<u64>,
     epoch: Epoch,
     board: Arc<Board>,
+    lookout: Arc<Lookout>,
     how: Arc<OnceLock<Result<(), Broken>>>,
     unjudged: Arc<Semaphore>,
     answer_events_max: usize,
@@ -208,6 +211,7 @@ impl Pairs {
         };
         let secret = random().map_err(StartError::Random)?;
         let board = Arc::new(Board::default());
+        let lookout = Arc::new(Lookout::default());
         let (inbox, received) = mpsc::unbounded_channel();
         let since = SystemTime::now().duration_since(UNIX_EPOCH);
         let created = since.unwrap_or_default().as_secs();
@@ -223,7 +227,7 @@ impl Pairs {
             secret,
             models,
             received,
-            board.clone(),
+            (board.clone(), lookout.clone()),
         )?;
         let mut tasks = JoinSet::new();
         dial::keep_all_dialled(&config, &inbox, &mut tasks);
@@ -234,6 +238,7 @@ impl Pairs {
             next: Mutex::new(1),
             epoch,
             board,
+            lookout,
             how,
             unjudged: Arc::new(Semaphore::new(config.unjudged_max)),
             answer_events_max: config.answer_events_max.max(1),
@@ -295,6 +300,12 @@ impl Pairs {
 impl Engine for Pairs {
     fn facts(&self) -> Arc<EngineFacts> {
         self.board.read()
+    }
+
+    fn in_flight(&self) -> Arc<[InFlight]> {
+        self.lookout.look(|| {
+            self.put(Input::Look);
+        })
     }
 
     fn submit(&self, job: Job) -> Result<Answer, Fault> {

@@ -46,6 +46,7 @@ impl Submission {
             ..Spec::new(domain, job.prompt, job.max_new)
         };
         let open = Open {
+            since: Instant::now(),
             label: job.label,
             steps: job.trace.map(Steps::new),
             events,
@@ -96,6 +97,8 @@ pub(super) enum NotTaken {
 
 /// A request that a reader waits for.
 pub(super) struct Open {
+    /// When it came.
+    pub(super) since: Instant,
     pub(super) label: String,
     /// What a collector hears of it.
     pub(super) steps: Option<Steps>,

@@ -5,6 +5,44 @@ use gateway::engine::{Engine, Event, Finish, Job, Provenance, Sampling, TenantId
 use handoff::{Ending, GatewayToDecode};
 use wire::Ask;
 
+async fn in_flight(engine: &gateway::pairs::Pairs, expected: &[&str]) {
+    soon(async {
+        loop {
+            let seen = engine.in_flight();
+            let words = seen.iter().map(|it| {
+                assert!(it.since.is_some(), "{it:?}");
+                format!("{} {} {} {}", it.request, it.stage, it.prefill, it.decode)
+            });
+            if words.collect::<Vec<_>>() == expected {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    })
+    .await;
+}
+
+/// How far a request is can be seen at any time.
+#[tokio::test]
+async fn what_is_under_way_is_seen() {
+    let mut site = Site::new(1, 1).await;
+    let (engine, mut prefill, mut decode) = site.pair().await;
+    in_flight(&engine, &[]).await;
+    let mut answer = engine.submit(job(&[11, 12, 13], 2)).unwrap();
+    let at = |stage: &str| format!("{}-1 {stage} prefill-0 decode-0", engine.epoch());
+    let (attempt, ..) = decode.expect().await;
+    in_flight(&engine, &[&at("announced")]).await;
+    decode.expecting(attempt);
+    prefill.attempt().await;
+    in_flight(&engine, &[&at("prefill")]).await;
+    decode.committed(attempt);
+    in_flight(&engine, &[&at("decode")]).await;
+    decode.token(attempt, 0, 70, Some(Finish::Length));
+    decode.ended(attempt, Ending::Finished);
+    rest(&mut answer).await;
+    in_flight(&engine, &[]).await;
+}
+
 #[tokio::test]
 async fn an_answer_arrives_as_it_was_said_and_workers_see_the_job_as_it_was_given() {
     let mut site = Site::new(1, 1).await;

@@ -6,8 +6,8 @@ use super::{
     Blame, Decisions, Door, Effect, End, EngineId, Failing, Handing, Label, Leg, Outcome,
     PrefillJudged, Prompt, Timer, Why,
 };
-use crate::AttemptId;
 use crate::id::{LastAttempt, RequestKey};
+use crate::{AttemptId, Progress};
 use serde::Serialize;
 
 /// One try.
@@ -65,6 +65,18 @@ impl Attempt {
         match leg {
             Leg::Prefill => &mut self.prefill,
             Leg::Decode => &mut self.decode,
+        }
+    }
+
+    pub(super) fn progress(&self) -> Progress {
+        let computed = self.prefill_at.is_none() || self.counted.is_some();
+        match (self.wanted, computed, self.speaks) {
+            (false, ..) => Progress::Ending,
+            (true, false, _) => Progress::Prefill,
+            // A server that answers by itself computes the prompt until it speaks.
+            (true, true, false) if self.prefill_at.is_none() => Progress::Prefill,
+            (true, true, false) => Progress::Handover,
+            (true, true, true) => Progress::Decode,
         }
     }
 

@@ -20,7 +20,7 @@ pub use event::{
 pub use legs::Moving;
 
 use crate::id::{LastAttempt, NextRequest, RequestKey};
-use crate::{AttemptId, Lengths, RequestId};
+use crate::{AttemptId, Lengths, RequestId, UnderWay};
 use attempt::Attempt;
 use fleet::Known;
 use pages::{Epoch, Sound};
@@ -168,6 +168,17 @@ impl<J: Decisions> Door<J> {
     pub fn unwanted(&self) -> usize {
         let unwanted = self.attempts.values().filter(|attempt| !attempt.wanted);
         unwanted.count()
+    }
+
+    /// Attempts whose legs have not ended, oldest first.
+    pub fn under_way(&self) -> impl Iterator<Item = UnderWay<EngineId>> + '_ {
+        self.attempts.iter().map(|(id, it)| UnderWay {
+            request: self.name(it.request),
+            attempt: *id,
+            progress: it.progress(),
+            prefill: it.prefill_at,
+            decode: it.decode_at,
+        })
     }
 
     /// The lengths that the routes take now, the largest first, each once; those that are not known

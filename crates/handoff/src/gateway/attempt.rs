@@ -7,7 +7,8 @@ use crate::Decisions;
 use crate::id::{LastAttempt, RequestKey};
 use crate::{
     AfterPrefill, AttemptId, Conn, Ending, Entry, Failure, Fault, Finish, GatewayToDecode,
-    GatewayToPrefill, Hangup, Refusal, Reserve, Resumed, Spec, Stage,
+    GatewayToPrefill, Hangup, Progress, Refusal, RequestId, Reserve, Resumed, Spec, Stage,
+    UnderWay,
 };
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -53,6 +54,21 @@ impl Attempt {
     fn choice_of(&self, lane: u16) -> Option<u16> {
         let choice = self.lanes.get(usize::from(lane)).copied()?;
         (!self.put_back.contains(&choice)).then_some(choice)
+    }
+
+    pub(super) fn under_way(&self, request: RequestId) -> UnderWay<Conn> {
+        let progress = match (self.stage, self.judged) {
+            (AttemptStage::Announced, _) => Progress::Announced,
+            (AttemptStage::Prefilling, None) => Progress::Prefill,
+            (AttemptStage::Prefilling, Some(_)) => Progress::Decode,
+        };
+        UnderWay {
+            request,
+            attempt: self.id,
+            progress,
+            prefill: Some(self.prefill),
+            decode: self.decode,
+        }
     }
 
     /// Choices of the request that end with it.

@@ -9,7 +9,9 @@ mod workers;
 pub use event::{Effect, Event, Item, Outcome, Timer};
 
 use crate::id::{LastAttempt, NextRequest, RequestKey};
-use crate::{AttemptId, Broken, Capacity, Conn, Decisions, Entry, Hello, Limit, RequestId, Role};
+use crate::{
+    AttemptId, Broken, Capacity, Conn, Decisions, Entry, Hello, Limit, RequestId, Role, UnderWay,
+};
 use pages::{Epoch, Sound};
 use request::Request;
 use serde::Serialize;
@@ -173,6 +175,18 @@ impl<J: Decisions> Gateway<J> {
         let prefill = self.prefills.get(&known.prefill).and_then(Worker::epoch);
         let decode = self.decodes.get(&known.decode).and_then(Worker::epoch);
         Some((request, prefill, decode))
+    }
+
+    /// Attempts that are attached, in the order in which their requests came.
+    pub fn under_way(&self) -> impl Iterator<Item = UnderWay<Conn>> + '_ {
+        let requests = self.requests.iter();
+        requests.flat_map(|(key, known)| {
+            let request = RequestId {
+                epoch: self.hello.epoch,
+                n: key.0,
+            };
+            known.attempts.iter().map(move |it| it.under_way(request))
+        })
     }
 
     /// Requests without an outcome.

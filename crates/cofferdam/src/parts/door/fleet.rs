@@ -254,6 +254,7 @@ fn of_endpoints(json: &[u8], door: &Door) -> anyhow::Result<Vec<EngineAt>> {
             Stated::Decode => Some(EngineRole::Decode),
             Stated::Server => None,
         };
+        at.pod = endpoint.pod;
         Ok(at)
     };
     found.into_iter().map(at).collect()

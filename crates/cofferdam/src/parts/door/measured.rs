@@ -50,6 +50,7 @@ pub(super) fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
         &version,
         &format!("{pool_tokens} {lengths:?}"),
         started.unwrap_or_default(),
+        at.pod.as_deref().unwrap_or_default(),
     ]);
     Ok(Found {
         software: format!("{} {version}", software.value),

@@ -16,10 +16,10 @@ use tokio::signal::unix::{Signal, SignalKind, signal};
 const LOOK_EVERY: Duration = Duration::from_secs(1);
 
 /// What tells one state of a file from another; none: it is not there.
-pub(super) type Look = Option<(u64, u64, u64, i64, i64)>;
+pub(crate) type Look = Option<(u64, u64, u64, i64, i64)>;
 
 /// Files that mean something together only.
-pub(super) struct Reload {
+pub(crate) struct Reload {
     what: &'static str,
     files: Vec<PathBuf>,
     take: Box<dyn FnMut() -> anyhow::Result<String> + Send>,
@@ -30,7 +30,7 @@ pub(super) struct Reload {
 impl Reload {
     /// `now` is how they looked before they were read for the first time. `take` reads them, and says
     /// what counts from now on.
-    pub(super) fn new(
+    pub(crate) fn new(
         what: &'static str,
         (files, now): (Vec<PathBuf>, Vec<Look>),
         take: impl FnMut() -> anyhow::Result<String> + Send + 'static,
@@ -65,7 +65,7 @@ impl Reload {
 }
 
 /// How files look now.
-pub(super) fn look(files: &[PathBuf]) -> Vec<Look> {
+pub(crate) fn look(files: &[PathBuf]) -> Vec<Look> {
     let one = |path: &PathBuf| {
         let it = std::fs::metadata(path).ok()?;
         Some((it.dev(), it.ino(), it.size(), it.mtime(), it.mtime_nsec()))
@@ -74,7 +74,7 @@ pub(super) fn look(files: &[PathBuf]) -> Vec<Look> {
 }
 
 /// Looks at files until it is dropped.
-pub(super) struct Reloading {
+pub(crate) struct Reloading {
     all: Vec<Reload>,
     counts: Reloads,
     hangup: Signal,
@@ -82,7 +82,7 @@ pub(super) struct Reloading {
 
 impl Reloading {
     /// From now on SIGHUP does not end the process. None if there is nothing to read again.
-    pub(super) fn new(all: Vec<Reload>, counts: Reloads) -> Result<Option<Self>, Failure> {
+    pub(crate) fn new(all: Vec<Reload>, counts: Reloads) -> Result<Option<Self>, Failure> {
         if all.is_empty() {
             return Ok(None);
         }
@@ -95,7 +95,7 @@ impl Reloading {
         }))
     }
 
-    pub(super) async fn run<T>(mut self) -> T {
+    pub(crate) async fn run<T>(mut self) -> T {
         let mut every = tokio::time::interval(LOOK_EVERY);
         loop {
             let asked = tokio::select! {
