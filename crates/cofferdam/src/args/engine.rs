@@ -182,6 +182,11 @@ pub struct Door {
     #[arg(long, value_name = "FILE", env = "COFFERDAM_ENGINES_FILE")]
     #[arg(conflicts_with_all = ["prefill_at", "decode_at"])]
     pub engines_file: Option<PathBuf>,
+    /// Every request goes to this router of somebody else's, which chooses among the engines: they are
+    /// only asked what they take (docs/door.md says what cannot be kept then)
+    #[arg(long, value_name = "URL", env = "COFFERDAM_JUDGE_ONLY")]
+    #[arg(conflicts_with_all = ["prefill_at", "decode_at"])]
+    pub judge_only: Option<String>,
     /// Label selector of prefill engines in what kubectl printed
     #[arg(long, value_name = "SELECTOR", env = "COFFERDAM_PREFILL_SELECTOR")]
     #[arg(requires = "engines_file")]

@@ -13,6 +13,7 @@ mod heavy;
 mod hostile;
 mod hosts;
 mod incident;
+mod judge_only;
 mod limits;
 mod line;
 mod long_line;

@@ -29,7 +29,7 @@ pub(crate) struct OnCall {
     runtime: Runtime,
 }
 
-fn free_port() -> u16 {
+pub(crate) fn free_port() -> u16 {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     listener.local_addr().unwrap().port()
 }

@@ -83,7 +83,7 @@ fn worker(machine: &Door, place: &Place) -> WorkerFacts {
     let lengths = found.and_then(|found| found.lengths);
     let role = found.map_or(WorkerRole::Unified, |it| {
         match it.dialect.serves(it.group) {
-            Serves::Alone => WorkerRole::Unified,
+            Serves::Alone | Serves::Router => WorkerRole::Unified,
             Serves::Prefill(..) => WorkerRole::Prefill,
             Serves::Decode(..) => WorkerRole::Decode,
         }

@@ -246,14 +246,15 @@ impl Doors {
         self.put(Input::Measured(name.to_owned(), Box::new(found)));
     }
 
-    /// What the tokenizer of the engine of this name makes of a text; none if it has none to ask.
-    pub async fn tokenize(&self, name: &str, dialect: &Protocol, text: &str) -> Option<Vec<u32>> {
-        let known = self.known().into_iter().find(|(it, _)| it.name == name);
-        let (upstream, _) = known?;
-        let body = self
-            .client
-            .body_of(&upstream, dialect.tokenize(text))
-            .await?;
+    /// What this engine's tokenizer makes of a text; none if it has none to ask.
+    pub async fn tokenize(
+        &self,
+        engine: &Upstream,
+        dialect: &Protocol,
+        text: &str,
+    ) -> Option<Vec<u32>> {
+        let call = dialect.tokenize(text);
+        let body = self.client.body_of(engine, call).await?;
         dialect::tokens_of(&body)
     }
 

@@ -129,7 +129,7 @@ impl<J: Decisions> Door<J> {
             return; // a server that answers by itself has no prefill
         };
         *attempt.leg_mut(leg) = State::Going;
-        if attempt.prefill_at.is_some() {
+        if attempt.prefill_at.is_some() || attempt.handing == Handing::Hidden {
             attempt.moving = Moving::May;
         }
         let pulls = leg == Leg::Decode && attempt.handing == Handing::Pull;
@@ -155,7 +155,7 @@ impl<J: Decisions> Door<J> {
         if attempt.decode != State::Going {
             return; // it was told to end
         }
-        if attempt.handing == Handing::Pull {
+        if matches!(attempt.handing, Handing::Pull | Handing::Hidden) {
             self.moves_no_more(id); // it has read what it needs for this
         }
         let Some(attempt) = self.attempts.get_mut(&id) else {

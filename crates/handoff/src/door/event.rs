@@ -31,6 +31,9 @@ pub struct Engine {
 pub enum Serves {
     /// It answers by itself.
     Alone,
+    /// It has answered what engines behind it answer, whom it chooses and brings together: somebody
+    /// else's router.
+    Router,
     /// It computes prompts for the decodes of this group.
     Prefill(u32, Handing),
     /// It answers with what the prefills of this group have computed.
@@ -46,6 +49,9 @@ pub enum Handing {
     /// Prefill is asked first and answers with a reference to its pages; decode, asked with it,
     /// reads them (vLLM NIXL).
     Pull,
+    /// Behind a router, where neither is seen: there is the decode leg only, and until it speaks
+    /// anything may be under way.
+    Hidden,
 }
 
 /// One of the two requests that an attempt consists of. A server that answers by itself has the

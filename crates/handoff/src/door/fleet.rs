@@ -77,13 +77,15 @@ impl<J: Decisions> Door<J> {
     pub(super) fn routes(&self) -> Vec<Route> {
         let mut routes = Vec::new();
         for (decode, known) in &self.engines {
+            let alone = |handing| Route {
+                prefill: None,
+                decode: *decode,
+                handing,
+                lengths: known.engine.lengths,
+            };
             match known.engine.serves {
-                Serves::Alone => routes.push(Route {
-                    prefill: None,
-                    decode: *decode,
-                    handing: Handing::Together,
-                    lengths: known.engine.lengths,
-                }),
+                Serves::Alone => routes.push(alone(Handing::Together)),
+                Serves::Router => routes.push(alone(Handing::Hidden)),
                 Serves::Decode(group, handing) => {
                     let wanted = Serves::Prefill(group, handing);
                     let prefills = self.engines.iter();

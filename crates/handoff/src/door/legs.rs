@@ -193,19 +193,22 @@ impl<J: Decisions> Door<J> {
         match (handing, end) {
             (_, End::Unreached)
             | (Handing::Together, End::Answered { .. } | End::Failed(Client | Busy))
-            | (Handing::Pull, _) => self.moves_no_more(id),
+            | (Handing::Pull | Handing::Hidden, _) => self.moves_no_more(id),
             (Handing::Together, End::Failed(Engine) | End::Lost) => self.moves_in_doubt(id),
         }
     }
 
-    /// The same of decode's leg, which reads (pull), or which has refused to be written to
-    /// (together).
+    /// The same of decode's leg, which reads (pull), which has refused to be written to (together), or
+    /// which is all that is seen (hidden).
     pub(super) fn decode_moves(&mut self, id: AttemptId, handing: Handing, end: End) {
         use super::Blame::{Busy, Client};
         match (handing, end) {
             (_, End::Failed(Client | Busy) | End::Unreached) => self.moves_no_more(id),
             (Handing::Pull, End::Answered { .. } | End::Failed(_)) => self.moves_no_more(id),
+            (Handing::Hidden, End::Answered { .. }) => self.moves_no_more(id),
             (Handing::Pull, End::Lost) => self.moves_in_doubt(id),
+            // Which of the two has failed, and what the other does, is not said.
+            (Handing::Hidden, End::Failed(_) | End::Lost) => self.moves_in_doubt(id),
             (Handing::Together, _) => {} // prefill says when it has written
         }
     }

@@ -272,9 +272,13 @@ impl<J: Decisions> Front<J> {
         }
     }
 
+    pub(super) fn is_router(&self, engine: EngineId) -> bool {
+        self.setup.engines[engine.0 as usize].serves == Serves::Router
+    }
+
     pub(super) fn handing(&self, engine: EngineId) -> Option<Handing> {
         match self.setup.engines[engine.0 as usize].serves {
-            Serves::Alone => None,
+            Serves::Alone | Serves::Router => None,
             Serves::Prefill(_, handing) | Serves::Decode(_, handing) => Some(handing),
         }
     }

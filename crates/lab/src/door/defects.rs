@@ -82,6 +82,8 @@ pub const ALL: &[Defect] = defects! {
         seen "draft" in "door-together"
     "DR-5" AbortsAtOnce "both legs are dropped when the client leaves"
         seen "sglang-router 0.3.2, vllm-router 0.1.17" in "door-together"
+    "DR-5" AbortsAtOnce "a router is left as soon as the client leaves"
+        seen "draft" in "door-router"
     "DR-6" Joins "a retry goes to a decode that still waits for the attempt before"
         seen "sglang-router 0.3.2" in "door-two-prefills"
     "DR-6" RetriesBehindBytes "a request is tried again when the client has some of an answer"

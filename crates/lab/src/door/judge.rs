@@ -104,10 +104,17 @@ impl<J: Decisions> Front<J> {
     fn judge_abort(&self, state: &State<J>, id: AttemptId, leg: Leg, notes: &mut Notes) {
         notes.saw("aborted by the engine's own call");
         let excused = state.excused.contains(&id);
-        let Some(prefill) = state.places.get(&(id, Leg::Prefill)) else {
-            return; // a server that answers by itself
-        };
         let decode = state.places.get(&(id, Leg::Decode));
+        let Some(prefill) = state.places.get(&(id, Leg::Prefill)) else {
+            // A server that answers by itself, or a router: behind that, pages go over until it speaks.
+            let hidden = decode.is_some_and(|it| self.is_router(it.engine) && !it.spoke);
+            return notes.check("DR-5", !hidden || excused, || {
+                format!(
+                    "attempt {}: a router is left in the middle of a transfer",
+                    id.n
+                )
+            });
+        };
         let refused = |place: &Place| {
             use handoff::door::Blame::{Busy, Client};
             matches!(

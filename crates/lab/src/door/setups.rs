@@ -196,6 +196,21 @@ pub const ALL: &[Scenario] = &[
         ],
     },
     Scenario {
+        name: "door-router",
+        about: "somebody else's router, and engines behind it that are not seen: anything goes wrong, the \
+                client leaves",
+        setup: |small| Setup {
+            engines: vec![engine(Serves::Router, LONG)],
+            ..pair(Together, ANY, faults(small))
+        },
+        sees: &[
+            "answered",
+            "client left",
+            "aborted by the engine's own call",
+            "leg given up",
+        ],
+    },
+    Scenario {
         name: "door-two-prefills",
         about: "another prefill, the same decode: tried again when the old legs have ended",
         setup: |small| Setup {

@@ -16,6 +16,8 @@ use tokio::io::AsyncReadExt;
 
 /// Engines, at most.
 const ENGINES_MAX: usize = 1024;
+/// What the API calls a router.
+const ROUTER: &str = "router";
 /// Time for a name to be resolved.
 const NAME_TIME: Duration = Duration::from_secs(3);
 
@@ -28,6 +30,8 @@ pub(super) struct Fleet {
     /// The number of each that was ever named: clients are told `engine-N`, and no address.
     numbers: BTreeMap<String, usize>,
     pub(super) members: Vec<Member>,
+    /// Where requests go instead, if it is somebody else who chooses among the members.
+    pub(super) router: Option<Target>,
     /// Why the last reading was not taken over.
     trouble: Option<String>,
 }
@@ -55,8 +59,15 @@ impl Fleet {
             .context("--engine-ca, --engine-cert, --engine-cert-key")?,
             numbers: BTreeMap::new(),
             members: Vec::new(),
+            router: None,
             trouble: None,
         };
+        fleet.router = fleet
+            .door
+            .judge_only
+            .as_ref()
+            .map(|url| fleet.target(ROUTER, url))
+            .transpose()?;
         fleet.members = fleet.read().await?;
         fleet.say(&[]);
         Ok(fleet)
@@ -88,21 +99,12 @@ impl Fleet {
         }
     }
 
+    /// Where requests go.
     pub(super) fn upstreams(&self) -> Vec<Upstream> {
-        let upstream = |member: &Member| {
-            let target = &member.target;
-            Upstream {
-                name: target.name.clone(),
-                authority: target.address.authority(),
-                tls: target.address.is_tls(),
-                key: target.key.as_ref().map(|key| {
-                    let bearer = key.bearer();
-                    let text = bearer.to_str().unwrap_or_default();
-                    text.trim_start_matches("Bearer ").to_owned()
-                }),
-            }
-        };
-        self.members.iter().map(upstream).collect()
+        match &self.router {
+            Some(router) => vec![upstream(router)],
+            None => self.members.iter().map(|it| upstream(&it.target)).collect(),
+        }
     }
 
     fn say(&self, before: &[Member]) {
@@ -157,20 +159,38 @@ impl Fleet {
             .collect()
     }
 
+    fn target(&self, name: &str, url: &str) -> anyhow::Result<Target> {
+        Ok(Target {
+            name: name.to_owned(),
+            address: Address::server(url).with_context(|| url.to_owned())?,
+            key: self.key.clone(),
+            tls: self.tls.clone(),
+        })
+    }
+
     fn member(&mut self, at: EngineAt, quarantined: Option<String>) -> anyhow::Result<Member> {
         let next = self.numbers.len();
         let number = *self.numbers.entry(at.url.clone()).or_insert(next);
-        let target = Target {
-            name: format!("engine-{number}"),
-            address: Address::server(&at.url).with_context(|| at.url.clone())?,
-            key: self.key.clone(),
-            tls: self.tls.clone(),
-        };
+        let target = self.target(&format!("engine-{number}"), &at.url)?;
         Ok(Member {
             at,
             target,
             quarantined,
         })
+    }
+}
+
+/// Where a server is asked.
+pub(super) fn upstream(target: &Target) -> Upstream {
+    Upstream {
+        name: target.name.clone(),
+        authority: target.address.authority(),
+        tls: target.address.is_tls(),
+        key: target.key.as_ref().map(|key| {
+            let bearer = key.bearer();
+            let text = bearer.to_str().unwrap_or_default();
+            text.trim_start_matches("Bearer ").to_owned()
+        }),
     }
 }
 

@@ -1,7 +1,8 @@
 //! Asks the engines what they take, for as long as the gateway runs.
 
-use super::fleet::{Fleet, Member};
+use super::fleet::{Fleet, Member, upstream};
 use super::measured::{Unusable, found};
+use super::router;
 use crate::oncall::{Named, OnCall};
 use gate::facts::net::{Limits, Target, describe};
 use gateway::door::{Doors, Found};
@@ -31,6 +32,8 @@ struct Before {
     said: Option<Unusable>,
     /// What it was measured to be, last.
     found: Option<Found>,
+    /// The same, where it does not answer any more.
+    away: Option<(Found, String)>,
     /// The life whose tokenizer was compared, and what differs.
     compared: Option<(String, Option<String>)>,
 }
@@ -53,12 +56,18 @@ pub(super) async fn measure(
                 missed: MISSES,
                 ..Before::default()
             });
-            if let Some(found) = before.next(name, found, doors, &samples).await {
-                before.found = found.as_ref().ok().cloned();
-                doors.measured(name, found.map(|found| closed(found, member, on_call)));
+            if let Some(found) = before.next(&member.target, found, doors, &samples).await {
+                before.takes(&found);
+                if fleet.router.is_none() {
+                    doors.measured(name, found.map(|found| closed(found, member, on_call)));
+                }
             }
         }
-        name_them(on_call, &fleet.members, &before);
+        if let Some(router) = &fleet.router {
+            let found = behind(router, &fleet.members, &before, on_call);
+            doors.measured(&router.name, found);
+        }
+        name_them(on_call, &fleet, &before);
         let moved = doors_move(every, on_call).await;
         let named = fleet.read_again().await;
         if named {
@@ -70,9 +79,13 @@ pub(super) async fn measure(
             for member in &fleet.members {
                 let name = &member.target.name;
                 let known = before.get(name).and_then(|it| it.found.clone());
-                if let Some(found) = known {
+                if let (Some(found), None) = (known, &fleet.router) {
                     doors.measured(name, Ok(closed(found, member, on_call)));
                 }
+            }
+            if let Some(router) = &fleet.router {
+                let found = behind(router, &fleet.members, &before, on_call);
+                doors.measured(&router.name, found);
             }
         }
     }
@@ -90,9 +103,17 @@ async fn doors_move(every: Duration, on_call: Option<&OnCall>) -> bool {
 }
 
 /// Tells who is on call which engines there are.
-fn name_them(on_call: Option<&OnCall>, members: &[Member], before: &BTreeMap<String, Before>) {
+fn name_them(on_call: Option<&OnCall>, fleet: &Fleet, before: &BTreeMap<String, Before>) {
     let Some(on_call) = on_call else { return };
-    let named = members.iter().map(|member| {
+    let router = fleet.router.iter().map(|router| Named {
+        api: router.name.clone(),
+        url: router.address.to_string(),
+        software: "router".to_owned(),
+        group: 0,
+        context: None,
+    });
+    let members = fleet.members.iter();
+    let named = members.filter(|_| fleet.router.is_none()).map(|member| {
         let found = before.get(&member.target.name);
         let found = found.and_then(|it| it.found.as_ref());
         Named {
@@ -103,7 +124,7 @@ fn name_them(on_call: Option<&OnCall>, members: &[Member], before: &BTreeMap<Str
             context: found.and_then(|it| Some(u64::from(it.lengths?.max_model_len))),
         }
     });
-    on_call.engines(named.collect());
+    on_call.engines(router.chain(named).collect());
 }
 
 /// As the door is to know it: to an engine in quarantine nothing new goes, and to one that is private
@@ -127,6 +148,30 @@ fn closed(mut found: Found, member: &Member, on_call: Option<&OnCall>) -> Found 
     found
 }
 
+/// The router as the door is to know it.
+fn behind(
+    router: &Target,
+    members: &[Member],
+    before: &BTreeMap<String, Before>,
+    on_call: Option<&OnCall>,
+) -> Result<Found, String> {
+    let known = |member: &Member| {
+        let before: Option<&Before> = before.get(&member.target.name);
+        let away = before.and_then(|it| it.away.as_ref());
+        let last = before.and_then(|it| it.found.as_ref());
+        let last = last.or(away.map(|(found, _)| found)).cloned();
+        let said = before
+            .and_then(|it| it.said.as_ref())
+            .map(|it| it.what.to_owned());
+        router::Engine {
+            last: last.map(|found| closed(found, member, on_call)),
+            trouble: away.map(|(_, why)| why.clone()).or(said),
+        }
+    };
+    let engines: Vec<_> = members.iter().map(|it| (it, known(it))).collect();
+    router::behind(&router.address.to_string(), &engines)
+}
+
 /// What each of them says now.
 pub(super) async fn read(members: &[Member]) -> Vec<Result<Found, Unusable>> {
     let targets: Vec<Target> = members.iter().map(|it| it.target.clone()).collect();
@@ -143,14 +188,27 @@ pub(super) async fn read(members: &[Member]) -> Vec<Result<Found, Unusable>> {
 }
 
 impl Before {
+    /// What it is now, or that it is away: then what it was is remembered.
+    fn takes(&mut self, found: &Result<Found, String>) {
+        match found {
+            Ok(found) => (self.found, self.away) = (Some(found.clone()), None),
+            Err(why) => {
+                let last = self.found.take();
+                let away = self.away.take().map(|(found, _)| found);
+                self.away = last.or(away).map(|found| (found, why.clone()));
+            }
+        }
+    }
+
     /// What the door is told; none: as before.
     async fn next(
         &mut self,
-        name: &str,
+        target: &Target,
         found: Result<Found, Unusable>,
         doors: &Doors,
         samples: &Samples,
     ) -> Option<Result<Found, String>> {
+        let name = &target.name;
         let mut found = match found {
             Err(_) if self.missed + 1 < MISSES => {
                 self.missed += 1;
@@ -172,7 +230,7 @@ impl Before {
         let differs = match known {
             Some((_, differs)) => differs.clone(),
             None => {
-                let differs = differs(doors, name, &found, samples).await;
+                let differs = differs(doors, target, &found, samples).await;
                 self.compared = Some((found.life.clone(), differs.clone()));
                 differs
             }
@@ -187,9 +245,16 @@ impl Before {
 
 /// Whether the engine cuts texts into other tokens than we do. Engines that cannot be asked are not
 /// asked.
-async fn differs(doors: &Doors, name: &str, found: &Found, samples: &Samples) -> Option<String> {
+async fn differs(
+    doors: &Doors,
+    target: &Target,
+    found: &Found,
+    samples: &Samples,
+) -> Option<String> {
+    let name = &target.name;
+    let engine = upstream(target);
     for (text, ours) in samples {
-        let Some(theirs) = doors.tokenize(name, &found.dialect, text).await else {
+        let Some(theirs) = doors.tokenize(&engine, &found.dialect, text).await else {
             tracing::info!(
                 "{name}: this engine has no tokenizer to ask: token ids go to it unchecked"
             );

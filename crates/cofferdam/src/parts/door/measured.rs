@@ -103,7 +103,7 @@ fn lengths(node: &Node, role: Role) -> Result<(Lengths, String), Unusable> {
     let most = u64::from(u32::MAX);
     let (sum, room) = match role {
         Role::Prefill => (context, pool),
-        Role::Decode | Role::Alone => (context.min(pool), pool.saturating_sub(1)),
+        _ => (context.min(pool), pool.saturating_sub(1)),
     };
     let accepted = node.max_prompt.as_ref().map_or(most, |it| it.value);
     let beside = node.asides.as_ref().map_or(&[][..], Vec::as_slice);

@@ -4,6 +4,7 @@
 mod fleet;
 mod measure;
 mod measured;
+mod router;
 
 use super::{api, runtime, say};
 use crate::args::{Door, Gateway};
@@ -42,7 +43,11 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
             epoch: doors.epoch().to_string(),
             ..Ready::default()
         };
-        let guarded = api::Guarded::new(&settings.api, &served.name, true)?;
+        let one_by_one = fleet.router.is_none();
+        if !one_by_one {
+            tracing::warn!("{}", router::NOT_KEPT);
+        }
+        let guarded = api::Guarded::new(&settings.api, &served.name, one_by_one)?;
         let on_call = guarded.on_call.clone();
         let every = settings.door.measure_every;
         let measuring = measure::measure(fleet, &doors, every, samples, on_call);
@@ -112,9 +117,9 @@ async fn say_what_goes_together(fleet: &Fleet) -> Result<(), Failure> {
             }
         }
     }
-    use handoff::door::Serves::{Alone, Decode, Prefill};
+    use handoff::door::Serves::{Alone, Decode, Prefill, Router};
     let pairs = |decode: &_| match decode {
-        Alone => true,
+        Alone | Router => true,
         Decode(group, handing) => roles.contains(&Prefill(*group, *handing)),
         Prefill(..) => false,
     };

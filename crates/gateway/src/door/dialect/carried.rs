@@ -69,7 +69,7 @@ pub(super) fn ask_vllm(order: &Order, carried: &Carried, role: Role) -> Call {
     }
     body.insert("seed".into(), json!(order.job.sampling.seed >> 1));
     body.insert("cache_salt".into(), json!(order.salt));
-    if role != Role::Alone
+    if role.is_half()
         && let Some(reference) = &order.reference
     {
         body.insert("kv_transfer_params".into(), reference.clone());

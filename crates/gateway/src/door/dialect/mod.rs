@@ -46,6 +46,15 @@ pub enum Role {
     Decode,
     /// Both.
     Alone,
+    /// It is none, but chooses some and answers what they answer.
+    Router,
+}
+
+impl Role {
+    /// Whether the other half of a pair is asked by us too.
+    fn is_half(self) -> bool {
+        matches!(self, Self::Prefill | Self::Decode)
+    }
 }
 
 /// What a leg is asked with.
@@ -110,7 +119,8 @@ pub(super) struct Heard {
 /// Reads the answer of one leg, piece by piece. What cannot be understood is none.
 pub(super) struct Reading {
     form: Form,
-    id: String,
+    /// The name that was given; none if it does not get to who answers.
+    id: Option<String>,
     said: Label,
     tokens: u32,
     /// As many as the engine says that it has sampled.
@@ -140,6 +150,7 @@ impl Protocol {
             Role::Prefill => Serves::Prefill(group, handing),
             Role::Decode => Serves::Decode(group, handing),
             Role::Alone => Serves::Alone,
+            Role::Router => Serves::Router,
         }
     }
 
@@ -173,7 +184,7 @@ impl Protocol {
         };
         let reading = Reading {
             form,
-            id: order.names.id.clone(),
+            id: self.names_arrive().then(|| order.names.id.clone()),
             said: SILENT,
             tokens: 0,
             total: None,
@@ -182,6 +193,11 @@ impl Protocol {
             reference: None,
         };
         (call, reading)
+    }
+
+    /// Whether an engine gets the name that we give: routers of vLLM give another one.
+    fn names_arrive(&self) -> bool {
+        !matches!(self, Self::Vllm { role: Role::Router })
     }
 
     /// The engine's own tokenizer, asked about a text.
@@ -202,6 +218,10 @@ impl Protocol {
     /// What can be asked of it besides tokens.
     pub(super) fn text_path(&self) -> TextPath {
         match self {
+            // Routers pass on what they know, and none of what they do not.
+            Self::Sglang { role, .. } | Self::Vllm { role } if *role == Role::Router => {
+                carried::NONE
+            }
             Self::Sglang { .. } => carried::SGLANG,
             Self::Vllm { .. } => carried::VLLM,
             Self::Llama => carried::NONE,
@@ -216,6 +236,8 @@ impl Protocol {
     /// The engine's own call to end a leg; none where it ends with its connection.
     pub(super) fn abort(&self, names: &Names) -> Option<Call> {
         match self {
+            // A router has no such call: its engines' legs end with the connection to it.
+            Self::Sglang { role, .. } if *role == Role::Router => None,
             Self::Sglang { .. } => Some(sglang::abort(names)),
             Self::Vllm { .. } | Self::Llama => None,
         }
@@ -275,11 +297,11 @@ impl Reading {
 
     /// Compares the name in an answer with the one that was given.
     fn named(&mut self, name: Option<&Value>, ours: impl Fn(&str, &str) -> bool) {
-        let Some(name) = name.and_then(Value::as_str) else {
+        let (Some(name), Some(id)) = (name.and_then(Value::as_str), &self.id) else {
             return;
         };
         // Once another's, it stays that.
-        self.said.whose = match ours(name, &self.id) && self.said.whose != Whose::Anothers {
+        self.said.whose = match ours(name, id) && self.said.whose != Whose::Anothers {
             true => Whose::Ours,
             false => Whose::Anothers,
         };

@@ -36,7 +36,7 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
 
 /// Where the two of a pair meet.
 pub(super) fn meeting(body: &mut Map<String, Value>, order: &Order, role: Role) {
-    if role != Role::Alone
+    if role.is_half()
         && let Some((host, port)) = &order.meet
     {
         body.insert("bootstrap_host".into(), json!(host));

@@ -26,7 +26,7 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
         true => body["temperature"] = json!(0),
         false => sample(&mut body, job),
     }
-    if role != Role::Alone {
+    if role.is_half() {
         body["kv_transfer_params"] = match &order.reference {
             Some(reference) => reference.clone(),
             None => json!({
