@@ -267,8 +267,8 @@ fn a_model_that_is_not_computed_says_what_would_be() {
     };
     for ((architecture, tokenizer, pre, dtype), says) in [
         (
-            ("qwen2", "gpt2", "qwen2", 8),
-            vec!["general.architecture = qwen2", "expected llama, as Llama 3"],
+            ("mamba", "gpt2", "qwen2", 8),
+            vec!["general.architecture = mamba", "expected one of: llama, "],
         ),
         (
             ("llama", "llama", "default", 8),

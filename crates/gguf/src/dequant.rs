@@ -26,6 +26,9 @@ pub(crate) fn dequantize(dtype: DType, bytes: &[u8], out: &mut [f32]) {
         DType::Q4_K => blocks(bytes, out, q4_k),
         DType::Q5_K => blocks(bytes, out, q5_k),
         DType::Q6_K => blocks(bytes, out, q6_k),
+        DType::Q5_0 => blocks(bytes, out, q5_0),
+        DType::Q5_1 => blocks(bytes, out, q5_1),
+        DType::IQ4_NL => blocks(bytes, out, iq4_nl),
     }
 }
 
@@ -59,6 +62,43 @@ fn q4_1(block: &[u8; 20], out: &mut [f32; 32]) {
     for (i, byte) in block[4..].iter().enumerate() {
         out[i] = scale * f32::from(byte & 15) + minimum;
         out[i + 16] = scale * f32::from(byte >> 4) + minimum;
+    }
+}
+
+fn q5_0(block: &[u8; 22], out: &mut [f32; 32]) {
+    let scale = half([block[0], block[1]]);
+    for (x, code) in out.iter_mut().zip(five_bits(&block[2..])) {
+        *x = scale * f32::from(code as i8 - 16);
+    }
+}
+
+fn q5_1(block: &[u8; 24], out: &mut [f32; 32]) {
+    let scale = half([block[0], block[1]]);
+    let minimum = half([block[2], block[3]]);
+    for (x, code) in out.iter_mut().zip(five_bits(&block[4..])) {
+        *x = scale * f32::from(code) + minimum;
+    }
+}
+
+/// The codes of a block: bit i of the first four bytes is the fifth bit of code i; the low four are
+/// in the next 16 bytes, those of codes 16 and up in the high halves.
+fn five_bits(stored: &[u8]) -> [u8; 32] {
+    let fifth = u32::from_le_bytes([stored[0], stored[1], stored[2], stored[3]]);
+    std::array::from_fn(|i| {
+        let low = stored[4 + i % 16] >> (i / 16 * 4) & 15;
+        low | ((fifth >> i & 1) as u8) << 4
+    })
+}
+
+fn iq4_nl(block: &[u8; 18], out: &mut [f32; 32]) {
+    const VALUES: [i8; 16] = [
+        -127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113,
+    ];
+    let scale = half([block[0], block[1]]);
+    let value = |code: u8| scale * f32::from(VALUES[usize::from(code)]);
+    for (i, byte) in block[2..].iter().enumerate() {
+        out[i] = value(byte & 15);
+        out[i + 16] = value(byte >> 4);
     }
 }
 

@@ -1,6 +1,6 @@
 //! GGUF reader: metadata, tensors, dequantization.
 //!
-//! Reads versions 2 and 3, little endian, in the nine tensor types of [`DType`]. A file is a claim:
+//! Reads versions 2 and 3, little endian, in the twelve tensor types of [`DType`]. A file is a claim:
 //! every length, offset and count in it is checked before it is used, and what is damaged,
 //! truncated or unsupported gives an [`Error`] that names the key or the tensor. No input panics.
 //!

@@ -16,11 +16,14 @@ pub enum DType {
     Q4_K,
     Q5_K,
     Q6_K,
+    Q5_0,
+    Q5_1,
+    IQ4_NL,
 }
 
 impl DType {
     /// All that are read.
-    pub const ALL: [DType; 9] = [
+    pub const ALL: [DType; 12] = [
         DType::F32,
         DType::F16,
         DType::BF16,
@@ -30,6 +33,9 @@ impl DType {
         DType::Q4_K,
         DType::Q5_K,
         DType::Q6_K,
+        DType::Q5_0,
+        DType::Q5_1,
+        DType::IQ4_NL,
     ];
 
     /// The type with this number in the format, if this crate supports it.
@@ -44,10 +50,13 @@ impl DType {
             DType::F16 => 1,
             DType::Q4_0 => 2,
             DType::Q4_1 => 3,
+            DType::Q5_0 => 6,
+            DType::Q5_1 => 7,
             DType::Q8_0 => 8,
             DType::Q4_K => 12,
             DType::Q5_K => 13,
             DType::Q6_K => 14,
+            DType::IQ4_NL => 20,
             DType::BF16 => 30,
         }
     }
@@ -56,7 +65,8 @@ impl DType {
     pub fn block_len(self) -> usize {
         match self {
             DType::F32 | DType::F16 | DType::BF16 => 1,
-            DType::Q4_0 | DType::Q4_1 | DType::Q8_0 => 32,
+            DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 => 32,
+            DType::Q8_0 | DType::IQ4_NL => 32,
             DType::Q4_K | DType::Q5_K | DType::Q6_K => 256,
         }
     }
@@ -66,12 +76,15 @@ impl DType {
         match self {
             DType::F32 => 4,
             DType::F16 | DType::BF16 => 2,
-            DType::Q4_0 => 18,  // scale; 32 x 4 bits
-            DType::Q4_1 => 20,  // scale, minimum; 32 x 4 bits
-            DType::Q8_0 => 34,  // scale; 32 x 8 bits
-            DType::Q4_K => 144, // scale, minimum; 12 bytes of sub-scales; 256 x 4 bits
-            DType::Q5_K => 176, // the same; 256 x 1 bit; 256 x 4 bits
-            DType::Q6_K => 210, // 256 x 4 bits; 256 x 2 bits; 16 sub-scales; scale
+            DType::Q4_0 => 18,   // scale; 32 x 4 bits
+            DType::Q4_1 => 20,   // scale, minimum; 32 x 4 bits
+            DType::Q5_0 => 22,   // scale; 32 x 1 bit; 32 x 4 bits
+            DType::Q5_1 => 24,   // scale, minimum; the same
+            DType::Q8_0 => 34,   // scale; 32 x 8 bits
+            DType::IQ4_NL => 18, // scale; 32 x 4 bits, which number the values of a table
+            DType::Q4_K => 144,  // scale, minimum; 12 bytes of sub-scales; 256 x 4 bits
+            DType::Q5_K => 176,  // the same; 256 x 1 bit; 256 x 4 bits
+            DType::Q6_K => 210,  // 256 x 4 bits; 256 x 2 bits; 16 sub-scales; scale
         }
     }
 }
@@ -79,8 +92,6 @@ impl DType {
 /// What llama.cpp calls a type that is not read here; only to say what a file has.
 pub(crate) fn name_of_other(id: u32) -> Option<&'static str> {
     Some(match id {
-        6 => "Q5_0",
-        7 => "Q5_1",
         9 => "Q8_1",
         10 => "Q2_K",
         11 => "Q3_K",
@@ -89,7 +100,6 @@ pub(crate) fn name_of_other(id: u32) -> Option<&'static str> {
         17 => "IQ2_XS",
         18 => "IQ3_XXS",
         19 => "IQ1_S",
-        20 => "IQ4_NL",
         21 => "IQ3_S",
         22 => "IQ2_S",
         23 => "IQ4_XS",

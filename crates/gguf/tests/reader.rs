@@ -26,6 +26,9 @@ fn every_type_dequantizes_to_the_reference_bit_for_bit() {
         ("q4_k", DType::Q4_K),
         ("q5_k", DType::Q5_K),
         ("q6_k", DType::Q6_K),
+        ("q5_0", DType::Q5_0),
+        ("q5_1", DType::Q5_1),
+        ("iq4_nl", DType::IQ4_NL),
     ];
     for (name, dtype) in types {
         let tensor = file.tensor(name).unwrap();

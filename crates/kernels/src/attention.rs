@@ -7,9 +7,10 @@
 //! 1. Scores, 16 absolute positions at a time (a lane each): products of even dimensions and of odd
 //!    dimensions are summed apart, from first to last, then added.
 //! 2. The exact maximum; exponentials; their sum in 16 lanes by position modulo 16, then a tree.
-//! 3. Values, added from position 0 to the query's own, then divided by the sum.
+//! 3. Values, added from the first position it sees to the query's own, then divided by the sum.
 //!
-//! A slot behind a query's own position is never read on its behalf.
+//! A slot behind a query's own position is never read on its behalf; what lies before its window
+//! counts for nothing.
 
 use crate::isa::{Kernels, Op};
 use crate::lanes::{LANES, Lanes};
@@ -17,7 +18,7 @@ use crate::lanes::{LANES, Lanes};
 /// What one call attends to, and where the result goes.
 #[derive(Debug)]
 pub struct Attention<'a> {
-    /// Row `r` starts at `r * query_stride` and has `group * head_dim` values.
+    /// Row `r` starts at `r * query_stride` and has `group * key_dim` values.
     pub queries: &'a [f32],
     /// Distance between rows of `queries`.
     pub query_stride: usize,
@@ -25,17 +26,28 @@ pub struct Attention<'a> {
     pub rows: usize,
     /// Query heads that share this KV head.
     pub group: usize,
-    /// Values in a head: a multiple of 16.
-    pub head_dim: usize,
-    /// Absolute position of the first row; row `r` attends to positions `0..=first_position + r`.
+    /// Values of a query and of a key: a multiple of 16.
+    pub key_dim: usize,
+    /// Values of a value: a multiple of 16.
+    pub value_dim: usize,
+    /// Distance between the values of two slots: `value_dim`, or more where a value is the first
+    /// part of something.
+    pub value_stride: usize,
+    /// What scores are multiplied with.
+    pub scale: f32,
+    /// Scores then become `cap * tanh(score / cap)`; 0 for none.
+    pub cap: f32,
+    /// A row attends to so many positions, its own included; at least 1, `usize::MAX` for all.
+    pub window: usize,
+    /// Absolute position of the first row; row `r` attends to positions up to `first_position + r`.
     pub first_position: usize,
     /// Token slots in a page.
     pub page_size: usize,
-    /// This KV head's keys, one slice of `page_size * head_dim` f16 for each page, in order.
+    /// This KV head's keys, one slice of `page_size * key_dim` f16 for each page, in order.
     pub keys: &'a [&'a [u16]],
-    /// This KV head's values, likewise.
+    /// This KV head's values, one slice of `page_size * value_stride` f16 for each page.
     pub values: &'a [&'a [u16]],
-    /// Row `r` starts at `r * out_stride` and receives `group * head_dim` values.
+    /// Row `r` starts at `r * out_stride` and receives `group * value_dim` values.
     pub out: &'a mut [f32],
     /// Distance between rows of `out`.
     pub out_stride: usize,
@@ -44,30 +56,28 @@ pub struct Attention<'a> {
 /// Memory that calls reuse. Its contents mean nothing between calls.
 #[derive(Clone, Debug, Default)]
 pub struct AttendScratch {
-    /// Scaled queries, `[query][head_dim]`.
+    /// Scaled queries, `[query][key_dim]`.
     queries: Vec<f32>,
     /// Scores, then weights: `[query][position]`, each row padded to whole lanes.
     scores: Vec<f32>,
     /// Sixteen keys, `[dimension][position]`.
     keys: Vec<f32>,
-    /// Unnormalised results, `[query][head_dim]`.
+    /// Unnormalised results, `[query][value_dim]`.
     sums: Vec<f32>,
     /// Stands in for keys behind the last position.
     zeros: Vec<u16>,
 }
 
 impl Kernels {
-    /// Computes `softmax(q · k / sqrt(head_dim)) · v` for every row and head of the group. Panics
-    /// if `head_dim` is not a positive multiple of 16 or a slice is shorter than its shape says.
+    /// Computes `softmax(cap(scale * q · k)) · v` for every row and head of the group. Panics if a
+    /// dimension is not a positive multiple of 16 or a slice is shorter than its shape says.
     pub fn attend(self, attention: Attention<'_>, scratch: &mut AttendScratch) {
         let a = &attention;
+        for dim in [a.key_dim, a.value_dim] {
+            assert!(dim > 0 && dim.is_multiple_of(LANES), "dimensions {dim}");
+        }
         assert!(
-            a.head_dim > 0 && a.head_dim.is_multiple_of(LANES),
-            "head_dim {}",
-            a.head_dim
-        );
-        assert!(
-            a.rows > 0 && a.group > 0 && a.page_size > 0,
+            a.rows > 0 && a.group > 0 && a.page_size > 0 && a.window > 0,
             "empty attention"
         );
         let pages = (a.first_position + a.rows).div_ceil(a.page_size);
@@ -75,18 +85,35 @@ impl Kernels {
             pages <= a.keys.len() && pages <= a.values.len(),
             "pages of the positions"
         );
-        let page = a.page_size * a.head_dim;
+        let page = a.page_size * a.key_dim;
+        assert!(a.keys.iter().all(|run| run.len() == page), "keys of a page");
+        let page = a.page_size * a.value_stride;
         assert!(
-            a.keys.iter().chain(a.values).all(|run| run.len() == page),
-            "length of a page"
+            a.value_dim <= a.value_stride && a.values.iter().all(|run| run.len() == page),
+            "values of a page"
         );
-        let row = a.group * a.head_dim;
+        let row = a.group * a.key_dim;
         assert!(
             a.queries.len() >= (a.rows - 1) * a.query_stride + row,
             "queries"
         );
+        let row = a.group * a.value_dim;
         assert!(a.out.len() >= (a.rows - 1) * a.out_stride + row, "out");
         self.run(Attend { attention, scratch });
+    }
+}
+
+impl Attention<'_> {
+    /// The position behind the last one that `query` attends to.
+    #[inline(always)]
+    fn end(&self, query: usize) -> usize {
+        self.first_position + query / self.group + 1
+    }
+
+    /// The first position that a query attends to whose last one lies before `end`.
+    #[inline(always)]
+    fn start(&self, end: usize) -> usize {
+        end.saturating_sub(self.window)
     }
 }
 
@@ -112,9 +139,15 @@ impl Op for Attend<'_, '_> {
             score::<L>(&attention, scratch, stride);
             let queries = attention.rows * attention.group;
             for query in 0..queries {
-                let own = attention.first_position + query / attention.group + 1;
-                let row = &mut scratch.scores[query * stride..][..stride];
-                let total = soften::<L>(&mut row[..own.next_multiple_of(LANES)], own);
+                let own = attention.end(query);
+                let start = attention.start(own);
+                let (first, last) = (start / LANES * LANES, own.next_multiple_of(LANES));
+                let row = &mut scratch.scores[query * stride..][first..last];
+                if attention.cap > 0.0 {
+                    crate::elementwise::cap_in::<L>(row, attention.cap);
+                }
+                row[..start - first].fill(f32::NEG_INFINITY);
+                let total = soften::<L>(row, own - first);
                 // The scaled queries are used up: their memory takes the sums of weights.
                 scratch.queries[query] = total;
             }
@@ -127,19 +160,18 @@ impl Op for Attend<'_, '_> {
 impl AttendScratch {
     fn prepare(&mut self, a: &Attention<'_>, stride: usize) {
         let queries = a.rows * a.group;
-        let scale = 1.0 / (a.head_dim as f32).sqrt();
         self.queries.clear();
         for row in 0..a.rows {
-            let source = &a.queries[row * a.query_stride..][..a.group * a.head_dim];
-            self.queries.extend(source.iter().map(|q| q * scale));
+            let source = &a.queries[row * a.query_stride..][..a.group * a.key_dim];
+            self.queries.extend(source.iter().map(|q| q * a.scale));
         }
         if self.scores.len() < queries * stride {
             self.scores.resize(queries * stride, 0.0);
         }
-        self.keys.resize(a.head_dim * LANES, 0.0);
-        self.zeros.resize(a.head_dim, 0);
+        self.keys.resize(a.key_dim * LANES, 0.0);
+        self.zeros.resize(a.key_dim, 0);
         self.sums.clear();
-        self.sums.resize(queries * a.head_dim, 0.0);
+        self.sums.resize(queries * a.value_dim, 0.0);
     }
 }
 
@@ -149,19 +181,20 @@ impl AttendScratch {
 unsafe fn score<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride: usize) {
     let positions = a.first_position + a.rows;
     let queries = a.rows * a.group;
-    for start in (0..positions).step_by(LANES) {
+    let begin = a.start(a.end(0)) / LANES * LANES;
+    for start in (begin..positions).step_by(LANES) {
         let keys: [*const u16; LANES] = std::array::from_fn(|i| {
             let at = start + i;
             let slot = if at < positions {
-                &a.keys[at / a.page_size][at % a.page_size * a.head_dim..]
+                &a.keys[at / a.page_size][at % a.page_size * a.key_dim..]
             } else {
                 &scratch.zeros[..]
             };
-            slot[..a.head_dim].as_ptr()
+            slot[..a.key_dim].as_ptr()
         });
-        // SAFETY: 16 rows of `head_dim` f16; `keys` holds `head_dim * 16` f32.
+        // SAFETY: 16 rows of `key_dim` f16; `keys` holds `key_dim * 16` f32.
         unsafe {
-            for d in (0..a.head_dim).step_by(LANES) {
+            for d in (0..a.key_dim).step_by(LANES) {
                 L::transpose_f16(&keys, d, scratch.keys.as_mut_ptr().add(d * LANES));
             }
         }
@@ -170,7 +203,7 @@ unsafe fn score<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride
         macro_rules! tile {
             ($n:literal, $q:expr) => {
                 // SAFETY: queries `$q..$q + $n` and block `start` are inside scratch.
-                unsafe { score_tile::<L, $n>(a.head_dim, scratch, $q, start, stride) }
+                unsafe { score_tile::<L, $n>(a.key_dim, scratch, $q, start, stride) }
             };
         }
         let mut query = first;
@@ -197,27 +230,27 @@ unsafe fn score<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride
 /// Scratch holds `T` queries from `query` on and their scores from `start` on; CPU has L.
 #[inline(always)]
 unsafe fn score_tile<L: Lanes, const T: usize>(
-    head_dim: usize,
+    key_dim: usize,
     scratch: &mut AttendScratch,
     query: usize,
     start: usize,
     stride: usize,
 ) {
-    debug_assert!((query + T) * head_dim <= scratch.queries.len());
+    debug_assert!((query + T) * key_dim <= scratch.queries.len());
     debug_assert!((query + T - 1) * stride + start + LANES <= scratch.scores.len());
-    // SAFETY: the caller's contract; head_dim is even, being a multiple of 16.
+    // SAFETY: the caller's contract; key_dim is even, being a multiple of 16.
     unsafe {
-        let q = scratch.queries.as_ptr().add(query * head_dim);
+        let q = scratch.queries.as_ptr().add(query * key_dim);
         let keys = scratch.keys.as_ptr();
         let mut even = [L::splat(0.0); T];
         let mut odd = [L::splat(0.0); T];
-        for d in (0..head_dim).step_by(2) {
+        for d in (0..key_dim).step_by(2) {
             let (k0, k1) = (
                 L::load(keys.add(d * LANES)),
                 L::load(keys.add((d + 1) * LANES)),
             );
             for t in 0..T {
-                let q = q.add(t * head_dim + d);
+                let q = q.add(t * key_dim + d);
                 even[t] = L::fma(k0, L::splat(*q), even[t]);
                 odd[t] = L::fma(k1, L::splat(*q.add(1)), odd[t]);
             }
@@ -258,13 +291,13 @@ unsafe fn soften<L: Lanes>(scores: &mut [f32], own: usize) -> f32 {
 #[inline(always)]
 unsafe fn weigh<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride: usize) {
     let mut d = 0;
-    while d < a.head_dim {
+    while d < a.value_dim {
         // SAFETY: `d` and the vectors from it on are inside a head.
         unsafe {
-            if d + 4 * LANES <= a.head_dim && L::TILE >= 4 {
+            if d + 4 * LANES <= a.value_dim && L::TILE >= 4 {
                 weigh_dimensions::<L, 4>(a, scratch, stride, d);
                 d += 4 * LANES;
-            } else if d + 2 * LANES <= a.head_dim {
+            } else if d + 2 * LANES <= a.value_dim {
                 weigh_dimensions::<L, 2>(a, scratch, stride, d);
                 d += 2 * LANES;
             } else {
@@ -275,8 +308,9 @@ unsafe fn weigh<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride
     }
 }
 
-/// Positions that all queries of a register tile share run in registers; those that only later
-/// rows see are added one by one, still in order.
+/// Positions that all queries of a register tile share run in registers; those that only earlier
+/// rows still see come before and those that only later rows see after them, one by one: in order
+/// for every query.
 #[inline(always)]
 unsafe fn weigh_dimensions<L: Lanes, const V: usize>(
     a: &Attention<'_>,
@@ -288,14 +322,22 @@ unsafe fn weigh_dimensions<L: Lanes, const V: usize>(
     let mut query = 0;
     macro_rules! tile {
         ($n:literal) => {{
-            let own = |query: usize| a.first_position + query / a.group + 1;
-            let shared = own(query);
+            let (first, last) = (a.start(a.end(query + $n - 1)), a.end(query));
+            // No position may be shared where a window is shorter than the tile has rows.
+            let shared = first.min(last)..last;
             // SAFETY: queries `query..query + n` are inside scratch, positions inside the pages.
             unsafe {
-                weigh_tile::<L, V, $n>(a, scratch, stride, d, query, 0..shared);
+                for early in query..query + $n {
+                    let start = a.start(a.end(early));
+                    if start < shared.start {
+                        weigh_tile::<L, V, 1>(a, scratch, stride, d, early, start..shared.start);
+                    }
+                }
+                weigh_tile::<L, V, $n>(a, scratch, stride, d, query, shared.clone());
                 for later in query..query + $n {
-                    if own(later) > shared {
-                        weigh_tile::<L, V, 1>(a, scratch, stride, d, later, shared..own(later));
+                    let begin = shared.end.max(a.start(a.end(later)));
+                    if a.end(later) > begin {
+                        weigh_tile::<L, V, 1>(a, scratch, stride, d, later, begin..a.end(later));
                     }
                 }
             }
@@ -327,24 +369,23 @@ unsafe fn weigh_tile<L: Lanes, const V: usize, const T: usize>(
     query: usize,
     positions: std::ops::Range<usize>,
 ) {
-    debug_assert!((query + T) * a.head_dim <= scratch.sums.len());
-    // SAFETY: the caller's contract; every page slice has `page_size * head_dim` f16.
+    debug_assert!((query + T) * a.value_dim <= scratch.sums.len());
+    let slots = a.value_stride;
+    // SAFETY: the caller's contract; every page slice has `page_size * slots` f16.
     unsafe {
         let weights = scratch.scores.as_ptr().add(query * stride);
-        let sums = scratch.sums.as_mut_ptr().add(query * a.head_dim + d);
+        let sums = scratch.sums.as_mut_ptr().add(query * a.value_dim + d);
         let mut acc = [[L::splat(0.0); V]; T];
         for t in 0..T {
             for v in 0..V {
-                acc[t][v] = L::load(sums.add(t * a.head_dim + v * LANES));
+                acc[t][v] = L::load(sums.add(t * a.value_dim + v * LANES));
             }
         }
         let mut at = positions.start;
         while at < positions.end {
             let slot = at % a.page_size;
             let end = positions.end.min(at - slot + a.page_size);
-            let mut value = a.values[at / a.page_size]
-                .as_ptr()
-                .add(slot * a.head_dim + d);
+            let mut value = a.values[at / a.page_size].as_ptr().add(slot * slots + d);
             while at < end {
                 let mut lanes = [L::splat(0.0); V];
                 for v in 0..V {
@@ -358,12 +399,12 @@ unsafe fn weigh_tile<L: Lanes, const V: usize, const T: usize>(
                 }
                 at += 1;
                 // `wrapping`: after the last slot this points one past the page's run.
-                value = value.wrapping_add(a.head_dim);
+                value = value.wrapping_add(slots);
             }
         }
         for t in 0..T {
             for v in 0..V {
-                L::store(sums.add(t * a.head_dim + v * LANES), acc[t][v]);
+                L::store(sums.add(t * a.value_dim + v * LANES), acc[t][v]);
             }
         }
     }
@@ -372,11 +413,11 @@ unsafe fn weigh_tile<L: Lanes, const V: usize, const T: usize>(
 /// Divides by the sums of weights and writes the rows.
 fn finish(a: &mut Attention<'_>, scratch: &AttendScratch) {
     for row in 0..a.rows {
-        let out = &mut a.out[row * a.out_stride..][..a.group * a.head_dim];
-        for (head, out) in out.chunks_exact_mut(a.head_dim).enumerate() {
+        let out = &mut a.out[row * a.out_stride..][..a.group * a.value_dim];
+        for (head, out) in out.chunks_exact_mut(a.value_dim).enumerate() {
             let query = row * a.group + head;
             let inverse = 1.0 / scratch.queries[query];
-            let sums = &scratch.sums[query * a.head_dim..][..a.head_dim];
+            let sums = &scratch.sums[query * a.value_dim..][..a.value_dim];
             out.iter_mut()
                 .zip(sums)
                 .for_each(|(out, sum)| *out = sum * inverse);

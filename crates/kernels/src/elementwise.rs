@@ -1,4 +1,4 @@
-//! RMS norm, rotary embedding, SwiGLU, residual addition, and f16 conversion.
+//! RMS norm, rotary embedding, gates, soft caps, addition, and f16 conversion.
 
 use crate::isa::{Kernels, Op};
 use crate::lanes::{LANES, Lanes, f16_to_f32, f32_to_f16};
@@ -54,10 +54,39 @@ impl Kernels {
         }
     }
 
+    /// Rotates the pairs (i, i + n) of the first 2n values of every head, n being `cos.len()`.
+    /// Panics as [`Kernels::rope`].
+    pub fn rope_halves(self, heads: &mut [f32], head_dim: usize, cos: &[f32], sin: &[f32]) {
+        let pairs = cos.len();
+        assert!(
+            pairs == sin.len() && 2 * pairs <= head_dim,
+            "rotated dimensions"
+        );
+        assert!(heads.len().is_multiple_of(head_dim), "whole heads");
+        for head in heads.chunks_exact_mut(head_dim) {
+            let (first, second) = head[..2 * pairs].split_at_mut(pairs);
+            let angles = cos.iter().zip(sin);
+            for ((x, y), (cos, sin)) in first.iter_mut().zip(second).zip(angles) {
+                (*x, *y) = (*x * cos - *y * sin, *x * sin + *y * cos);
+            }
+        }
+    }
+
     /// `gate = silu(gate) * up`. Panics unless the lengths are equal.
     pub fn swiglu(self, gate: &mut [f32], up: &[f32]) {
         assert_eq!(gate.len(), up.len());
         self.run(Swiglu { gate, up });
+    }
+
+    /// `gate = gelu(gate) * up`, by the hyperbolic tangent. Panics unless the lengths are equal.
+    pub fn geglu(self, gate: &mut [f32], up: &[f32]) {
+        assert_eq!(gate.len(), up.len());
+        self.run(Geglu { gate, up });
+    }
+
+    /// `values = cap * tanh(values / cap)`; what is not finite becomes or stays NaN.
+    pub fn cap(self, values: &mut [f32], cap: f32) {
+        self.run(Cap { values, cap });
     }
 
     /// `sum += values`. Panics unless the lengths are equal.
@@ -169,6 +198,64 @@ impl Op for Swiglu<'_> {
     }
 }
 
+struct Geglu<'a> {
+    gate: &'a mut [f32],
+    up: &'a [f32],
+}
+
+impl Op for Geglu<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        // x/2 * (1 + tanh(u)) = x / (1 + e^(-2u)), with u = sqrt(2/π) * (x + 0.044715 x³).
+        const LINEAR: f32 = -1.595_769_1;
+        const CUBIC: f32 = LINEAR * 0.044_715;
+        // SAFETY: the CPU has L's features; loads and stores go through checked slices.
+        chunks(self.gate.len(), |at, n| unsafe {
+            let x = load_part::<L>(&self.gate[at..at + n]);
+            let up = load_part::<L>(&self.up[at..at + n]);
+            let factor = L::fma(L::mul(x, x), L::splat(CUBIC), L::splat(LINEAR));
+            let e = L::exp(L::mul(x, factor));
+            let gelu = L::div(x, L::add(L::splat(1.0), e));
+            store_part::<L>(L::mul(gelu, up), &mut self.gate[at..at + n]);
+        });
+    }
+}
+
+struct Cap<'a> {
+    values: &'a mut [f32],
+    cap: f32,
+}
+
+impl Op for Cap<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        // SAFETY: the CPU has L's features.
+        unsafe { cap_in::<L>(self.values, self.cap) }
+    }
+}
+
+/// [`Kernels::cap`], inside an operation: `cap * (1 - 2 / (1 + e^(2x / cap)))`.
+///
+/// # Safety
+/// The CPU has L's features.
+#[inline(always)]
+pub(crate) unsafe fn cap_in<L: Lanes>(values: &mut [f32], cap: f32) {
+    // SAFETY: loads and stores go through checked slices.
+    chunks(values.len(), |at, n| unsafe {
+        let x = load_part::<L>(&values[at..at + n]);
+        // An infinity must not pass for the bound.
+        let x = L::add(x, L::mul(x, L::splat(0.0)));
+        let e = L::exp(L::mul(x, L::splat(2.0 / cap)));
+        let part = L::div(L::splat(2.0), L::add(L::splat(1.0), e));
+        let capped = L::mul(L::splat(cap), L::sub(L::splat(1.0), part));
+        store_part::<L>(capped, &mut values[at..at + n]);
+    });
+}
+
 struct EncodeF16<'a> {
     values: &'a [f32],
     out: &'a mut [u16],
@@ -254,6 +341,42 @@ mod tests {
             let mut heads = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
             kernels.rope(&mut heads, 6, &[0.0, -1.0], &[1.0, 0.0]);
             assert_eq!(heads, [-2.0, 1.0, -3.0, -4.0, 5.0, 6.0]);
+        });
+    }
+
+    #[test]
+    fn rope_turns_halves_and_leaves_the_rest() {
+        each_isa(|kernels| {
+            let mut heads = vec![1.0, 2.0, 3.0, 4.0, 5.0, 6.0];
+            kernels.rope_halves(&mut heads, 6, &[0.0, -1.0], &[1.0, 0.0]);
+            assert_eq!(heads, [-3.0, -2.0, 1.0, -4.0, 5.0, 6.0]);
+        });
+    }
+
+    #[test]
+    fn geglu_and_caps_match_their_definitions_and_keep_nan() {
+        each_isa(|kernels| {
+            let mut gate = values(37);
+            (gate[3], gate[4], gate[5]) = (200.0, -200.0, f32::NAN);
+            let (before, up) = (gate.clone(), values(37));
+            kernels.geglu(&mut gate, &up);
+            let mut capped = before.clone();
+            capped[6] = f32::INFINITY;
+            kernels.cap(&mut capped, 2.5);
+            for i in 0..37 {
+                let x = f64::from(before[i]);
+                let u = (2.0 / std::f64::consts::PI).sqrt() * (x + 0.044715 * x.powi(3));
+                let gelu = x / 2.0 * (1.0 + u.tanh()) * f64::from(up[i]);
+                let cap = match i {
+                    6 => f64::NAN,
+                    _ => 2.5 * (x / 2.5).tanh(),
+                };
+                for (got, expected) in [(gate[i], gelu), (capped[i], cap)] {
+                    let close = (f64::from(got) - expected).abs() <= 2e-6 * expected.abs().max(1.0);
+                    let nan = got.is_nan() && expected.is_nan();
+                    assert!(close || nan, "{i}: {got} {expected}");
+                }
+            }
         });
     }
 

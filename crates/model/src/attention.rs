@@ -40,28 +40,25 @@ impl Model {
         kv: &mut KvMemory,
         tables: &[VerifiedSequence<'_>],
     ) -> Result<(), Error> {
-        let (layout, dim, width) = (*kv.layout(), self.config.head_dim, self.config.kv_width());
+        let (layout, config) = (*kv.layout(), &self.config);
         let page_size = layout.page_size as usize;
-        let mut rows = scratch
-            .keys
-            .chunks_exact(width)
-            .zip(scratch.values.chunks_exact(width));
+        let dims = [layout.key_dim as usize, layout.value_dim as usize];
+        let widths = [config.key_width(), config.value_width()];
+        let mut rows = 0..;
         for (sequence, table) in tables.iter().enumerate() {
             for position in table.start()..table.start() + table.new_tokens() {
-                let (keys, values) = rows.next().expect("a row for every new token");
-                let slot = position % page_size * dim;
+                let row = rows.next().expect("rows without end");
+                let slot = position % page_size;
                 let words = kv.page_mut(table.page_of(position))?.words_mut();
                 let mut finite = true;
-                for head in 0..self.config.kv_heads {
-                    let mut put = |start: usize, row: &[f32]| {
-                        let out = &mut words[start + slot..][..dim];
-                        finite &= self
-                            .exec
-                            .kernels
-                            .encode_f16_checked(&row[head * dim..][..dim], out);
-                    };
-                    put(layout.keys(layer, head).start, keys);
-                    put(layout.values(layer, head).start, values);
+                for head in 0..config.kv_heads {
+                    let starts = [layout.keys(layer, head), layout.values(layer, head)];
+                    for (i, source) in [&scratch.keys, &scratch.values].into_iter().enumerate() {
+                        let (dim, width) = (dims[i], widths[i]);
+                        let values = &source[row * width + head * dim..][..dim];
+                        let out = &mut words[starts[i].start + slot * dim..][..dim];
+                        finite &= self.exec.kernels.encode_f16_checked(values, out);
+                    }
                 }
                 if !finite {
                     return Err(Error::NotFinite {
@@ -87,20 +84,20 @@ impl Model {
             .iter()
             .map(|table| self.runs(layer, kv, table))
             .collect::<Result<Vec<_>, _>>()?;
-        let width = self.config.query_width();
+        let widths = (self.config.query_width(), self.config.attended_width());
         let (mut queries, mut out) = (&scratch.queries[..], &mut scratch.attended[..]);
         let mut work = Vec::new();
         for (table, runs) in tables.iter().zip(&runs) {
-            let new = table.new_tokens() * width;
-            let (my_queries, rest) = queries.split_at(new);
+            let new = table.new_tokens();
+            let (my_queries, rest) = queries.split_at(new * widths.0);
             queries = rest;
-            let (my_out, rest) = out.split_at_mut(new);
+            let (my_out, rest) = out.split_at_mut(new * widths.1);
             out = rest;
             self.split_work(table.start(), runs, my_queries, my_out, &mut work);
         }
         let page_size = kv.layout().page_size as usize;
         self.exec
-            .for_each(work, |work| self.attend_work(page_size, work));
+            .for_each(work, |work| self.attend_work(layer, page_size, work));
         Ok(())
     }
 
@@ -125,7 +122,10 @@ impl Model {
         Ok(heads
             .map(|head| Runs {
                 keys: run(layout.keys(layer, head)),
-                values: run(layout.values(layer, head)),
+                values: match layout.value_dim {
+                    0 => run(layout.keys(layer, head)),
+                    _ => run(layout.values(layer, head)),
+                },
             })
             .collect())
     }
@@ -139,10 +139,12 @@ impl Model {
         out: &'a mut [f32],
         work: &mut Vec<Work<'a>>,
     ) {
-        let width = self.config.query_width();
-        let group = width / self.config.kv_heads;
+        let config = &self.config;
+        let (width, out_width) = (config.query_width(), config.attended_width());
         if queries.len() == width {
-            let heads = queries.chunks_exact(group).zip(out.chunks_exact_mut(group));
+            let heads = queries
+                .chunks_exact(width / config.kv_heads)
+                .zip(out.chunks_exact_mut(out_width / config.kv_heads));
             work.extend(
                 heads
                     .zip(runs.chunks(1))
@@ -156,10 +158,10 @@ impl Model {
             );
             return;
         }
-        let rows = (QUERIES * self.config.kv_heads / self.config.heads).max(1);
+        let rows = (QUERIES * config.kv_heads / config.heads).max(1);
         let tiles = queries
             .chunks(rows * width)
-            .zip(out.chunks_mut(rows * width));
+            .zip(out.chunks_mut(rows * out_width));
         work.extend(tiles.enumerate().map(|(tile, (queries, out))| Work {
             runs,
             first_position: start + tile * rows,
@@ -169,24 +171,33 @@ impl Model {
         }));
     }
 
-    fn attend_work(&self, page_size: usize, work: Work<'_>) {
+    fn attend_work(&self, layer: usize, page_size: usize, work: Work<'_>) {
         let config = &self.config;
-        let (width, group) = (config.query_width(), config.heads / config.kv_heads);
+        let group = config.heads / config.kv_heads;
+        let window = config.local(layer).map(|local| local.window);
         ATTEND.with_borrow_mut(|scratch| {
             for (head, runs) in work.runs.iter().enumerate() {
-                let offset = head * group * config.head_dim;
+                let first = head * group;
                 let attention = Attention {
-                    queries: &work.queries[offset..],
-                    query_stride: width,
+                    queries: &work.queries[first * config.key_dim..],
+                    query_stride: config.query_width(),
                     rows: work.rows,
                     group,
-                    head_dim: config.head_dim,
+                    key_dim: config.key_dim,
+                    value_dim: config.value_dim,
+                    value_stride: match config.latent {
+                        Some(_) => config.key_dim,
+                        None => config.value_dim,
+                    },
+                    scale: config.score_scale,
+                    cap: config.score_cap,
+                    window: window.unwrap_or(usize::MAX),
                     first_position: work.first_position,
                     page_size,
                     keys: &runs.keys,
                     values: &runs.values,
-                    out: &mut work.out[offset..],
-                    out_stride: width,
+                    out: &mut work.out[first * config.value_dim..],
+                    out_stride: config.attended_width(),
                 };
                 self.exec.kernels.attend(attention, scratch);
             }

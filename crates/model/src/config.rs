@@ -1,10 +1,16 @@
 //! Hyperparameters, read from the GGUF's metadata.
 
 use crate::Error;
+use crate::architecture::{
+    ARCHITECTURES, Architecture, Factors, FeedForward, Projections, Windows,
+};
+use crate::keys::Keys;
 
-/// The shape of a Llama-architecture model.
+/// The shape of a model.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Config {
+    /// Which blocks it is made of.
+    pub architecture: &'static Architecture,
     /// Transformer layers.
     pub layers: usize,
     /// Width of the residual stream.
@@ -15,8 +21,10 @@ pub struct Config {
     pub heads: usize,
     /// Key and value heads; divides `heads`.
     pub kv_heads: usize,
-    /// Values in a head; a multiple of 16.
-    pub head_dim: usize,
+    /// Values of a query and of a key; a multiple of 16.
+    pub key_dim: usize,
+    /// Values of a value; a multiple of 16.
+    pub value_dim: usize,
     /// Tokens in the vocabulary.
     pub vocab: usize,
     /// Positions that the model was trained for.
@@ -25,106 +33,193 @@ pub struct Config {
     pub rms_epsilon: f32,
     /// Base of the rotary embedding.
     pub rope_base: f32,
-    /// Dimensions of a head that are rotated, in neighbouring pairs.
+    /// Dimensions of a head that are rotated, the first ones.
     pub rope_dims: usize,
     /// Every position is divided by this (linear scaling); 1 without scaling.
     pub rope_position_divisor: f32,
+    /// What the rotated dimensions are multiplied with.
+    pub rope_magnitude: f32,
+    /// What scores are multiplied with.
+    pub score_scale: f32,
+    /// Bound of the scores, 0 for none.
+    pub score_cap: f32,
+    /// Bound of the logits, 0 for none.
+    pub logit_cap: f32,
+    /// What layers with a window do otherwise.
+    pub local: Option<Windowed>,
+    /// Where the feed-forward part is a mixture.
+    pub experts: Option<Experts>,
+    /// Where keys and values are made of a latent row. The dimensions above are then those of what
+    /// the cache holds: a key is the row and a rotated part, its value is the row.
+    pub latent: Option<Latent>,
+}
+
+/// A mixture of experts.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Experts {
+    /// Experts of a layer.
+    pub count: usize,
+    /// Of which so many are chosen for a token.
+    pub used: usize,
+    /// Width of each.
+    pub width: usize,
+    /// So many that see every token, as one of their width together.
+    pub shared: usize,
+    /// Layers before the first mixture.
+    pub dense_layers: usize,
+    /// Whether the weights of the chosen ones are made to sum to 1.
+    pub normed: bool,
+    /// What their weights are then multiplied with.
+    pub scale: f32,
+}
+
+/// What the heads make of a latent row.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Latent {
+    /// Values of a query and of a key, the rotated part, which comes last, included.
+    pub key_dim: usize,
+    /// Values of a value.
+    pub value_dim: usize,
+}
+
+/// Layers that see the last tokens only.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Windowed {
+    /// So many, their own included.
+    pub window: usize,
+    /// Every so many-th layer has no window; 0: all have.
+    pub every: usize,
+    /// Base of their rotary embedding, if it is another; positions are then not divided.
+    pub rope_base: Option<f32>,
 }
 
 /// Largest accepted value of any count: far above real models, far below overflow.
-const COUNT_MAX: usize = 1 << 24;
+pub(crate) const COUNT_MAX: usize = 1 << 24;
 
-/// What this crate computes, as `general.architecture` names it.
-pub const ARCHITECTURES: [&str; 1] = ["llama"];
-
-/// Whether it is a model that this crate computes, as far as its name says.
+/// The description of a file's architecture, as far as its name says.
 ///
 /// # Errors
-/// It is another one; the text says what would be computed.
-pub fn check_architecture(metadata: &gguf::Metadata) -> Result<(), Error> {
+/// It is one that this crate does not compute; the text says what would be computed.
+pub fn check_architecture(metadata: &gguf::Metadata) -> Result<&'static Architecture, Error> {
     let is = metadata.string("general.architecture")?;
-    match ARCHITECTURES.contains(&is) {
-        true => Ok(()),
-        false => Err(unsupported(
-            "general.architecture",
-            is,
-            "llama, as Llama 3 and SmolLM2 are: docs/models.md says what loads",
-        )),
-    }
+    let found = ARCHITECTURES.iter().find(|known| known.name == is);
+    found.ok_or_else(|| {
+        let known: Vec<&str> = ARCHITECTURES.iter().map(|known| known.name).collect();
+        let expected = format!(
+            "one of: {}; docs/models.md says what loads",
+            known.join(", ")
+        );
+        unsupported("general.architecture", is, expected)
+    })
 }
 
 impl Config {
     /// Reads and checks the metadata and the vocabulary's size.
     pub(crate) fn read(file: &gguf::File) -> Result<Config, Error> {
-        check_architecture(file)?;
-        refuse_what_is_not_computed(file)?;
-        let hidden = count(file, "llama.embedding_length")?;
-        let heads = count(file, "llama.attention.head_count")?;
-        let head_dim = match file.find_u32("llama.attention.key_length")? {
-            Some(n) => n as usize,
-            None => hidden / heads,
+        let architecture = check_architecture(file)?;
+        let keys = Keys::new(file, architecture.name);
+        let hidden = keys.count("embedding_length")?;
+        let heads = keys.count("attention.head_count")?;
+        let key_dim = keys.u32_or("attention.key_length", hidden / heads)?;
+        let value_dim = keys.u32_or("attention.value_length", key_dim)?;
+        let latent = latent(&keys, architecture)?;
+        let layers = keys.count("block_count")?;
+        let scale_dim = match architecture.scaled_by_width {
+            Some(n) if n == layers => hidden / heads,
+            _ => latent.map_or(key_dim, |latent| latent.key_dim),
         };
-        let optional = |key, default: usize| -> Result<usize, Error> {
-            Ok(file.find_u32(key)?.map_or(default, |n| n as usize))
+        let cap = |key| match architecture.soft_caps {
+            true => keys.f32(key),
+            false => Ok(0.0),
         };
         let config = Config {
-            layers: count(file, "llama.block_count")?,
+            architecture,
+            layers,
             hidden,
-            feed_forward: count(file, "llama.feed_forward_length")?,
+            feed_forward: keys.count("feed_forward_length")?,
             heads,
-            kv_heads: optional("llama.attention.head_count_kv", heads)?,
-            head_dim,
+            kv_heads: keys.u32_or("attention.head_count_kv", heads)?,
+            key_dim,
+            value_dim,
             vocab: file.tensor("token_embd.weight")?.rows(),
-            context: count(file, "llama.context_length")?,
-            rms_epsilon: file.f32("llama.attention.layer_norm_rms_epsilon")?,
-            rope_base: file.find_f32("llama.rope.freq_base")?.unwrap_or(10_000.0),
-            rope_dims: optional("llama.rope.dimension_count", head_dim)?,
-            rope_position_divisor: position_divisor(file)?,
+            context: context(file, &keys, architecture)?,
+            rms_epsilon: keys.f32("attention.layer_norm_rms_epsilon")?,
+            rope_base: keys.find_f32("rope.freq_base")?.unwrap_or(10_000.0),
+            rope_dims: keys.u32_or("rope.dimension_count", key_dim)?,
+            rope_position_divisor: position_divisor(&keys)?,
+            rope_magnitude: match architecture.factors {
+                Factors::ShortAndLong => keys.find_f32("rope.scaling.attn_factor")?.unwrap_or(1.0),
+                _ => 1.0,
+            },
+            score_scale: 1.0 / (scale_dim as f32).sqrt(),
+            score_cap: cap("attn_logit_softcapping")?,
+            logit_cap: cap("final_logit_softcapping")?,
+            local: local(&keys, architecture)?,
+            experts: experts(&keys, architecture)?,
+            latent,
         };
-        let value_dim = optional("llama.attention.value_length", head_dim)?;
-        config.check(value_dim)?;
+        config.check(&keys)?;
+        keys.nothing_left()?;
         Ok(config)
     }
 
-    fn check(&self, value_dim: usize) -> Result<(), Error> {
+    fn check(&self, keys: &Keys<'_>) -> Result<(), Error> {
+        let refuse = |key: &str, found: &dyn ToString, expected| {
+            Err(unsupported(keys.name(key), found.to_string(), expected))
+        };
         let kv = self.kv_heads;
         if kv == 0 || !self.heads.is_multiple_of(kv) {
-            return Err(unsupported(
-                "llama.attention.head_count_kv",
-                kv,
-                "a divisor of the heads",
-            ));
+            return refuse("attention.head_count_kv", &kv, "a divisor of the heads");
         }
-        let dim = self.head_dim;
-        if dim == 0 || dim > 512 || !dim.is_multiple_of(16) {
-            return Err(unsupported(
-                "llama.attention.key_length",
-                dim,
-                "a multiple of 16 to 512",
-            ));
-        }
-        if value_dim != dim {
-            return Err(unsupported(
-                "llama.attention.value_length",
-                value_dim,
-                "the key length",
-            ));
+        for (key, dim) in [
+            ("attention.key_length", self.key_dim),
+            ("attention.value_length", self.value_dim),
+        ] {
+            if dim == 0 || dim > 1024 || !dim.is_multiple_of(16) {
+                return refuse(key, &dim, "a multiple of 16 to 1024");
+            }
         }
         let rope = self.rope_dims;
-        if rope == 0 || rope > dim || !rope.is_multiple_of(2) {
-            return Err(unsupported(
-                "llama.rope.dimension_count",
-                rope,
-                "even, up to a head",
-            ));
+        if rope == 0 || rope > self.key_dim || !rope.is_multiple_of(2) {
+            return refuse("rope.dimension_count", &rope, "even, up to a head");
         }
         for (key, value) in [
-            ("llama.attention.layer_norm_rms_epsilon", self.rms_epsilon),
-            ("llama.rope.freq_base", self.rope_base),
-            ("llama.rope.scaling.factor", self.rope_position_divisor),
+            ("attention.layer_norm_rms_epsilon", self.rms_epsilon),
+            ("rope.freq_base", self.rope_base),
+            ("rope.scaling.factor", self.rope_position_divisor),
+            ("rope.scaling.attn_factor", self.rope_magnitude),
         ] {
             if !(value.is_finite() && value > 0.0) {
-                return Err(unsupported(key, value, "a positive number"));
+                return refuse(key, &value, "a positive number");
+            }
+        }
+        if let Some(experts) = &self.experts {
+            if experts.used > experts.count {
+                return refuse("expert_used_count", &experts.used, "at most the experts");
+            }
+            if !(experts.scale.is_finite() && experts.scale > 0.0) {
+                return refuse("expert_weights_scale", &experts.scale, "a positive number");
+            }
+        }
+        if let Some(latent) = &self.latent {
+            if self.key_dim != self.value_dim + rope || kv != 1 {
+                let expected = "the latent row and the rotated dimensions, for one KV head";
+                return refuse("attention.key_length", &self.key_dim, expected);
+            }
+            if latent.key_dim <= rope {
+                return refuse(
+                    "attention.key_length_mla",
+                    &latent.key_dim,
+                    "more than the rotated dimensions",
+                );
+            }
+        }
+        for (key, cap) in [
+            ("attn_logit_softcapping", self.score_cap),
+            ("final_logit_softcapping", self.logit_cap),
+        ] {
+            if self.architecture.soft_caps && !(cap.is_finite() && cap > 0.0) {
+                return refuse(key, &cap, "a positive number");
             }
         }
         Ok(())
@@ -132,92 +227,161 @@ impl Config {
 
     /// Width of all query heads together.
     pub(crate) fn query_width(&self) -> usize {
-        self.heads * self.head_dim
+        self.heads * self.key_dim
     }
 
-    /// Width of all key heads together (and of all value heads).
-    pub(crate) fn kv_width(&self) -> usize {
-        self.kv_heads * self.head_dim
+    /// Width of all key heads together.
+    pub(crate) fn key_width(&self) -> usize {
+        self.kv_heads * self.key_dim
+    }
+
+    /// Width of all value heads together; 0 where values lie in their keys.
+    pub(crate) fn value_width(&self) -> usize {
+        self.kv_heads * self.cached_value_dim()
+    }
+
+    /// Values of a value that the cache holds beside its key.
+    pub(crate) fn cached_value_dim(&self) -> usize {
+        match self.latent {
+            Some(_) => 0,
+            None => self.value_dim,
+        }
+    }
+
+    /// Width of what all query heads have attended to.
+    pub(crate) fn attended_width(&self) -> usize {
+        self.heads * self.value_dim
+    }
+
+    /// What is special about `layer`, if it sees the last tokens only.
+    pub(crate) fn local(&self, layer: usize) -> Option<&Windowed> {
+        let everywhere =
+            |local: &&Windowed| local.every == 0 || !(layer + 1).is_multiple_of(local.every);
+        self.local.as_ref().filter(everywhere)
     }
 }
 
-/// Keys of the same family that change what is computed, or are of a type that they cannot have: a
-/// model that answers almost as it should is worse than one that is refused.
-fn refuse_what_is_not_computed(file: &gguf::File) -> Result<(), Error> {
-    const COUNTS: [&str; 2] = ["llama.expert_count", "llama.attention.sliding_window"];
-    const NUMBERS: [&str; 8] = [
-        "llama.attention.scale",
-        "llama.attention.clamp_kqv",
-        "llama.attention.max_alibi_bias",
-        "llama.attn_logit_softcapping",
-        "llama.final_logit_softcapping",
-        "llama.embedding_scale",
-        "llama.residual_scale",
-        "llama.logit_scale",
-    ];
-    for key in COUNTS {
-        if let Some(n) = file.find_u32(key)?.filter(|n| *n != 0) {
-            return Err(unsupported(key, n, "0 or absent"));
-        }
+/// Where the context ends.
+fn context(
+    file: &gguf::File,
+    keys: &Keys<'_>,
+    architecture: &Architecture,
+) -> Result<usize, Error> {
+    let context = keys.count("context_length")?;
+    let long = || file.tensor(crate::rope::LONG_FACTORS).is_ok();
+    if architecture.factors == Factors::ShortAndLong && long() {
+        let original = keys.count("rope.scaling.original_context_length")?;
+        return Ok(context.min(original));
     }
-    for key in NUMBERS {
-        if let Some(x) = file.find_f32(key)?.filter(|x| *x != 0.0) {
-            return Err(unsupported(key, x, "0 or absent"));
-        }
+    Ok(context)
+}
+
+fn experts(keys: &Keys<'_>, architecture: &Architecture) -> Result<Option<Experts>, Error> {
+    const GATING: &str = "expert_gating_func";
+    const SOFTMAX: usize = 1;
+    let FeedForward::Experts { normed } = architecture.feed_forward else {
+        return Ok(None);
+    };
+    let gating = keys.u32_or(GATING, SOFTMAX)?;
+    if gating != SOFTMAX {
+        return Err(unsupported(
+            keys.name(GATING),
+            gating,
+            "1 (softmax) or absent",
+        ));
     }
-    for (key, wanted, expected) in [
-        ("llama.attention.causal", true, "true or absent"),
-        ("llama.use_parallel_residual", false, "false or absent"),
-    ] {
-        if let Some(is) = file.find_bool(key)?.filter(|is| *is != wanted) {
-            return Err(unsupported(key, is, expected));
-        }
+    Ok(Some(Experts {
+        count: keys.count("expert_count")?,
+        used: keys.count("expert_used_count")?,
+        width: keys.count("expert_feed_forward_length")?,
+        shared: keys.u32_or("expert_shared_count", 0)?,
+        dense_layers: keys.u32_or("leading_dense_block_count", 0)?,
+        normed: keys.find_bool("expert_weights_norm")?.unwrap_or(normed),
+        scale: keys.find_f32("expert_weights_scale")?.unwrap_or(1.0),
+    }))
+}
+
+fn latent(keys: &Keys<'_>, architecture: &Architecture) -> Result<Option<Latent>, Error> {
+    if architecture.projections != Projections::Latent {
+        return Ok(None);
     }
-    // Said for people, and read by nobody; of another type the file is not what it seems.
-    file.find_u32("llama.rope.scaling.original_context_length")?;
-    file.find_bool("llama.rope.scaling.finetuned")?;
-    Ok(())
+    let (rank, row) = (
+        keys.count("attention.kv_lora_rank")?,
+        keys.count("attention.value_length")?,
+    );
+    if rank != row {
+        let expected = "the latent row (attention.value_length)";
+        return Err(unsupported(
+            keys.name("attention.kv_lora_rank"),
+            rank,
+            expected,
+        ));
+    }
+    Ok(Some(Latent {
+        key_dim: keys.count("attention.key_length_mla")?,
+        value_dim: keys.count("attention.value_length_mla")?,
+    }))
+}
+
+/// The window's layers, as the architecture has them and the file says.
+fn local(keys: &Keys<'_>, architecture: &Architecture) -> Result<Option<Windowed>, Error> {
+    const WINDOW: &str = "attention.sliding_window";
+    let (window, every) = match architecture.windows {
+        Windows::Never => return Ok(None),
+        Windows::All => match keys.u32_or(WINDOW, 0)? {
+            0 => return Ok(None),
+            window => (window, 0),
+        },
+        Windows::AllBut(every) => (keys.count(WINDOW)?, every),
+    };
+    let rope_base = match architecture.local_rope_base {
+        None => None,
+        Some(base) => Some(keys.find_f32("rope.freq_base_swa")?.unwrap_or(base as f32)),
+    };
+    if let Some(base) = rope_base.filter(|base| !(base.is_finite() && *base > 0.0)) {
+        let key = keys.name("rope.freq_base_swa");
+        return Err(unsupported(key, base, "a positive number"));
+    }
+    Ok(Some(Windowed {
+        window,
+        every,
+        rope_base,
+    }))
 }
 
 /// A factor without a type is linear scaling, as it was before there were types.
-fn position_divisor(file: &gguf::File) -> Result<f32, Error> {
-    const FACTOR: &str = "llama.rope.scaling.factor";
-    let factor = match file.find_f32(FACTOR)? {
+fn position_divisor(keys: &Keys<'_>) -> Result<f32, Error> {
+    const FACTOR: &str = "rope.scaling.factor";
+    let factor = match keys.find_f32(FACTOR)? {
         Some(factor) => Some(factor),
-        None => file.find_f32("llama.rope.scale_linear")?,
+        None => keys.find_f32("rope.scale_linear")?,
     };
-    let kind = file.find_string("llama.rope.scaling.type")?;
+    let kind = keys.find_string("rope.scaling.type")?;
     match kind.unwrap_or("linear") {
         "none" => match factor.filter(|factor| *factor != 1.0) {
-            Some(factor) => Err(unsupported(FACTOR, factor, "1 or absent without scaling")),
+            Some(factor) => {
+                let expected = "1 or absent without scaling";
+                Err(unsupported(keys.name(FACTOR), factor, expected))
+            }
             None => Ok(1.0),
         },
-        "linear" if kind.is_some() => Ok(factor.map_or_else(|| file.f32(FACTOR), Ok)?),
+        "linear" if kind.is_some() => factor.map_or_else(|| keys.f32(FACTOR), Ok),
         "linear" => Ok(factor.unwrap_or(1.0)),
-        other => Err(unsupported(
-            "llama.rope.scaling.type",
-            other,
-            "none or linear",
-        )),
+        other => {
+            let key = keys.name("rope.scaling.type");
+            Err(unsupported(key, other, "none or linear"))
+        }
     }
-}
-
-fn count(file: &gguf::File, key: &str) -> Result<usize, Error> {
-    let n = file.u32(key)? as usize;
-    if n == 0 || n > COUNT_MAX {
-        return Err(unsupported(key, n, "a count from 1 to 16777216"));
-    }
-    Ok(n)
 }
 
 pub(crate) fn unsupported(
     what: impl Into<String>,
     found: impl ToString,
-    expected: &'static str,
+    expected: impl Into<String>,
 ) -> Error {
     Error::Unsupported {
         what: what.into(),
         found: found.to_string(),
-        expected,
+        expected: expected.into(),
     }
 }

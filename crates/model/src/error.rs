@@ -17,7 +17,7 @@ pub enum Error {
         /// What the file says.
         found: String,
         /// What would be accepted.
-        expected: &'static str,
+        expected: String,
     },
     /// A tensor does not have the shape that the metadata implies: the file is damaged.
     #[error("tensor `{tensor}` has dimensions {found:?}, expected {expected:?}")]

@@ -38,6 +38,8 @@ pub struct Scratch {
     pub(crate) values: Vec<f32>,
     pub(crate) attended: Vec<f32>,
     pub(crate) angles: Angles,
+    /// Of layers with a window, where they rotate by another base.
+    pub(crate) local_angles: Angles,
 }
 
 impl Model {
@@ -116,12 +118,13 @@ impl Model {
         let tokens: usize = inputs.iter().map(|input| input.tokens.len()).sum();
         self.prepare(scratch, tables, inputs, tokens);
         for layer in 0..self.layers.len() {
-            self.each_tile(scratch, tokens, |tile, split| {
+            let local = self.local_rope.is_some() && self.config.local(layer).is_some();
+            self.each_tile(scratch, tokens, local, |tile, split| {
                 self.attention_inputs(layer, tile, split)
             });
             self.store_keys_and_values(layer, scratch, kv, tables)?;
             self.attend(layer, scratch, kv, tables)?;
-            self.each_tile(scratch, tokens, |tile, split| {
+            self.each_tile(scratch, tokens, local, |tile, split| {
                 self.after_attention(layer, tile, split)
             });
         }
@@ -139,9 +142,9 @@ impl Model {
         for (buffer, width) in [
             (&mut scratch.residual, config.hidden),
             (&mut scratch.queries, config.query_width()),
-            (&mut scratch.keys, config.kv_width()),
-            (&mut scratch.values, config.kv_width()),
-            (&mut scratch.attended, config.query_width()),
+            (&mut scratch.keys, config.key_width()),
+            (&mut scratch.values, config.value_width()),
+            (&mut scratch.attended, config.attended_width()),
         ] {
             buffer.resize(tokens * width, 0.0);
         }
@@ -149,10 +152,18 @@ impl Model {
         for (id, row) in ids.zip(scratch.residual.chunks_exact_mut(config.hidden)) {
             self.embedding.row(*id as usize, row);
         }
-        let positions = tables
-            .iter()
-            .flat_map(|t| t.start()..t.start() + t.new_tokens());
-        self.rope.angles(positions, &mut scratch.angles);
+        if config.architecture.embedding_scaled {
+            let scale = (config.hidden as f32).sqrt();
+            scratch.residual.iter_mut().for_each(|x| *x *= scale);
+        }
+        let positions = || {
+            let of = |t: &VerifiedSequence<'_>| t.start()..t.start() + t.new_tokens();
+            tables.iter().flat_map(of)
+        };
+        self.rope.angles(positions(), &mut scratch.angles);
+        if let Some(rope) = &self.local_rope {
+            rope.angles(positions(), &mut scratch.local_angles);
+        }
     }
 
     /// Runs `work` on tiles of consecutive tokens: few tokens as one tile whose products are
@@ -161,6 +172,7 @@ impl Model {
         &self,
         scratch: &mut Scratch,
         tokens: usize,
+        local: bool,
         work: impl Fn(TokenTile<'_>, Split) + Sync,
     ) {
         let threads = self.exec.threads();
@@ -170,7 +182,7 @@ impl Model {
         } else {
             TOKENS_MAX
         };
-        let tiles = layer::tiles(scratch, &self.config, self.rope.pairs(), tile);
+        let tiles = layer::tiles(scratch, tokens, tile, local);
         if spread {
             self.exec.for_each(tiles, |tile| work(tile, Split::Whole));
         } else {
@@ -219,6 +231,9 @@ impl Model {
                 self.exec
                     .products(Split::WeightRows, rows, &mut [(head, values)]);
             });
+        }
+        if self.config.logit_cap > 0.0 {
+            self.exec.kernels.cap(&mut values, self.config.logit_cap);
         }
         let logits = Logits {
             vocab,

@@ -13,17 +13,19 @@ use crate::{Config, KvError};
 /// (fail closed, loudly), where zeros would end in a plausible wrong answer.
 const POISON: u16 = 0x7e00;
 
-/// How a page is laid out: `[layer][keys, values][kv_head][slot][head_dim]` f16 words, little
-/// endian. A page moves as one contiguous run; its filled part is `2 * layers * kv_heads` runs.
-/// Two workers exchange pages only if their layouts are equal.
+/// How a page is laid out: `[layer][keys, values][kv_head][slot][dim]` f16 words, little endian. A
+/// page moves as one contiguous run; its filled part is `2 * layers * kv_heads` runs, half of them
+/// where values lie in their keys. Two workers exchange pages only if their layouts are equal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct KvLayout {
     /// Transformer layers.
     pub layers: u32,
     /// Key and value heads.
     pub kv_heads: u32,
-    /// Values in a head.
-    pub head_dim: u32,
+    /// Values of a key.
+    pub key_dim: u32,
+    /// Values of a value; 0 where they are the first ones of its key.
+    pub value_dim: u32,
     /// Token slots in a page.
     pub page_size: u32,
 }
@@ -36,14 +38,15 @@ impl KvLayout {
         KvLayout {
             layers: narrow(config.layers),
             kv_heads: narrow(config.kv_heads),
-            head_dim: narrow(config.head_dim),
+            key_dim: narrow(config.key_dim),
+            value_dim: narrow(config.cached_value_dim()),
             page_size: narrow(page_size),
         }
     }
 
     /// 16-bit words in a page.
     pub fn page_words(&self) -> usize {
-        self.runs_count() * self.run_words()
+        self.layers as usize * self.layer_words()
     }
 
     /// Bytes in a page.
@@ -64,8 +67,15 @@ impl KvLayout {
             "{filled} slots of {}",
             self.page_size
         );
-        let (run, words) = (self.run_words(), filled * self.head_dim as usize);
-        (0..self.runs_count()).map(move |i| i * run..i * run + words)
+        let heads = self.kv_heads as usize;
+        let layout = *self;
+        (0..self.layers as usize).flat_map(move |layer| {
+            let keys = (0..heads).map(move |head| layout.keys(layer, head));
+            let values = (0..heads).map(move |head| layout.values(layer, head));
+            let all = keys.chain(values).filter(|run| !run.is_empty());
+            let slots = layout.page_size as usize;
+            all.map(move |run| run.start..run.start + run.len() / slots * filled)
+        })
     }
 
     /// crc32c over exactly the filled slots, in layout order. Panics if `filled` exceeds the page
@@ -77,26 +87,23 @@ impl KvLayout {
         })
     }
 
-    /// Where the keys of one layer and head lie: `[slot][head_dim]`.
+    /// Where the keys of one layer and head lie: `[slot][key_dim]`.
     pub(crate) fn keys(&self, layer: usize, head: usize) -> Range<usize> {
-        self.run((layer * 2) * self.kv_heads as usize + head)
+        let words = self.page_size as usize * self.key_dim as usize;
+        let start = layer * self.layer_words() + head * words;
+        start..start + words
     }
 
-    /// Where the values of one layer and head lie.
+    /// Where the values of one layer and head lie: `[slot][value_dim]`.
     pub(crate) fn values(&self, layer: usize, head: usize) -> Range<usize> {
-        self.run((layer * 2 + 1) * self.kv_heads as usize + head)
+        let words = self.page_size as usize * self.value_dim as usize;
+        let start = self.keys(layer, self.kv_heads as usize).start + head * words;
+        start..start + words
     }
 
-    fn run(&self, index: usize) -> Range<usize> {
-        index * self.run_words()..(index + 1) * self.run_words()
-    }
-
-    fn run_words(&self) -> usize {
-        self.page_size as usize * self.head_dim as usize
-    }
-
-    fn runs_count(&self) -> usize {
-        2 * self.layers as usize * self.kv_heads as usize
+    fn layer_words(&self) -> usize {
+        let slot = self.kv_heads as usize * (self.key_dim as usize + self.value_dim as usize);
+        self.page_size as usize * slot
     }
 }
 
@@ -292,7 +299,8 @@ mod tests {
     const LAYOUT: KvLayout = KvLayout {
         layers: 2,
         kv_heads: 3,
-        head_dim: 16,
+        key_dim: 16,
+        value_dim: 16,
         page_size: 4,
     };
 

@@ -1,5 +1,6 @@
-//! Llama-architecture transformer on verified pages, and sampling.
+//! Transformers on verified pages, and sampling.
 //!
+//! * [`Architecture`] describes what is computed: which of the shared blocks, under which names.
 //! * [`Model`] reads its weights from a [`gguf::File`] and runs [`Model::forward`]: a batch that may
 //!   mix prefill chunks with decode rows. Attention takes [`pages::Verified`] and nothing else, so
 //!   an unchecked block table does not compile.
@@ -21,19 +22,24 @@
 //! and `tests/invariance.rs` for the evidence). That is why "equals its answer alone" is equality.
 #![forbid(unsafe_code)]
 
+mod architecture;
 mod attention;
 mod config;
 mod error;
 mod exec;
 mod forward;
+mod keys;
 mod kv;
+mod latent;
 mod layer;
 mod logits;
+mod mixture;
 mod rope;
 pub mod sampling;
 mod weights;
 
-pub use config::{ARCHITECTURES, Config, check_architecture};
+pub use architecture::{ARCHITECTURES, Architecture};
+pub use config::{Config, Experts, Latent, Windowed, check_architecture};
 pub use error::{Error, KvError, Quantity};
 pub use forward::{Scratch, SequenceInput, Want};
 pub use kernels::Isa;

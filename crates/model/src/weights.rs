@@ -1,14 +1,16 @@
 //! Loading: from GGUF tensors to packed matrices.
 
 use std::collections::BTreeSet;
+use std::ops::Range;
 
 use gguf::{DType, Tensor};
 use kernels::{Arena, BLOCK, BlockFormat, Isa, Kernels, Matrix, PackedF32, PackedInt8};
 
+use crate::architecture::{Factors, FeedForward, Projections};
 use crate::config::unsupported;
 use crate::exec::Exec;
-use crate::rope::Rope;
-use crate::{Config, Error};
+use crate::rope::{FACTORS, LONG_FACTORS, Rope, SHORT_FACTORS};
+use crate::{Config, Error, Experts, Latent};
 
 /// Which arithmetic runs (see the crate's documentation).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,6 +49,8 @@ pub struct Model {
     pub(crate) numeric: Numeric,
     pub(crate) exec: Exec,
     pub(crate) rope: Rope,
+    /// Of layers with a window, where they rotate by another base.
+    pub(crate) local_rope: Option<Rope>,
     pub(crate) embedding: Matrix,
     pub(crate) layers: Vec<Layer>,
     pub(crate) output_norm: Vec<f32>,
@@ -55,15 +59,66 @@ pub struct Model {
     fingerprint: [u8; 32],
 }
 
-/// The weights of one transformer layer.
+/// The weights of one transformer layer; what is `None` is a step that is not taken.
 #[derive(Debug)]
 pub(crate) struct Layer {
     pub(crate) attention_norm: Vec<f32>,
-    pub(crate) query: Matrix,
-    pub(crate) key: Matrix,
-    pub(crate) value: Matrix,
+    pub(crate) inputs: Inputs,
     pub(crate) attention_output: Matrix,
+    pub(crate) post_attention_norm: Option<Vec<f32>>,
     pub(crate) feed_forward_norm: Vec<f32>,
+    pub(crate) feed_forward: Feed,
+    pub(crate) post_feed_forward_norm: Option<Vec<f32>>,
+}
+
+/// What queries, keys and values are made with.
+#[derive(Debug)]
+pub(crate) enum Inputs {
+    /// Queries, keys, values.
+    Heads([Projection; 3]),
+    Latent(LatentInputs),
+}
+
+/// The keys' matrices are applied to the queries and the values' ones to what was attended to:
+/// then attention itself sees the latent rows alone.
+#[derive(Debug)]
+pub(crate) struct LatentInputs {
+    pub(crate) query: Matrix,
+    /// The latent row, then the part of the key that is rotated.
+    pub(crate) row: Matrix,
+    pub(crate) norm: Vec<f32>,
+    /// Of each head: the part of a query that is not rotated to a latent row.
+    pub(crate) keys: Vec<Matrix>,
+    /// Of each head: a latent row to a value.
+    pub(crate) values: Vec<Matrix>,
+}
+
+#[derive(Debug)]
+pub(crate) enum Feed {
+    Gated(Gated),
+    Mixture(Mixture),
+}
+
+#[derive(Debug)]
+pub(crate) struct Mixture {
+    /// In float32 on both paths: which experts are chosen should not depend on rounding.
+    pub(crate) router: Matrix,
+    pub(crate) experts: Vec<Gated>,
+    pub(crate) shared: Option<Gated>,
+}
+
+/// A product, and what is done to it before it is used.
+#[derive(Debug)]
+pub(crate) struct Projection {
+    pub(crate) matrix: Matrix,
+    pub(crate) bias: Option<Vec<f32>>,
+    /// Of each head.
+    pub(crate) norm: Option<Vec<f32>>,
+}
+
+/// `down(act(gate(x)) * up(x))`.
+#[derive(Debug)]
+pub(crate) struct Gated {
     pub(crate) gate: Matrix,
     pub(crate) up: Matrix,
     pub(crate) down: Matrix,
@@ -76,6 +131,7 @@ impl Model {
         let exec = Exec::new(Kernels::new(options.isa)?, options.threads)?;
         let mut loader = Loader {
             file,
+            architecture: config.architecture.name,
             numeric: options.numeric,
             used: BTreeSet::new(),
             arena: Arena::default(),
@@ -93,6 +149,7 @@ impl Model {
             .then(|| loader.matrix("output.weight", hidden, vocab))
             .transpose()?;
         let rope = loader.rope(&config)?;
+        let local_rope = Rope::local(&config);
         loader.nothing_left()?;
         let fingerprint = fingerprint(file, options.numeric);
         let numeric = options.numeric;
@@ -101,6 +158,7 @@ impl Model {
             numeric,
             exec,
             rope,
+            local_rope,
             embedding,
             layers,
             output_norm,
@@ -154,6 +212,7 @@ fn fingerprint(file: &gguf::File, numeric: Numeric) -> [u8; 32] {
 
 struct Loader<'f> {
     file: &'f gguf::File,
+    architecture: &'static str,
     numeric: Numeric,
     used: BTreeSet<String>,
     arena: Arena,
@@ -162,29 +221,171 @@ struct Loader<'f> {
 impl<'f> Loader<'f> {
     fn layer(&mut self, config: &Config, index: usize) -> Result<Layer, Error> {
         let name = |part: &str| format!("blk.{index}.{part}.weight");
-        let (hidden, feed_forward) = (config.hidden, config.feed_forward);
-        let (query, kv) = (config.query_width(), config.kv_width());
+        let hidden = config.hidden;
+        let post_norms = config.architecture.post_norms;
         Ok(Layer {
             attention_norm: self.vector(&name("attn_norm"), hidden)?,
-            query: self.matrix(&name("attn_q"), hidden, query)?,
-            key: self.matrix(&name("attn_k"), hidden, kv)?,
-            value: self.matrix(&name("attn_v"), hidden, kv)?,
-            attention_output: self.matrix(&name("attn_output"), query, hidden)?,
+            inputs: match &config.latent {
+                None => Inputs::Heads(self.projections(config, index)?),
+                Some(latent) => Inputs::Latent(self.latent(config, latent, index)?),
+            },
+            attention_output: self.matrix(
+                &name("attn_output"),
+                config.heads
+                    * config
+                        .latent
+                        .map_or(config.value_dim, |latent| latent.value_dim),
+                hidden,
+            )?,
+            post_attention_norm: post_norms
+                .then(|| self.vector(&name("post_attention_norm"), hidden))
+                .transpose()?,
             feed_forward_norm: self.vector(&name("ffn_norm"), hidden)?,
-            gate: self.matrix(&name("ffn_gate"), hidden, feed_forward)?,
-            up: self.matrix(&name("ffn_up"), hidden, feed_forward)?,
-            down: self.matrix(&name("ffn_down"), feed_forward, hidden)?,
+            feed_forward: match config.experts.filter(|of| index >= of.dense_layers) {
+                None => Feed::Gated(self.gated(config, index)?),
+                Some(experts) => Feed::Mixture(self.mixture(config, &experts, index)?),
+            },
+            post_feed_forward_norm: post_norms
+                .then(|| self.vector(&name("post_ffw_norm"), hidden))
+                .transpose()?,
         })
     }
 
+    /// Queries, keys, values.
+    fn projections(&mut self, config: &Config, layer: usize) -> Result<[Projection; 3], Error> {
+        let architecture = config.architecture;
+        let (hidden, mut first) = (config.hidden, 0);
+        let widths = [
+            config.query_width(),
+            config.key_width(),
+            config.value_width(),
+        ];
+        let mut one = |part: &str, rows: usize, norm: bool| -> Result<_, Error> {
+            let name = |what: &str| format!("blk.{layer}.attn_{part}{what}");
+            let matrix = match architecture.projections {
+                Projections::Apart | Projections::Biased | Projections::Latent => {
+                    self.matrix(&name(".weight"), hidden, rows)?
+                }
+                Projections::Fused => {
+                    let all = format!("blk.{layer}.attn_qkv.weight");
+                    let tensor = self.tensor(&all, &[hidden, widths.iter().sum()])?;
+                    first += rows;
+                    self.rows_of(tensor, first - rows..first)?
+                }
+            };
+            let biased = architecture.projections == Projections::Biased;
+            Ok(Projection {
+                matrix,
+                bias: biased
+                    .then(|| self.vector(&name(".bias"), rows))
+                    .transpose()?,
+                norm: (norm && architecture.head_norms)
+                    .then(|| self.vector(&name("_norm.weight"), config.key_dim))
+                    .transpose()?,
+            })
+        };
+        let [query, key, value] = widths;
+        Ok([
+            one("q", query, true)?,
+            one("k", key, true)?,
+            one("v", value, false)?,
+        ])
+    }
+
+    fn gated(&mut self, config: &Config, layer: usize) -> Result<Gated, Error> {
+        let name = |part: &str| format!("blk.{layer}.ffn_{part}.weight");
+        let (hidden, width) = (config.hidden, config.feed_forward);
+        let (gate, up) = match config.architecture.feed_forward {
+            FeedForward::Gated | FeedForward::Experts { .. } => (
+                self.matrix(&name("gate"), hidden, width)?,
+                self.matrix(&name("up"), hidden, width)?,
+            ),
+            FeedForward::Fused => {
+                let both = self.tensor(&name("up"), &[hidden, 2 * width])?;
+                (
+                    self.rows_of(both, 0..width)?,
+                    self.rows_of(both, width..2 * width)?,
+                )
+            }
+        };
+        let down = self.matrix(&name("down"), width, hidden)?;
+        Ok(Gated { gate, up, down })
+    }
+
+    fn mixture(
+        &mut self,
+        config: &Config,
+        experts: &Experts,
+        layer: usize,
+    ) -> Result<Mixture, Error> {
+        let name = |part: &str| format!("blk.{layer}.ffn_{part}.weight");
+        let (hidden, width, count) = (config.hidden, experts.width, experts.count);
+        let router = self.tensor(&name("gate_inp"), &[hidden, count])?;
+        let router = self.rows_as(Numeric::Exact, router, 0..count)?;
+        let gates = self.each(&name("gate_exps"), hidden, width, count)?;
+        let ups = self.each(&name("up_exps"), hidden, width, count)?;
+        let downs = self.each(&name("down_exps"), width, hidden, count)?;
+        let all = gates.into_iter().zip(ups).zip(downs);
+        let all = all.map(|((gate, up), down)| Gated { gate, up, down });
+        let shared = match experts.shared * width {
+            0 => None,
+            shared => Some(Gated {
+                gate: self.matrix(&name("gate_shexp"), hidden, shared)?,
+                up: self.matrix(&name("up_shexp"), hidden, shared)?,
+                down: self.matrix(&name("down_shexp"), shared, hidden)?,
+            }),
+        };
+        Ok(Mixture {
+            router,
+            experts: all.collect(),
+            shared,
+        })
+    }
+
+    fn latent(
+        &mut self,
+        config: &Config,
+        latent: &Latent,
+        layer: usize,
+    ) -> Result<LatentInputs, Error> {
+        let name = |part: &str| format!("blk.{layer}.attn_{part}.weight");
+        let (hidden, heads, row) = (config.hidden, config.heads, config.value_dim);
+        let plain = latent.key_dim - config.rope_dims;
+        Ok(LatentInputs {
+            query: self.matrix(&name("q"), hidden, heads * latent.key_dim)?,
+            row: self.matrix(&name("kv_a_mqa"), hidden, config.key_dim)?,
+            norm: self.vector(&name("kv_a_norm"), row)?,
+            keys: self.each(&name("k_b"), plain, row, heads)?,
+            values: self.each(&name("v_b"), row, latent.value_dim, heads)?,
+        })
+    }
+
+    /// The matrices of a tensor of three dimensions.
+    fn each(
+        &mut self,
+        name: &str,
+        cols: usize,
+        rows: usize,
+        count: usize,
+    ) -> Result<Vec<Matrix>, Error> {
+        let tensor = self.tensor(name, &[cols, rows, count])?;
+        (0..count)
+            .map(|i| self.rows_of(tensor, i * rows..(i + 1) * rows))
+            .collect()
+    }
+
     fn rope(&mut self, config: &Config) -> Result<Rope, Error> {
-        const FACTORS: &str = "rope_freqs.weight";
-        if self.file.tensors().all(|tensor| tensor.name() != FACTORS) {
-            return Ok(Rope::new(config, None));
-        }
-        let factors = self.vector(FACTORS, config.rope_dims / 2)?;
+        let is_there = |name| self.file.tensor(name).is_ok();
+        let (used, unused) = match config.architecture.factors {
+            Factors::One if is_there(FACTORS) => (FACTORS, None),
+            Factors::ShortAndLong if is_there(LONG_FACTORS) => (SHORT_FACTORS, Some(LONG_FACTORS)),
+            _ => return Ok(Rope::new(config, None)),
+        };
+        let pairs = config.rope_dims / 2;
+        unused.map(|name| self.vector(name, pairs)).transpose()?;
+        let factors = self.vector(used, pairs)?;
         if let Some(bad) = factors.iter().find(|factor| **factor <= 0.0) {
-            return Err(unsupported(FACTORS, bad, "positive factors"));
+            return Err(unsupported(used, bad, "positive factors"));
         }
         Ok(Rope::new(config, Some(&factors)))
     }
@@ -202,7 +403,7 @@ impl<'f> Loader<'f> {
                 Err(unsupported(
                     what,
                     "present",
-                    "only the tensors of a plain Llama",
+                    format!("only the tensors of a {}", self.architecture),
                 ))
             }
         }
@@ -234,30 +435,47 @@ impl<'f> Loader<'f> {
 
     fn matrix(&mut self, name: &str, cols: usize, rows: usize) -> Result<Matrix, Error> {
         let tensor = self.tensor(name, &[cols, rows])?;
+        self.rows_of(tensor, 0..rows)
+    }
+
+    /// Some rows of a tensor as a matrix of their own.
+    fn rows_of(&mut self, tensor: Tensor<'f>, rows: Range<usize>) -> Result<Matrix, Error> {
+        self.rows_as(self.numeric, tensor, rows)
+    }
+
+    fn rows_as(
+        &mut self,
+        numeric: Numeric,
+        tensor: Tensor<'f>,
+        rows: Range<usize>,
+    ) -> Result<Matrix, Error> {
+        let (cols, first, count) = (tensor.row_len(), rows.start, rows.len());
         let mut finite = true;
         let arena = &mut self.arena;
         let fill = |row: usize, out: &mut [f32]| {
-            tensor.dequantize_row(row, out);
+            tensor.dequantize_row(first + row, out);
             finite &= out.iter().all(|v| v.is_finite());
         };
-        let matrix = match (self.numeric, block_format(tensor.dtype())) {
-            (Numeric::Exact, _) => Matrix::F32(PackedF32::pack(arena, rows, cols, fill)?),
+        let matrix = match (numeric, block_format(tensor.dtype())) {
+            (Numeric::Exact, _) => Matrix::F32(PackedF32::pack(arena, count, cols, fill)?),
             (Numeric::Fast, _) if !cols.is_multiple_of(BLOCK) => {
-                let what = format!("columns of tensor `{name}`");
+                let what = format!("columns of tensor `{}`", tensor.name());
                 return Err(unsupported(what, cols, "a multiple of 32 on the fast path"));
             }
             (Numeric::Fast, Some(format)) => {
-                let packed = PackedInt8::pack(arena, format, rows, cols, tensor.bytes())?;
+                let row = tensor.row_bytes();
+                let bytes = &tensor.bytes()[first * row..][..count * row];
+                let packed = PackedInt8::pack(arena, format, count, cols, bytes)?;
                 finite = packed.is_finite();
                 Matrix::Int8(packed)
             }
-            (Numeric::Fast, None) => Matrix::Int8(PackedInt8::quantize(arena, rows, cols, fill)?),
+            (Numeric::Fast, None) => Matrix::Int8(PackedInt8::quantize(arena, count, cols, fill)?),
         };
         if finite {
             Ok(matrix)
         } else {
             Err(Error::WeightNotFinite {
-                tensor: name.to_owned(),
+                tensor: tensor.name().to_owned(),
             })
         }
     }

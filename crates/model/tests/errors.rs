@@ -3,6 +3,7 @@
 mod support;
 
 use model::{Error, Isa, KvError, LoadOptions, Model, Numeric, Want};
+use support::drawn::Case;
 use support::{Bench, load};
 use testkit::{SmallSpec, Writer, small_gguf};
 
@@ -143,7 +144,13 @@ fn a_model_that_computes_something_else_is_refused_by_name() {
         ("llama.attention.scale", F32(0.5), "= 0.5"),
         ("llama.logit_scale", F32(2.0), "= 2"),
         ("llama.final_logit_softcapping", F32(30.0), "= 30"),
-        ("llama.attention.sliding_window", U32(4096), "= 4096"),
+        ("llama.expert_count", U32(8), "= 8"),
+        ("llama.attention.sliding_window", F32(4096.0), "an integer"),
+        (
+            "llama.attention.query_pre_norm",
+            U32(0),
+            "no key that is not known",
+        ),
         ("llama.attention.causal", Bool(false), "= false"),
         ("llama.use_parallel_residual", Bool(true), "= true"),
         ("llama.attention.causal", U32(1), "a boolean"),
@@ -164,6 +171,115 @@ fn a_model_that_computes_something_else_is_refused_by_name() {
     };
     let error = rewrite(&both);
     assert!(error.contains("llama.rope.scaling.factor = 4"), "{error}");
+}
+
+#[test]
+fn every_architecture_refuses_what_its_description_does_not_have() {
+    use serde_json::json;
+    let error = |file: &gguf::File| {
+        let loaded = Model::load(file, LoadOptions::default());
+        loaded.map(|_| ()).unwrap_err().to_string()
+    };
+    for (name, key, value, says) in [
+        (
+            "qwen2",
+            "qwen2.attention.sliding_window",
+            json!(4096),
+            "= 4096",
+        ),
+        ("qwen3", "qwen3.rope.scaling.type", json!("yarn"), "= yarn"),
+        ("phi3", "phi3.attn_logit_softcapping", json!(30.5), "= 30.5"),
+        (
+            "gemma2",
+            "gemma2.final_logit_softcapping",
+            json!(0.0),
+            "= 0",
+        ),
+        (
+            "gemma2",
+            "gemma2.rope.freq_base_swa",
+            json!(1.0),
+            "not known",
+        ),
+        ("gemma3", "gemma3.rope.freq_base_swa", json!(-1.0), "= -1"),
+        ("gemma3", "gemma3.attention.sliding_window", json!(0), "= 0"),
+        ("qwen3moe", "qwen3moe.expert_gating_func", json!(2), "= 2"),
+        ("qwen3moe", "qwen3moe.expert_used_count", json!(9), "= 9"),
+        (
+            "qwen3moe",
+            "qwen3moe.expert_group_count",
+            json!(2),
+            "not known",
+        ),
+        (
+            "deepseek2",
+            "deepseek2.attention.q_lora_rank",
+            json!(64),
+            "not known",
+        ),
+        (
+            "deepseek2",
+            "deepseek2.attention.kv_lora_rank",
+            json!(128),
+            "= 128",
+        ),
+        (
+            "deepseek2",
+            "deepseek2.attention.key_length",
+            json!(256),
+            "= 256",
+        ),
+        (
+            "deepseek2",
+            "deepseek2.attention.key_length_mla",
+            json!(16),
+            "= 16",
+        ),
+        (
+            "deepseek2",
+            "deepseek2.expert_weights_scale",
+            json!(-1.0),
+            "= -1",
+        ),
+    ] {
+        let (mut case, _) = Case::of(name);
+        case.keys.insert(key.into(), value);
+        let error = error(&case.file(gguf::DType::Q8_0));
+        assert!(
+            error.contains(key) && error.contains(says),
+            "{key}: {error}"
+        );
+    }
+    for (name, tensor) in [
+        ("qwen2", "rope_freqs.weight"),
+        ("qwen3", "blk.0.attn_q.bias"),
+        ("phi3", "blk.1.ffn_gate.weight"),
+        ("llama", "blk.0.post_ffw_norm.weight"),
+        ("deepseek2", "blk.0.attn_kv_b.weight"),
+        ("deepseek2", "blk.0.ffn_gate_inp.weight"),
+    ] {
+        let (case, _) = Case::of(name);
+        let more = |writer: &mut Writer| writer.tensor(tensor, &[32], gguf::DType::F32, &[1.0; 32]);
+        let error = error(&case.file_with(gguf::DType::Q8_0, more));
+        assert!(
+            error.contains(tensor) && error.contains(&case.architecture),
+            "{error}"
+        );
+    }
+    let (mut case, _) = Case::of("gemma2");
+    case.keys.remove("gemma2.attn_logit_softcapping");
+    let error = error(&case.file(gguf::DType::Q8_0));
+    assert!(error.contains("gemma2.attn_logit_softcapping"), "{error}");
+}
+
+/// Its short factors hold up to the original context, and not one token farther.
+#[test]
+fn a_context_that_is_stretched_by_factors_ends_where_they_do() {
+    let (case, _) = Case::of("phi3-long");
+    let file = case.file(gguf::DType::Q8_0);
+    assert_eq!(file.u32("phi3.context_length").unwrap(), 4096);
+    let model = load(&file, Numeric::Fast, Isa::detect(), 1);
+    assert_eq!(model.config().context, 512);
 }
 
 /// Older files name the factor and no type: that is linear scaling, and not none.

@@ -5,6 +5,7 @@ mod support;
 
 use model::{Isa, Model, Numeric, Want};
 use proptest::prelude::*;
+use support::drawn::{Case, RECORDED};
 use support::{Bench, isas, load};
 use testkit::{SmallSpec, small_gguf};
 
@@ -16,8 +17,12 @@ fn small_file(spec: SmallSpec) -> gguf::File {
 
 /// Distinct, reproducible prompts.
 fn prompt(seed: u32, n: usize) -> Vec<u32> {
+    prompt_of(49_000, seed, n)
+}
+
+fn prompt_of(vocab: u32, seed: u32, n: usize) -> Vec<u32> {
     (0..n as u32)
-        .map(|i| (i * i * 31 + i * 7 + seed * 7919) % 49_000)
+        .map(|i| (i * i * 31 + i * 7 + seed * 7919) % vocab)
         .collect()
 }
 
@@ -79,9 +84,10 @@ fn neighbours() -> impl Strategy<Value = Vec<Neighbour>> {
 /// Runs all sequences together, each step mixing whoever prefills with whoever decodes, and
 /// returns every sequence's logits: of the prompt's last token, then of each decoded one.
 fn run(model: &Model, page_size: u16, batch: &[Neighbour]) -> Vec<Vec<Vec<u32>>> {
+    let vocab = model.config().vocab.min(49_000) as u32;
     let streams: Vec<Vec<u32>> = batch
         .iter()
-        .map(|n| prompt(n.seed, n.prompt + n.decode))
+        .map(|n| prompt_of(vocab, n.seed, n.prompt + n.decode))
         .collect();
     let lengths: Vec<usize> = streams.iter().map(Vec::len).collect();
     let mut bench = Bench::new(model, page_size, &lengths);
@@ -195,6 +201,47 @@ fn a_shape_off_the_kernels_tiles_is_invariant_too() {
         for chunk in [1, 3, 11] {
             let rows = Bench::new(&model, 8, &[40]).all_logits(&tokens, chunk);
             assert_eq!(digest(&rows), expected, "{isa} chunk {chunk}");
+        }
+    }
+}
+
+/// Every architecture: windows that begin inside chunks and pages, experts that several tokens share,
+/// latent rows.
+#[test]
+fn in_no_architecture_do_chunks_pages_threads_and_neighbours_show() {
+    for (name, ..) in RECORDED {
+        let (case, _) = Case::of(name);
+        let file = case.file(gguf::DType::Q8_0);
+        let tokens = &case.tokens[..70];
+        for numeric in NUMERICS {
+            for isa in isas() {
+                let [one, two] = [1, 2].map(|threads| load(&file, numeric, isa, threads));
+                let expected = digest(&Bench::new(&one, 16, &[70]).all_logits(tokens, 70));
+                for (model, page_size, chunk) in [(&one, 8, 1), (&one, 5, 9), (&two, 32, 64)] {
+                    let rows = Bench::new(model, page_size, &[70]).all_logits(tokens, chunk);
+                    let what = format!("{name} {numeric:?} {isa} page {page_size} chunk {chunk}");
+                    assert_eq!(digest(&rows), expected, "{what}");
+                }
+                let neighbour = |seed, prompt, chunk| Neighbour {
+                    seed,
+                    prompt,
+                    chunk,
+                    decode: 3,
+                };
+                let batch = [
+                    neighbour(1, 33, 33),
+                    neighbour(2, 61, 23),
+                    neighbour(3, 1, 1),
+                ];
+                let together = run(&two, 8, &batch);
+                for (i, neighbour) in batch.iter().enumerate() {
+                    let alone = run(&one, 16, std::slice::from_ref(neighbour));
+                    assert!(
+                        alone[0] == together[i],
+                        "{name} {numeric:?} {isa} sequence {i}"
+                    );
+                }
+            }
         }
     }
 }

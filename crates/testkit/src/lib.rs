@@ -6,6 +6,7 @@
 pub mod collector;
 mod copying;
 pub mod crowd;
+mod drawn;
 mod folders;
 mod golden;
 mod http;
@@ -17,6 +18,7 @@ pub mod weights;
 mod writer;
 
 pub use copying::copying_gguf;
+pub use drawn::draw;
 pub use folders::{FolderKind, folder};
 pub use golden::{Case, Golden, Kind, Perplexity, TokenizerVector, golden};
 pub use http::{Api, Events, Pending, Reply};

@@ -182,7 +182,7 @@ impl Random {
 
     /// Nearly normal, mean 0 and variance 1: the sum of four uniform numbers of 16 bits. Only
     /// exact arithmetic and one correctly rounded division, so it is equal on every machine.
-    fn normal(&mut self) -> f32 {
+    pub(crate) fn normal(&mut self) -> f32 {
         let bits = self.next();
         let sum: u64 = (0..4).map(|part| bits >> (16 * part) & 0xFFFF).sum();
         const VARIANCE_ROOT: f32 = 37_837.228; // of four uniform numbers: 65536 * sqrt(4 / 12)

@@ -41,6 +41,11 @@ impl Writer {
             DType::Q8_0 => quantize_q8_0(numbers),
             _ => panic!("tensor `{name}`: only F32, BF16 and Q8_0 can be written, not {dtype}"),
         };
+        self.stored(name, dims, dtype, bytes);
+    }
+
+    /// Adds a tensor of any type as it is stored.
+    pub fn stored(&mut self, name: &str, dims: &[usize], dtype: DType, bytes: Vec<u8>) {
         let dims = dims.iter().map(|dim| *dim as u64).collect();
         self.tensors.push((name.to_owned(), dims, dtype, bytes));
     }

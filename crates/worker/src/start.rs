@@ -203,12 +203,13 @@ fn layout_fingerprint(model: &Model, layout: &KvLayout) -> [u8; 32] {
     for count in [
         layout.layers,
         layout.kv_heads,
-        layout.head_dim,
+        layout.key_dim,
+        layout.value_dim,
         layout.page_size,
     ] {
         hasher.update(&count.to_le_bytes());
     }
-    hasher.update(b"f16 [layer][key, value][kv head][slot][head dim]");
+    hasher.update(b"f16 [layer][key, value][kv head][slot][dim]");
     *hasher.finalize().as_bytes()
 }
 

@@ -10,6 +10,28 @@ struct Case {
     keys: Vec<u16>,
     values: Vec<u16>,
     head_dim: usize,
+    /// Of the values; those of a case whose values lie in its keys are shorter than a slot.
+    value_dim: usize,
+    cap: f32,
+    window: usize,
+}
+
+/// Each form that attention takes.
+fn forms() -> Vec<Case> {
+    let form = |change: &dyn Fn(&mut Case)| {
+        let mut form = case(HEAD_DIM);
+        change(&mut form);
+        form
+    };
+    let mut forms: Vec<Case> = [16, 32, 48, 64, 80, 128].map(case).into();
+    forms.push(form(&|form| form.cap = 1.5));
+    forms.extend([1, 2, 7, 16, 17, 52].map(|window| form(&|form| form.window = window)));
+    forms.push(form(&|form| (form.cap, form.window) = (2.0, 20)));
+    forms.push(form(&|form| {
+        form.values = form.keys.clone();
+        form.value_dim = 16;
+    }));
+    forms
 }
 
 fn case(head_dim: usize) -> Case {
@@ -28,6 +50,9 @@ fn case(head_dim: usize) -> Case {
         keys: f16(noise(2, TOKENS * head_dim)),
         values: f16(noise(3, TOKENS * head_dim)),
         head_dim,
+        value_dim: head_dim,
+        cap: 0.0,
+        window: usize::MAX,
     }
 }
 
@@ -46,22 +71,28 @@ fn pages(slots: &[u16], page: usize) -> Vec<Vec<u16>> {
 /// Attends rows `first..first + rows` in one call; later tokens are not even in the pages.
 fn attend(kernels: Kernels, case: &Case, first: usize, rows: usize, page_size: usize) -> Vec<f32> {
     let width = GROUP * case.head_dim;
+    let out_width = GROUP * case.value_dim;
     let seen = (first + rows) * case.head_dim;
     let keys = pages(&case.keys[..seen], page_size * case.head_dim);
     let values = pages(&case.values[..seen], page_size * case.head_dim);
-    let mut out = vec![f32::NAN; rows * width];
+    let mut out = vec![f32::NAN; rows * out_width];
     let attention = Attention {
         queries: &case.queries[first * width..],
         query_stride: width,
         rows,
         group: GROUP,
-        head_dim: case.head_dim,
+        key_dim: case.head_dim,
+        value_dim: case.value_dim,
+        value_stride: case.head_dim,
+        scale: 1.0 / (case.head_dim as f32).sqrt(),
+        cap: case.cap,
+        window: case.window,
         first_position: first,
         page_size,
         keys: &keys.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         values: &values.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         out: &mut out,
-        out_stride: width,
+        out_stride: out_width,
     };
     kernels.attend(attention, &mut AttendScratch::default());
     out
@@ -75,45 +106,46 @@ fn isas() -> impl Iterator<Item = Kernels> {
 
 #[test]
 fn attention_matches_its_definition_in_f64() {
-    for head_dim in [16, 32, 48, 64, 80, 128] {
-        let case = case(head_dim);
+    for case in forms() {
+        let (dim, value_dim) = (case.head_dim, case.value_dim);
         let (mut keys, mut values) = (vec![0.0; case.keys.len()], vec![0.0; case.values.len()]);
         decode_f16(&case.keys, &mut keys);
         decode_f16(&case.values, &mut values);
         for kernels in isas() {
             let got = attend(kernels, &case, 0, TOKENS, 16);
-            for (query, got) in got.chunks(head_dim).enumerate() {
-                let q = &case.queries[query * head_dim..][..head_dim];
-                let expected = reference(q, &keys, &values, query / GROUP + 1);
+            for (query, got) in got.chunks(value_dim).enumerate() {
+                let q = &case.queries[query * dim..][..dim];
+                let expected = reference(&case, q, &keys, &values, query / GROUP + 1);
                 for (got, expected) in got.iter().zip(expected) {
                     let error = (f64::from(*got) - expected).abs();
-                    assert!(
-                        error < 2e-5,
-                        "{} {head_dim} {query}: {error}",
-                        kernels.isa()
-                    );
+                    let form = (dim, value_dim, case.cap, case.window);
+                    assert!(error < 2e-5, "{} {form:?} {query}: {error}", kernels.isa());
                 }
             }
         }
     }
 }
 
-fn reference(q: &[f32], keys: &[f32], values: &[f32], own: usize) -> Vec<f64> {
+fn reference(case: &Case, q: &[f32], keys: &[f32], values: &[f32], own: usize) -> Vec<f64> {
     let dim = q.len();
-    let dot = |k: &[f32]| -> f64 {
-        q.iter()
-            .zip(k)
-            .map(|(q, k)| f64::from(*q) * f64::from(*k))
-            .sum()
+    let score = |k: &[f32]| -> f64 {
+        let product = |(q, k): (&f32, &f32)| f64::from(*q) * f64::from(*k);
+        let score = q.iter().zip(k).map(product).sum::<f64>() / (dim as f64).sqrt();
+        match f64::from(case.cap) {
+            0.0 => score,
+            cap => cap * (score / cap).tanh(),
+        }
     };
-    let weights: Vec<f64> = keys
-        .chunks(dim)
+    let seen = own.saturating_sub(case.window)..own;
+    let weights: Vec<f64> = keys.chunks(dim).map(|k| score(k).exp()).collect();
+    let total: f64 = weights[seen.clone()].iter().sum();
+    let mut out = vec![0.0; case.value_dim];
+    for (weight, v) in weights
+        .iter()
+        .zip(values.chunks(dim))
         .take(own)
-        .map(|k| (dot(k) / (dim as f64).sqrt()).exp())
-        .collect();
-    let total: f64 = weights.iter().sum();
-    let mut out = vec![0.0; dim];
-    for (weight, v) in weights.iter().zip(values.chunks(dim)) {
+        .skip(seen.start)
+    {
         out.iter_mut()
             .zip(v)
             .for_each(|(out, v)| *out += weight / total * f64::from(*v));
@@ -123,12 +155,12 @@ fn reference(q: &[f32], keys: &[f32], values: &[f32], own: usize) -> Vec<f64> {
 
 #[test]
 fn neither_chunks_nor_pages_show_in_a_single_bit() {
-    let case = case(HEAD_DIM);
-    let width = GROUP * HEAD_DIM;
-    for kernels in isas() {
-        let whole = attend(kernels, &case, 0, TOKENS, 16);
-        for page_size in [1, 8, 16, 32, 5] {
-            for chunk in [1, 2, 7, 16, TOKENS] {
+    for case in forms() {
+        let width = GROUP * case.value_dim;
+        for kernels in isas() {
+            let whole = attend(kernels, &case, 0, TOKENS, 16);
+            for (page_size, chunk) in [(1, 7), (8, 1), (16, 2), (32, 16), (5, 53), (5, 7), (16, 1)]
+            {
                 for first in (0..TOKENS).step_by(chunk) {
                     let rows = chunk.min(TOKENS - first);
                     let part = attend(kernels, &case, first, rows, page_size);
@@ -137,14 +169,37 @@ fn neither_chunks_nor_pages_show_in_a_single_bit() {
                         .iter()
                         .zip(expected)
                         .all(|(a, b)| a.to_bits() == b.to_bits());
+                    let form = (case.head_dim, case.value_dim, case.cap, case.window);
                     assert!(
                         same,
-                        "{} page {page_size} chunk {chunk} at {first}",
+                        "{} {form:?} page {page_size} chunk {chunk} at {first}",
                         kernels.isa()
                     );
                 }
             }
         }
+    }
+}
+
+/// What lies before a window is not read: nobody need have it any longer.
+#[test]
+fn what_lies_before_the_window_counts_for_nothing() {
+    for kernels in isas() {
+        let mut case = case(HEAD_DIM);
+        case.window = 5;
+        let whole = attend(kernels, &case, 0, TOKENS, 16);
+        let (first, rows) = (30, 4);
+        for slot in [&mut case.keys, &mut case.values] {
+            slot[..(first - 4) * HEAD_DIM].fill(0x7e00);
+        }
+        let part = attend(kernels, &case, first, rows, 16);
+        let width = GROUP * HEAD_DIM;
+        assert_eq!(
+            part,
+            whole[first * width..][..rows * width],
+            "{}",
+            kernels.isa()
+        );
     }
 }
 

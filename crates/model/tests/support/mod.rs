@@ -1,6 +1,8 @@
 //! A pool, tables and memory around a model, as a worker has them.
 #![allow(dead_code)] // each test uses its part
 
+pub mod drawn;
+
 use model::{
     Isa, KvLayout, KvMemory, LoadOptions, Logits, Model, Numeric, Scratch, SequenceInput, Want,
 };

@@ -232,7 +232,8 @@ mod tests {
         let layout = |page_size| KvLayout {
             layers: 30,
             kv_heads: 3,
-            head_dim: 64,
+            key_dim: 64,
+            value_dim: 64,
             page_size,
         };
         assert_eq!(arena_slots(&layout(16), 640), 128);
