@@ -4,6 +4,7 @@
 use crate::on_call::{OnCall, TRUE_POOL, pair, prompt, started};
 use scripted::{Act, Rule, Script};
 use serde_json::{Value, json};
+use std::time::Instant;
 use testkit::Api;
 use testkit::crowd::COMPLETIONS;
 use testkit::process::wait_for;
@@ -122,6 +123,13 @@ fn canaries_cost_no_more_than_they_may() {
         let paused = it.state()["canaries"]["paused"].take();
         (paused == "their tokens of this minute are spent").then_some(())
     });
+    // A step each 5 ms would be many while this asks so often; their budget has one each 15 s.
+    let (sent, began) = (it.state()["canaries"]["sent"].as_u64(), Instant::now());
+    for _ in 0..50 {
+        it.state();
+    }
+    let more = it.state()["canaries"]["sent"].as_u64().unwrap() - sent.unwrap();
+    assert!(more <= 2 * (1 + began.elapsed().as_secs() / 15), "{more} more");
     let spent = it.metric("cofferdam_canary_tokens_total").unwrap();
     // The last step may have been dearer than it looked.
     assert!((500..5_000).contains(&spent), "{spent}");
