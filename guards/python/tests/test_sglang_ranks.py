@@ -155,6 +155,25 @@ class Together(unittest.TestCase):
 
         self.assertEqual(run_ranks(body), [[[KVPoll.Transferring], True]] * SIZE)
 
+    def test_a_write_that_failed_on_one_rank_after_the_others_was_done_is_answered_by_rank_0(self):
+        def body(ranks):
+            from cofferdam_guard.sglang import agree, source, state
+
+            guard = guard_of(ranks, "prefill")
+            ticket = types.SimpleNamespace(pages=3)
+            guard.handoffs[7] = state.Handoff(7, ticket, types.SimpleNamespace(rid="r"), None)
+            guard.handoffs[7].unsettled = ranks.rank == 1
+            mine = KVPoll.Failed if ranks.rank == 1 else KVPoll.Success
+
+            def engine(pollers, group):
+                said = source.sender_poll(lambda sender: mine, pollers[0])
+                return [-ranks.highest([-said])[0]]  # the engine's: the lowest wins
+
+            polls = agree.poll_and_all_reduce(engine, [Poller(7)], None)
+            return [polls, guard.handoffs[7].unsettled]
+
+        self.assertEqual(run_ranks(body), [[[KVPoll.Transferring], True]] * SIZE)
+
     def test_a_sequence_that_one_rank_convicts_ends_on_all_at_this_step(self):
         def body(ranks):
             from cofferdam_guard.sglang import step

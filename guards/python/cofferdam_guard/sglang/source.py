@@ -73,14 +73,15 @@ def _busy_anywhere(room: int) -> bool:
 def sender_poll(original, self):
     """`poll` of the sender: what decode reserved is compared with what will be sent as soon as it is
     known, so that the ranks learn of a refusal together. And a failure is told when no write reads the
-    pages any more, for the engine frees them when it hears of it."""
+    pages any more, for the engine frees them when it hears of it. With several ranks that is `agree`'s to
+    decide: a rank that kept its failure to itself would let another one, whose write is done, wait for ever."""
     from sglang.srt.disaggregation.base import KVPoll
 
     status = original(self)
     guard = here()
     if status == KVPoll.WaitingForInput and not prefill.may_send(guard, self):
         status = KVPoll.Failed
-    if status == KVPoll.Failed and source_busy(guard, self.bootstrap_room):
+    if status == KVPoll.Failed and guard.ranks.size == 1 and source_busy(guard, self.bootstrap_room):
         if not getattr(self, "cofferdam_held", False):
             self.cofferdam_held = True
             guard.record.count("sources_held_total")
