@@ -5,6 +5,7 @@ import multiprocessing
 import os
 import sys
 import tempfile
+import threading
 import time
 import types
 import unittest
@@ -238,7 +239,9 @@ class Shares(unittest.TestCase):
             ticket = wire.Ticket(7, 5, 3, 3, 0, 1, 0, pages.STRIDE, guard.lineage(req, [1, 2, 3]), *at)
             ticket = wire.decode(ticket.encode(guard.config.key), 7, guard.config.key)
             info = types.SimpleNamespace(decode_prefix_len=0, dst_kv_indices=[1, 2, 3])
-            manager = types.SimpleNamespace(attn_tp_rank=mine[0], attn_tp_size=mine[1])
+            manager = types.SimpleNamespace(
+                attn_tp_rank=mine[0], attn_tp_size=mine[1], attn_dp_rank=0, system_dp_size=1
+            )
             found = prefill._compare(guard, manager, req, info, ticket)
             with self.subTest(ticket=at, prefill=mine):
                 if fits:
@@ -246,6 +249,73 @@ class Shares(unittest.TestCase):
                 else:
                     self.assertEqual(found[0], "layout")
                     self.assertIn("share 2 of 2, prefill's 1 of 1", found[1])
+
+    def test_a_ticket_is_for_one_data_parallel_rank_of_prefill(self):
+        from cofferdam_guard.sglang import pages, prefill, ranks, wire
+
+        guard = guard_of(ranks.Ranks(), "prefill")
+        for name in stand_in():
+            self.addCleanup(sys.modules.pop, name, None)
+        req = types.SimpleNamespace(origin_input_ids=[1, 2, 3], bootstrap_room=7)
+        info = types.SimpleNamespace(decode_prefix_len=0, dst_kv_indices=[1, 2, 3])
+        by_attention = {"attn_dp_rank": 1, "system_dp_size": 1, "system_dp_rank": 0}
+        by_server = {"attn_dp_rank": 0, "system_dp_size": 2, "system_dp_rank": 1}
+        for kind in (by_attention, by_server):
+            manager = types.SimpleNamespace(attn_tp_rank=0, attn_tp_size=1, **kind)
+            for asked in (0, 1):
+                ticket = wire.Ticket(7, 5, 3, 3, 0, 1, 0, pages.STRIDE, guard.lineage(req, [1, 2, 3]), 0, 1, asked)
+                ticket = wire.decode(ticket.encode(guard.config.key), 7, guard.config.key)
+                found = prefill._compare(guard, manager, req, info, ticket)
+                with self.subTest(kind, asked=asked):
+                    if asked == 1:
+                        self.assertIsNone(found)
+                    else:
+                        why = "decode has asked data-parallel rank 0 of prefill, this is 1"
+                        self.assertEqual(found, ("identity", why))
+
+    def test_a_rejection_by_decode_goes_to_the_rank_that_has_the_request_or_to_all(self):
+        from cofferdam_guard.sglang import door, ranks, wire
+
+        guard_of(ranks.Ranks(), "decode")
+        for name in stand_in():
+            self.addCleanup(sys.modules.pop, name, None)
+        told = []
+
+        class Receiver:
+            bootstrap_infos, required_dst_info_num = [1], 1
+
+            def __init__(self, mgr, bootstrap_addr, bootstrap_room):
+                self.room = bootstrap_room
+
+            def init(self, rank):
+                self.rank = rank
+
+            def _connect_to_bootstrap_server(self, info):
+                sent = lambda parts: told.append((self.rank, wire.decode(parts[-1], self.room, b"k").message))
+                return types.SimpleNamespace(send_multipart=sent), threading.Lock()
+
+            def clear(self):
+                pass
+
+        utils = sys.modules["sglang.srt.disaggregation.utils"]
+        utils.KVClassType = types.SimpleNamespace(RECEIVER=1)
+        utils.get_kv_class = lambda backend, kind: Receiver
+        manager = types.SimpleNamespace(
+            try_ensure_parallel_info=lambda address: True,
+            prefill_info_table={"p": types.SimpleNamespace(dp_size=3)},
+            local_ip="ip",
+            rank_port=1,
+            get_session_id=lambda: "s",
+            addr_to_rooms_tracker={"p": set()},
+        )
+        rejection = wire.Rejection(7, 400, "too long")
+        for known, expected in ((2, [2]), (0, [0]), (None, [0, 1, 2])):
+            queue = types.SimpleNamespace(
+                kv_manager=manager, transfer_backend="mooncake", _resolve_prefill_dp_rank=lambda req: known
+            )
+            told.clear()
+            door._send_rejection(queue, object(), "p", rejection, b"k")
+            self.assertEqual(told, [(rank, "too long") for rank in expected])
 
 
 if __name__ == "__main__":

@@ -175,6 +175,7 @@ class Fits(Case):
             ({"pp_size": 2}, "pipeline parallelism"),
             ({"disaggregation_decode_host_receive_threshold": 0.5}, "host receive buffers"),
             ({"enable_dp_attention": True}, "data-parallel attention"),
+            ({"dp_size": 2}, "data parallelism"),
             ({"attn_cp_size": 2}, "context parallelism"),
             ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
             ({"disaggregation_transfer_backend": "nixl"}, "backend nixl"),

@@ -69,6 +69,7 @@ def _reserve(guard: Guard, receiver, kv_indices, aux_index, prefix) -> bytes | N
         lineage=guard.lineage(req, tokens),
         rank=receiver.kv_mgr.attn_tp_rank,
         ranks=receiver.kv_mgr.attn_tp_size,
+        asked=receiver.prefill_dp_rank,
     )
     return ticket.encode(guard.config.key)
 

@@ -177,7 +177,7 @@ def _tell_prefill(queue, req, rejection: wire.Rejection) -> None:
 
     def send():
         try:
-            _send_rejection(queue.kv_manager, queue.transfer_backend, address, rejection, key)
+            _send_rejection(queue, req, address, rejection, key)
         except Exception as fault:
             logger_of().warning(
                 "cofferdam-guard: prefill could not be told of a rejection: %s", fault
@@ -188,19 +188,29 @@ def _tell_prefill(queue, req, rejection: wire.Rejection) -> None:
     _PEERS.submit(send)
 
 
-def _send_rejection(
-    kv_manager, backend, address: str, rejection: wire.Rejection, key: bytes
+def _send_rejection(queue, req, address: str, rejection: wire.Rejection, key: bytes) -> None:
+    """To the data-parallel rank of prefill that has the request. Where decode cannot know which, to each: the
+    others know of no such room, and forget it."""
+    kv_manager = queue.kv_manager
+    if not kv_manager.try_ensure_parallel_info(address):
+        return
+    known = queue._resolve_prefill_dp_rank(req)
+    every = range(kv_manager.prefill_info_table[address].dp_size)
+    for rank in every if known is None else [known]:
+        _offer_nothing(kv_manager, queue.transfer_backend, address, rank, rejection, key)
+
+
+def _offer_nothing(
+    kv_manager, backend, address: str, rank: int, rejection: wire.Rejection, key: bytes
 ) -> None:
     """A metadata message without pages. The room exists on this side only while it is sent."""
     from sglang.srt.disaggregation.utils import KVClassType, get_kv_class
 
-    if not kv_manager.try_ensure_parallel_info(address):
-        return
     receiver = get_kv_class(backend, KVClassType.RECEIVER)(
         mgr=kv_manager, bootstrap_addr=address, bootstrap_room=rejection.room
     )
     try:
-        receiver.init(0)
+        receiver.init(rank)
         room = str(rejection.room).encode()
         for info in receiver.bootstrap_infos or []:
             sock, lock = receiver._connect_to_bootstrap_server(info)

@@ -179,6 +179,7 @@ _CALLED = [
     _f(_MOONCAKE + "MooncakeKVManager.try_ensure_parallel_info", "self bootstrap_addr", exact=False),
     _f(_MOONCAKE + "MooncakeKVReceiver._connect_to_bootstrap_server", "cls bootstrap_info", exact=False),
     _f(_MOONCAKE + "MooncakeKVReceiver._send_abort_notification", "self", exact=False),
+    _f(_MOONCAKE + "MooncakeKVReceiver.init", "self prefill_dp_rank", exact=False),
 ]
 
 
@@ -200,7 +201,8 @@ _NAMED = [
     *_of(
         _MOONCAKE + "MooncakeKVManager.",
         "transfer_queues enable_deferred_decode_kv_release _send_multipart_locked "
-        "_prefill_unique_rank attn_tp_rank attn_tp_size transfer_infos request_status req_to_decode_prefix_len "
+        "_prefill_unique_rank attn_tp_rank attn_tp_size attn_dp_rank system_dp_size system_dp_rank "
+        "prefill_info_table transfer_infos request_status req_to_decode_prefix_len "
         "get_session_id addr_to_rooms_tracker kv_args engine",
     ),
     *_of(
@@ -209,7 +211,7 @@ _NAMED = [
         "required_dst_info_num clear init",
     ),
     *_of(_MOONCAKE + "MooncakeKVSender.", "kv_mgr bootstrap_room curr_idx conclude_state abort"),
-    *_of(_D + "decode:DecodePreallocQueue.", "kv_manager transfer_backend scheduler"),
+    *_of(_D + "decode:DecodePreallocQueue.", "kv_manager transfer_backend scheduler _resolve_prefill_dp_rank"),
     *_of(
         _D + "decode:DecodeTransferQueue.",
         "enable_deferred_kv_release deferred_kv_release_timeout _deferred_releases",

@@ -18,8 +18,8 @@ import secrets
 import struct
 from dataclasses import dataclass
 
-MAGIC = b"CFDG\x02"
-_TICKET = struct.Struct("<5sBQIIIIQIHH32s")
+MAGIC = b"CFDG\x03"
+_TICKET = struct.Struct("<5sBQIIIIQIHHH32s")
 _REJECT = struct.Struct("<5sBHH")
 _MAC = 16
 _MAX_MESSAGE = 2048
@@ -65,6 +65,8 @@ class Ticket:
     # Whose share of each page this is.
     rank: int = 0
     ranks: int = 1
+    # Which of prefill's data-parallel ranks decode has asked.
+    asked: int = 0
 
     def encode(self, key: bytes) -> bytes:
         body = _TICKET.pack(
@@ -79,6 +81,7 @@ class Ticket:
             self.tag_stride,
             self.rank,
             self.ranks,
+            self.asked,
             self.lineage,
         )
         return body + mac(key, b"ticket", self.room.to_bytes(8, "little"), body)
@@ -120,8 +123,8 @@ def decode(frame: bytes, room: int, key: bytes) -> "Ticket | Rejection":
     if kind == KIND_TICKET:
         if len(body) != _TICKET.size:
             raise Malformed(f"a ticket of {len(body)} bytes, expected {_TICKET.size}")
-        _, _, *numbers, rank, ranks, lineage = _TICKET.unpack(body)
-        return Ticket(room, *numbers, lineage, rank, ranks)
+        _, _, *numbers, rank, ranks, asked, lineage = _TICKET.unpack(body)
+        return Ticket(room, *numbers, lineage, rank, ranks, asked)
     _, _, status, length = _REJECT.unpack_from(body)
     text = body[_REJECT.size :]
     if len(text) != length:

@@ -9,6 +9,7 @@ PYTHONPATH: the guard from a checkout instead of an installed wheel.
 import http.client
 import json
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -37,6 +38,7 @@ class Pair:
         arguments=(),
         attach=False,
         tp=1,
+        paths=(),
     ):
         self.version, self.guard, self.faults = version, guard, faults
         self.pools = {"prefill": prefill_pool, "decode": decode_pool}
@@ -47,7 +49,7 @@ class Pair:
         self.extra_env, self.arguments = dict(env or {}), list(arguments)
         self.logs = Path(os.environ.get("COFFERDAM_ENGINE_LOGS", "/tmp/cofferdam-engines"))
         self.processes, self.attach = {}, attach
-        self.tp = tp
+        self.tp, self.paths = tp, list(paths)
         if tp > 1:
             self.arguments += ["--tp-size", str(tp)]
             # One core a rank, and no NCCL: its ranks are on a CPU.
@@ -148,7 +150,7 @@ class Pair:
 
     def _engine_env(self, role):
         libs = self.home / "libs"
-        path = [os.environ["COFFERDAM_KERNEL_STANDIN"]]
+        path = [*self.paths, os.environ["COFFERDAM_KERNEL_STANDIN"]]
         if os.environ.get("COFFERDAM_GUARD_SOURCE"):
             path.append(os.environ["COFFERDAM_GUARD_SOURCE"])
         return {
@@ -275,6 +277,32 @@ class Pair:
         if isinstance(answer, list):
             answer = answer[0]
         return status, answer["output_ids"], seconds
+
+    def handoff(self, ids, new=8, *, timeout=60):
+        """As a router asks: both engines at once. (status, output ids or error text, seconds) of decode, or of prefill
+        where prefill has an error; both have answered by then."""
+        body = {
+            "input_ids": list(ids),
+            "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True},
+            "bootstrap_host": "127.0.0.1",
+            "bootstrap_port": self._bootstrap_port(),
+            "bootstrap_room": random.getrandbits(63),
+        }
+        found = {}
+
+        def ask(name):
+            found[name] = self.post("/generate", body, name, timeout)
+
+        other = threading.Thread(target=ask, args=("prefill",))
+        other.start()
+        ask("decode")
+        other.join()
+        seconds = max(one[2] for one in found.values())
+        for name in ("prefill", "decode"):
+            status, text, _ = found[name]
+            if status != 200:
+                return status, f"{name}: {text}", seconds
+        return 200, json.loads(text)["output_ids"], seconds
 
     def metric(self, name, prefix):
         """Sum of all samples whose line begins with `prefix` (a metric name, labels may follow)."""
