@@ -139,6 +139,7 @@ class Lifetime(unittest.TestCase):
             kv_mgr=manager,
             failures=failures,
             conclude_state=None,
+            prefill_dp_rank=5,
         )
         receiver.frame = self.decode._reserve(
             self.guard, receiver, np.array(pages, dtype=np.int32), 0, 0
@@ -157,8 +158,10 @@ class Lifetime(unittest.TestCase):
 
     def test_a_reservation_begins_without_tags(self):
         self.guard.table.rows[3] = 99
-        self.receiver(1, [2, 3])
+        receiver = self.receiver(1, [2, 3])
         self.assertEqual(self.guard.table.rows[3].tolist(), [0] * 8)
+        ticket = self.wire.decode(receiver.frame, 1, self.guard.config.key)
+        self.assertEqual((ticket.pages, ticket.asked), (2, 5), "it names the rank of prefill that was asked")
 
     def test_only_a_proof_ends_the_hold(self):
         receiver = self.receiver(1, [2, 3])
