@@ -385,3 +385,45 @@ pub(crate) fn unsupported(
         expected: expected.into(),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gguf::Value::{F32, String as Text, U32};
+
+    /// Which models scale by another width is said by no key, only by how many layers they have.
+    #[test]
+    fn the_largest_gemmas_scale_scores_by_the_width_of_the_model() {
+        let scale = |name: &str, layers| {
+            let mut writer = testkit::Writer::new();
+            writer.key("general.architecture", Text(name.into()));
+            let mut key = |key: &str, value| writer.key(&format!("{name}.{key}"), value);
+            key("block_count", U32(layers));
+            for (name, n) in [
+                ("embedding_length", 96),
+                ("attention.head_count", 2),
+                ("attention.key_length", 16),
+                ("attention.sliding_window", 8),
+                ("feed_forward_length", 32),
+                ("context_length", 64),
+            ] {
+                key(name, U32(n));
+            }
+            key("attention.layer_norm_rms_epsilon", F32(1e-6));
+            if name == "gemma2" {
+                key("attn_logit_softcapping", F32(50.0));
+                key("final_logit_softcapping", F32(30.0));
+            }
+            writer.tensor("token_embd.weight", &[96, 2], gguf::DType::F32, &[0.0; 192]);
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("scaled.gguf");
+            writer.write(&path).unwrap();
+            let config = Config::read(&gguf::File::open(&path).unwrap()).unwrap();
+            1.0 / config.score_scale.powi(2)
+        };
+        for (name, largest, others) in [("gemma2", 46, 42), ("gemma3", 62, 48)] {
+            assert!((scale(name, largest) - 48.0).abs() < 1e-3, "{name}");
+            assert!((scale(name, others) - 16.0).abs() < 1e-3, "{name}");
+        }
+    }
+}
