@@ -209,7 +209,7 @@ impl Op for Geglu<'_> {
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
         // x/2 * (1 + tanh(u)) = x / (1 + e^(-2u)), with u = sqrt(2/π) * (x + 0.044715 x³).
-        const LINEAR: f32 = -1.595_769_1;
+        const LINEAR: f32 = -1.595_769;
         const CUBIC: f32 = LINEAR * 0.044_715;
         // SAFETY: the CPU has L's features; loads and stores go through checked slices.
         chunks(self.gate.len(), |at, n| unsafe {
