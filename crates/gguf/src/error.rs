@@ -84,4 +84,12 @@ pub enum Error {
         /// The tensor's name.
         name: String,
     },
+    /// A part of a split file is missing, or is not the part that its name says.
+    #[error("{}: {problem}", path.display())]
+    Part {
+        /// The part.
+        path: PathBuf,
+        /// What is wrong with it.
+        problem: String,
+    },
 }

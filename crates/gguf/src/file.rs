@@ -7,37 +7,85 @@ use std::path::{Path, PathBuf};
 use crate::metadata::{self, Header};
 use crate::source::Source;
 use crate::tensor::name_of_other;
-use crate::{DIMS_MAX, DType, Error, Metadata, Tensor};
+use crate::{DIMS_MAX, DType, Error, Metadata, Tensor, split};
 
 /// A GGUF file in memory. It is also its [`Metadata`] (by `Deref`): `file.u32("…")` reads a key,
 /// and a `&File` goes where a `&Metadata` is wanted.
 pub struct File {
     metadata: Metadata,
     tensors: BTreeMap<String, Description>,
-    data: Vec<u8>,
+    data: Vec<Vec<u8>>, // of each part
 }
 
-/// Where a tensor lies; `range` is within `File::data`.
+/// Where a tensor lies: `range` is within that part's data.
 struct Description {
     dims: Vec<usize>,
     dtype: DType,
+    part: usize,
     range: Range<usize>,
 }
 
+/// A tensor that is described elsewhere, for [`File::assembled`].
+#[derive(Debug, Clone)]
+pub struct Described {
+    /// Its name as GGUF files have it.
+    pub name: String,
+    /// Its dimensions, the contiguous one first.
+    pub dims: Vec<u64>,
+    /// How its numbers are stored.
+    pub dtype: DType,
+    /// In which of the parts it lies.
+    pub part: usize,
+    /// Where in there it begins.
+    pub offset: u64,
+}
+
 impl File {
-    /// Reads the file at `path` into memory and checks everything but the numbers themselves.
+    /// Reads the file at `path` into memory and checks everything but the numbers themselves. If it is the
+    /// first part of several (`-00001-of-00003.gguf`), the others are read with it.
     pub fn open(path: &Path) -> Result<File, Error> {
-        let (file, len) = metadata::open(path)?;
-        File::read(Source::new(BufReader::new(file), path.to_owned(), len))
+        let first = File::open_part(path)?;
+        let others = split::others(path, &first.metadata)?;
+        let mut whole = first;
+        for (number, path) in others.iter().enumerate() {
+            let part = File::open_part(path)?;
+            split::check_part(path, number + 1, &part.metadata, &whole.metadata)?;
+            whole.append(part)?;
+        }
+        split::check_whole(&whole.metadata, whole.tensors.len())?;
+        Ok(whole)
     }
 
-    /// The same for a file that is in memory already.
+    /// The same for a file of one part that is in memory already.
     pub fn from_bytes(bytes: &[u8]) -> Result<File, Error> {
-        File::read(Source::new(
-            bytes,
-            PathBuf::from("<memory>"),
-            bytes.len() as u64,
-        ))
+        let here = PathBuf::from("<memory>");
+        File::read(Source::new(bytes, here, bytes.len() as u64))
+    }
+
+    /// A file that is put together of what is stored in another format: checked as one that is read.
+    pub fn assembled(
+        metadata: Metadata,
+        data: Vec<Vec<u8>>,
+        tensors: Vec<Described>,
+    ) -> Result<File, Error> {
+        let mut whole = File {
+            metadata,
+            tensors: BTreeMap::new(),
+            data: Vec::new(),
+        };
+        for (part, data) in data.into_iter().enumerate() {
+            let here = tensors.iter().filter(|tensor| tensor.part == part);
+            let claims = here.map(Claim::of).collect::<Result<Vec<Claim>, Error>>()?;
+            for claim in &claims {
+                claim.check(1, data.len() as u64)?;
+            }
+            whole.append(File {
+                metadata: Metadata::default(),
+                tensors: describe(claims)?,
+                data: vec![data],
+            })?;
+        }
+        Ok(whole)
     }
 
     /// The tensor of this name.
@@ -59,13 +107,34 @@ impl File {
     }
 
     fn view<'f>(&'f self, name: &'f str, about: &'f Description) -> Tensor<'f> {
-        let bytes = &self.data[about.range.clone()];
+        let bytes = &self.data[about.part][about.range.clone()];
         Tensor {
             name,
             dims: &about.dims,
             dtype: about.dtype,
             bytes,
         }
+    }
+
+    fn open_part(path: &Path) -> Result<File, Error> {
+        let (file, len) = metadata::open(path)?;
+        File::read(Source::new(BufReader::new(file), path.to_owned(), len))
+    }
+
+    /// Takes the tensors of another part.
+    fn append(&mut self, part: File) -> Result<(), Error> {
+        split::check_limit(self.tensors.len() + part.tensors.len())?;
+        let behind = self.data.len();
+        for (name, about) in part.tensors {
+            if self.tensors.contains_key(&name) {
+                let problem = "occurs twice".into();
+                return Err(Error::Tensor { name, problem });
+            }
+            let part = behind + about.part;
+            self.tensors.insert(name, Description { part, ..about });
+        }
+        self.data.extend(part.data);
+        Ok(())
     }
 
     fn read<R: Read>(mut source: Source<R>) -> Result<File, Error> {
@@ -88,7 +157,7 @@ impl File {
         Ok(File {
             metadata: header.metadata,
             tensors,
-            data,
+            data: vec![data],
         })
     }
 }
@@ -107,7 +176,7 @@ impl fmt::Debug for File {
         write!(
             f,
             "GGUF file of {keys} keys, {tensors} tensors, {} bytes",
-            self.data.len()
+            self.data.iter().map(Vec::len).sum::<usize>()
         )
     }
 }
@@ -159,6 +228,25 @@ impl Claim {
             );
             return Err(Error::Tensor { name, problem });
         };
+        Claim::new(name, dims, dtype, offset)
+    }
+
+    fn of(described: &Described) -> Result<Claim, Error> {
+        let Described {
+            name,
+            dims,
+            dtype,
+            offset,
+            ..
+        } = described.clone();
+        if dims.is_empty() || dims.len() > DIMS_MAX as usize {
+            let problem = format!("has {} dimensions, expected 1 to {DIMS_MAX}", dims.len());
+            return Err(Error::Tensor { name, problem });
+        }
+        Claim::new(name, dims, dtype, offset)
+    }
+
+    fn new(name: String, dims: Vec<u64>, dtype: DType, offset: u64) -> Result<Claim, Error> {
         let Some(bytes) = stored_bytes(&dims, dtype) else {
             let problem = format!(
                 "dimensions {dims:?} are not possible for {dtype}: none may be 0, the first must \
@@ -244,7 +332,16 @@ fn describe(mut claims: Vec<Claim>) -> Result<BTreeMap<String, Description>, Err
                 problem: "occurs twice".into(),
             });
         }
-        tensors.insert(name, Description { dims, dtype, range });
+        let part = 0;
+        tensors.insert(
+            name,
+            Description {
+                dims,
+                dtype,
+                part,
+                range,
+            },
+        );
     }
     Ok(tensors)
 }

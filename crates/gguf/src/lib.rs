@@ -47,13 +47,17 @@ mod error;
 mod file;
 mod metadata;
 mod source;
+mod split;
 mod tensor;
 
 pub use error::Error;
-pub use file::File;
+pub use file::{Described, File};
 pub use metadata::{Array, Metadata, Value};
+pub use split::parts;
 pub use tensor::{DType, Tensor};
 
+/// Most parts of a split file.
+pub const PARTS_MAX: u32 = 1000;
 /// Most metadata keys a file may have. Real files have a few dozen.
 pub const KEYS_MAX: u64 = 1 << 16;
 /// Most tensors a file may have. The largest published models have a few thousand.

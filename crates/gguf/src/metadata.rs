@@ -7,7 +7,7 @@ use crate::{ARRAY_LEN_MAX, Error, KEYS_MAX, TENSORS_MAX};
 
 /// The metadata of a file: typed getters whose errors name the key. A getter without `find_`
 /// wants the key to exist; `find_…` gives `None` when it does not, and still refuses a wrong type.
-#[derive(Debug, Clone, PartialEq)]
+#[derive(Debug, Clone, Default, PartialEq)]
 pub struct Metadata {
     values: BTreeMap<String, Value>,
 }
@@ -55,6 +55,12 @@ impl Metadata {
         let (file, len) = open(path)?;
         let mut source = Source::new(BufReader::new(file), path.to_owned(), len);
         Header::read(&mut source).map(|header| header.metadata)
+    }
+
+    /// Metadata of what is stored in another format; of two values of one key the last counts.
+    pub fn assembled(values: impl IntoIterator<Item = (String, Value)>) -> Metadata {
+        let values = values.into_iter().collect();
+        Metadata { values }
     }
 
     /// All keys and values, in the order of the keys.
