@@ -1,7 +1,8 @@
 //! Byte-pair encoding of one word.
 //!
-//! Time is n log n in the bytes of a word whatever is in it, and memory 24 bytes and a heap entry or
-//! two for each: a word is as long as a client likes (a million letters without a space are one).
+//! Time is n log n in the length of a word whatever is in it, and memory 24 bytes and a heap entry or
+//! two for each of its parts: a word is as long as a client likes (a million letters without a space are
+//! one).
 
 use std::cmp::Reverse;
 use std::collections::hash_map::RandomState;
@@ -10,20 +11,24 @@ use std::hash::{BuildHasher, Hasher};
 
 use crate::byte_level;
 
-/// Vocabulary and merges, by number.
+/// Vocabulary and merges of a byte-level tokenizer, by number.
 pub(crate) struct Bpe {
     /// The token of each byte; a byte without one is left out.
     bytes: [Option<u32>; 256],
-    /// Rank and result of joining two tokens, which are packed into the key.
-    merges: HashMap<u64, (u32, u32), Pairs>,
+    merges: Merges,
     /// Words that are taken whole, where the rules have such.
     whole: HashMap<Vec<u8>, u32>,
 }
 
+/// Rank and result of joining two tokens, which are packed into the key. Of pairs of equal rank the
+/// leftmost is joined first.
+pub(crate) struct Merges(HashMap<u64, (u32, u32), Pairs>);
+
 /// What encoding needs and the next word can use again.
 #[derive(Default)]
 pub(crate) struct Scratch {
-    ids: Vec<u32>,
+    /// The parts of a word, to be joined.
+    pub(crate) ids: Vec<u32>,
     next: Vec<u32>,
     prev: Vec<u32>,
     queue: BinaryHeap<Reverse<Merge>>,
@@ -45,7 +50,7 @@ impl Bpe {
     ) -> Bpe {
         let mut bpe = Bpe {
             bytes: [None; 256],
-            merges: HashMap::with_hasher(Pairs::new()),
+            merges: Merges::new(merges.zip(0..)),
             whole: HashMap::new(),
         };
         for (text, id) in vocabulary {
@@ -59,9 +64,6 @@ impl Bpe {
                 bpe.whole.insert(bytes, id);
             }
         }
-        for ((left, right, result), rank) in merges.zip(0..) {
-            bpe.merges.insert(key(left, right), (rank, result));
-        }
         bpe
     }
 
@@ -71,17 +73,32 @@ impl Bpe {
             into.push(*id);
             return;
         }
+        scratch.ids.clear();
+        let bytes = word.iter();
+        let known = bytes.filter_map(|byte| self.bytes[usize::from(*byte)]);
+        scratch.ids.extend(known);
+        into.extend(self.merges.join(scratch));
+    }
+}
+
+impl Merges {
+    /// Of each: left, right, result, and its rank.
+    pub(crate) fn new(all: impl Iterator<Item = ((u32, u32, u32), u32)>) -> Merges {
+        let mut merges = HashMap::with_hasher(Pairs::new());
+        for ((left, right, result), rank) in all {
+            merges.insert(key(left, right), (rank, result));
+        }
+        Merges(merges)
+    }
+
+    /// What the parts of a word become.
+    pub(crate) fn join<'s>(&self, scratch: &'s mut Scratch) -> impl Iterator<Item = u32> + 's {
         let Scratch {
             ids,
             next,
             prev,
             queue,
         } = scratch;
-        ids.clear();
-        ids.extend(
-            word.iter()
-                .filter_map(|byte| self.bytes[usize::from(*byte)]),
-        );
         let len = ids.len() as u32; // bodies are limited to far less
         next.clear();
         next.extend((1..len).chain([NONE]));
@@ -99,7 +116,7 @@ impl Bpe {
                 continue;
             }
             // The entry is of a pair that is there no more.
-            let now = self.merges.get(&key(ids[left], ids[right as usize]));
+            let now = self.0.get(&key(ids[left], ids[right as usize]));
             if now.is_none_or(|(_, id)| *id != result) {
                 continue;
             }
@@ -116,11 +133,11 @@ impl Bpe {
                 queue.extend(self.merge(result, ids[after as usize], at));
             }
         }
-        into.extend(ids.iter().filter(|id| **id != NONE));
+        ids.iter().copied().filter(|id| *id != NONE)
     }
 
     fn merge(&self, left: u32, right: u32, at: u32) -> Option<Reverse<Merge>> {
-        let (rank, result) = self.merges.get(&key(left, right))?;
+        let (rank, result) = self.0.get(&key(left, right))?;
         Some(Reverse((*rank, at, *result)))
     }
 }

@@ -9,7 +9,7 @@ pub enum Error {
     #[error("metadata key `{key}`: {problem}")]
     Vocabulary {
         /// The metadata key.
-        key: &'static str,
+        key: String,
         /// What is wrong with its value.
         problem: String,
     },
@@ -28,7 +28,7 @@ pub enum Error {
     )]
     Unsupported {
         /// The metadata key.
-        key: &'static str,
+        key: String,
         /// Its value.
         found: String,
         /// The values that are supported.

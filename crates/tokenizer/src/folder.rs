@@ -12,6 +12,8 @@ use std::path::Path;
 use serde_json::{Value, json};
 use tokenizers::{AddedToken, ModelWrapper, PreTokenizerWrapper};
 
+use crate::pieces::{SPACE, byte};
+use crate::vocabulary::looks_like_control;
 use crate::{Error, byte_level};
 
 const TOKENIZER: &str = "tokenizer.json";
@@ -179,7 +181,7 @@ fn object(dir: &Path, name: &'static str) -> Result<Value, Error> {
 
 fn unsupported(key: &'static str, found: impl ToString, expected: &str) -> Error {
     Error::Unsupported {
-        key,
+        key: key.to_owned(),
         found: found.to_string(),
         expected: expected.to_owned(),
     }
@@ -246,8 +248,12 @@ fn name_special(
     let one = ["bos_token", "eos_token", "unk_token", "pad_token"].map(|name| &config[name]);
     let named = listed.chain(more.into_iter().flatten()).chain(one);
     let named = named.filter_map(|token| whole.token_to_id(token_text(token)?));
-    let ids: BTreeSet<u32> = named.chain(end_ids(generation)).collect();
     let added = whole.get_added_tokens_decoder();
+    let looks = added
+        .iter()
+        .filter(|(_, it)| looks_like_control(&it.content));
+    let looks = looks.map(|(id, _)| *id);
+    let ids: BTreeSet<u32> = named.chain(end_ids(generation)).chain(looks).collect();
     let ordinary = |id: &u32| {
         let known = added.get(id).cloned();
         let text = whole.id_to_token(*id)?;
@@ -370,17 +376,9 @@ impl Spelling {
             Spelling::Text { bytes: true } if byte(text).is_some() => {
                 byte(text).into_iter().collect()
             }
-            Spelling::Text { .. } => text.replace('\u{2581}', " ").into_bytes(),
+            Spelling::Text { .. } => text.replace(SPACE, " ").into_bytes(),
         }
     }
-}
-
-/// `<0x0A>`
-fn byte(text: &str) -> Option<u8> {
-    let digits = text.strip_prefix("<0x")?.strip_suffix('>')?;
-    u8::from_str_radix(digits, 16)
-        .ok()
-        .filter(|_| digits.len() == 2)
 }
 
 /// Whether a prompt begins with BOS: by `add_bos_token`, else by what the file adds to every text.

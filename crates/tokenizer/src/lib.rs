@@ -28,11 +28,13 @@ mod folder;
 mod message;
 mod methods;
 mod paid;
+mod pieces;
 mod pre_tokenizer;
 mod rewritten;
 mod specials;
 mod stops;
 mod tokenizer;
+mod vocabulary;
 
 pub use chat::ChatTemplate;
 pub use detokenizer::Detokenizer;
@@ -40,7 +42,8 @@ pub use error::Error;
 pub use message::{Chat, Ending, Message, ROLES};
 pub use pre_tokenizer::PRE_TOKENIZERS;
 pub use stops::{Released, StopMatcher};
-pub use tokenizer::{TOKENIZERS, Tokenizer, check_kind};
+pub use tokenizer::Tokenizer;
+pub use vocabulary::{TOKENIZERS, check_kind};
 
 /// Most instructions that the rendering of a chat template may execute; the data it makes counts
 /// too, a unit for each [`FUEL_BYTES`], before it is made where its size can be known. So this bounds

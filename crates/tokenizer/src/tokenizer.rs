@@ -1,25 +1,25 @@
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::borrow::Cow;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::path::Path;
 use std::sync::Arc;
 
 use gguf::Metadata;
+use unicode_normalization::{IsNormalized, UnicodeNormalization, is_nfc_quick};
 
+use crate::Error;
 use crate::bpe::{Bpe, Scratch};
 use crate::folder::{self, Folder, Strips};
-use crate::pre_tokenizer::{Rules, Words};
+use crate::pieces::{Pieces, SPACE};
+use crate::pre_tokenizer::Rules;
 use crate::specials::{Piece, Specials};
-use crate::{Error, byte_level, pre_tokenizer};
-
-const MODEL: &str = "tokenizer.ggml.model";
-const PRE: &str = "tokenizer.ggml.pre";
-const TOKENS: &str = "tokenizer.ggml.tokens";
-const TOKEN_TYPE: &str = "tokenizer.ggml.token_type";
-const VOCAB_SIZE: &str = "llama.vocab_size";
-const MERGES: &str = "tokenizer.ggml.merges";
+use crate::vocabulary::{Kind, Spelling, TOKENS, Vocabulary, strips_behind};
 
 /// Control tokens that end a generation by their name alone: files often name only one of them.
-const END_NAMES: [&str; 6] = [
+const END_NAMES: [&str; 9] = [
+    "<end_of_turn>",
+    "<｜end▁of▁sentence｜>",
+    "<|EOT|>",
     "<|endoftext|>",
     "<|im_end|>",
     "<|eot_id|>",
@@ -28,14 +28,16 @@ const END_NAMES: [&str; 6] = [
     "<|end|>",
 ];
 
-/// The tokenizer of a GGUF (byte-level BPE with the file's own vocabulary, merges and special tokens),
-/// or of a folder as Hugging Face has it. Cheap to clone, shared between threads.
+/// The tokenizer of a GGUF (byte-level or SentencePiece's BPE with the file's own vocabulary and special
+/// tokens), or of a folder as Hugging Face has it. Cheap to clone, shared between threads.
 #[derive(Clone)]
 pub struct Tokenizer {
     inner: Arc<Inner>,
 }
 
 struct Inner {
+    /// Whether `▁` in a text is a space.
+    same_spaces: bool,
     encoder: Encoder,
     specials: Specials,
     strips: BTreeMap<u32, Strips>,
@@ -48,7 +50,8 @@ struct Inner {
 
 /// What turns text between special tokens into tokens.
 enum Encoder {
-    Words(Words, Box<Bpe>),
+    Words(Rules, Box<Bpe>),
+    Pieces(Box<Pieces>),
     Folder(Box<folder::Encoder>),
 }
 
@@ -57,59 +60,43 @@ struct Token {
     special: bool,
 }
 
-/// Kinds of tokenizers that are implemented, as `tokenizer.ggml.model` names them: byte-level BPE.
-pub const TOKENIZERS: [&str; 1] = ["gpt2"];
-
-/// Whether the file's tokenizer is of a kind that is implemented.
-///
-/// # Errors
-/// It is not; the text says which are.
-pub fn check_kind(metadata: &Metadata) -> Result<(), Error> {
-    kind(metadata).map(drop)
-}
-
-fn kind(metadata: &Metadata) -> Result<Rules, Error> {
-    let model = metadata.string(MODEL)?;
-    if !TOKENIZERS.contains(&model) {
-        return Err(Error::Unsupported {
-            key: MODEL,
-            found: model.to_owned(),
-            expected: TOKENIZERS.join(", "),
-        });
-    }
-    pre_tokenizer::rules(metadata.string(PRE)?)
-}
-
 impl Tokenizer {
     /// Builds the tokenizer that the file describes. A kind of tokenizer or pre-tokenizer that is
     /// not implemented is an error, never replaced by another one.
     pub fn from_gguf(metadata: &Metadata) -> Result<Tokenizer, Error> {
-        let rules = kind(metadata)?;
-        let texts = metadata.strings(TOKENS)?;
-        let kinds = kinds(metadata.i32s(TOKEN_TYPE)?, texts.len())?;
-        same_size(metadata, texts.len())?;
-
-        let merges = merges(texts, metadata.strings(MERGES)?)?;
-        let vocabulary = texts.iter().map(String::as_str).zip(0..);
-        let bpe = Bpe::new(vocabulary, merges.into_iter(), rules.ignore_merges);
-
-        let of_kind = |wanted: &[Kind]| {
-            let pairs = texts.iter().zip(&kinds).zip(0..);
-            pairs
-                .filter(|((_, kind), _)| wanted.contains(kind))
-                .map(|((text, _), id)| (text.as_str(), id))
-                .collect::<Vec<(&str, u32)>>()
+        let vocabulary = Vocabulary::read(metadata)?;
+        let flag = |key: &str| metadata.find_bool(key);
+        let adds_bos = flag("tokenizer.ggml.add_bos_token")?;
+        let (encoder, adds_bos) = match vocabulary.spelling {
+            Spelling::Bytes(rules) => {
+                let (texts, merges) = (vocabulary.texts.iter(), vocabulary.merges()?);
+                let texts = texts.map(String::as_str).zip(0..);
+                let bpe = Bpe::new(texts, merges.into_iter(), rules.ignore_merges);
+                let encoder = Encoder::Words(rules, Box::new(bpe));
+                (encoder, adds_bos.unwrap_or(rules.add_bos))
+            }
+            Spelling::Pieces => {
+                let pieces = Pieces::new(
+                    &vocabulary.pieces()?,
+                    vocabulary.byte_tokens()?,
+                    vocabulary.texts.len() as u32, // the format allows far fewer
+                    flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
+                );
+                (Encoder::Pieces(Box::new(pieces)), adds_bos.unwrap_or(true))
+            }
         };
-        let control = of_kind(&[Kind::Control, Kind::Unknown]);
-        let specials =
-            Specials::new(control.clone(), of_kind(&[Kind::UserDefined])).map_err(|problem| {
-                Error::Vocabulary {
-                    key: TOKENS,
-                    problem,
-                }
-            })?;
+        let control = vocabulary.of_kind(&[Kind::Control, Kind::Unknown]);
+        let spaced = vocabulary.of_kind(&[Kind::UserDefined]).into_iter();
+        let spaced = spaced.map(|(text, id)| (text.replace(SPACE, " "), id));
+        let spaced: Vec<(String, u32)> = spaced.collect();
+        let user_defined = spaced.iter().map(|(text, id)| (text.as_str(), *id));
+        let specials = Specials::new(control.clone(), user_defined.collect());
+        let specials = specials.map_err(|problem| Error::Vocabulary {
+            key: TOKENS.to_owned(),
+            problem,
+        })?;
 
-        let id = |key| special_id(metadata, key, texts.len());
+        let id = |key| vocabulary.named(key);
         let eos = id("tokenizer.ggml.eos_token_id")?;
         let named_ends = control
             .iter()
@@ -120,21 +107,23 @@ impl Tokenizer {
             .chain(id("tokenizer.ggml.eot_token_id")?)
             .chain(id("tokenizer.ggml.eom_token_id")?)
             .collect();
+        let strips = match strips_behind(metadata)? {
+            true => strips_of_phi_3(&control),
+            false => BTreeMap::new(),
+        };
+        let token = |(bytes, special)| Token { bytes, special };
+        // Not if anybody's `▁` could become the space of a control token that way.
+        let apart = |(text, _): &(&str, u32)| !text.contains([' ', SPACE]);
         let inner = Inner {
-            encoder: Encoder::Words(rules.words, Box::new(bpe)),
+            same_spaces: matches!(encoder, Encoder::Pieces(_)) && control.iter().all(apart),
+            encoder,
             specials,
-            strips: BTreeMap::new(),
-            tokens: texts
-                .iter()
-                .zip(kinds)
-                .map(|(text, kind)| Token::new(text, kind))
-                .collect(),
+            strips,
+            tokens: vocabulary.bytes().map(token).collect(),
             bos: id("tokenizer.ggml.bos_token_id")?,
             eos,
             ends,
-            add_bos: metadata
-                .find_bool("tokenizer.ggml.add_bos_token")?
-                .unwrap_or(rules.add_bos),
+            add_bos: adds_bos,
         };
         Ok(Tokenizer {
             inner: Arc::new(inner),
@@ -163,6 +152,7 @@ impl Tokenizer {
         })?;
         let token = |(bytes, special)| Token { bytes, special };
         let inner = Inner {
+            same_spaces: false,
             encoder: Encoder::Folder(Box::new(folder.encoder)),
             specials,
             strips: folder.strips,
@@ -194,7 +184,8 @@ impl Tokenizer {
 
     /// `first`: nothing stands before this text.
     fn encode_at(&self, text: &str, parse_special: bool, first: bool, ids: &mut Vec<u32>) {
-        for (at, piece) in self.split(text, parse_special).into_iter().enumerate() {
+        let text = self.spaced(text);
+        for (at, piece) in self.split(&text, parse_special).into_iter().enumerate() {
             match piece {
                 Piece::Token(id) => ids.push(id),
                 Piece::Text(text) => self.encode_words(text, first && at == 0, ids),
@@ -245,7 +236,8 @@ impl Tokenizer {
     /// which are no part of anybody's text, are taken out.
     pub(crate) fn encode_marked(&self, text: &str, mark: char) -> Vec<u32> {
         let mut ids = Vec::new();
-        for (at, piece) in self.split(text, true).into_iter().enumerate() {
+        let text = self.spaced(text);
+        for (at, piece) in self.split(&text, true).into_iter().enumerate() {
             match piece {
                 Piece::Token(id) => ids.push(id),
                 Piece::Text(text) if text.contains(mark) => {
@@ -257,25 +249,40 @@ impl Tokenizer {
         ids
     }
 
+    /// To SentencePiece `▁` and a space are the same, in user-defined tokens as well.
+    fn spaced<'t>(&self, text: &'t str) -> Cow<'t, str> {
+        match self.inner.same_spaces && text.contains(SPACE) {
+            true => Cow::Owned(text.replace(SPACE, " ")),
+            false => Cow::Borrowed(text),
+        }
+    }
+
     pub(crate) fn specials(&self) -> &Specials {
         &self.inner.specials
     }
 
     /// Word by word, so that no more is held than the tokens and one word's merges.
     fn encode_words(&self, text: &str, first: bool, ids: &mut Vec<u32>) {
+        let mut scratch = Scratch::default();
         match &self.inner.encoder {
-            Encoder::Words(words, bpe) => {
-                let mut scratch = Scratch::default();
-                for word in words.of(text) {
+            Encoder::Words(rules, bpe) => {
+                let composed =
+                    match rules.composed && is_nfc_quick(text.chars()) != IsNormalized::Yes {
+                        true => Some(text.nfc().collect::<String>()),
+                        false => None,
+                    };
+                for word in rules.words.of(composed.as_deref().unwrap_or(text)) {
                     bpe.encode(word.as_bytes(), &mut scratch, ids);
                 }
             }
+            // A text stands at the beginning or behind a special token: nothing else cuts it.
+            Encoder::Pieces(pieces) => pieces.encode(text, &mut scratch, ids),
             Encoder::Folder(encoder) => encoder.encode(text, first, ids),
         }
     }
 
     /// The text of these tokens, special ones included. Bytes that are no UTF-8 become U+FFFD;
-    /// for tokens that come one by one use a [`Detokenizer`](crate::Detokenizer). Where a folder's
+    /// for tokens that come one by one use a [`Detokenizer`](crate::Detokenizer). Where a
     /// tokenizer puts a space before a text, that one is taken off; a detokenizer, whose tokens go on a
     /// text that has begun, keeps it.
     pub fn decode(&self, ids: &[u32]) -> Result<String, Error> {
@@ -287,10 +294,14 @@ impl Tokenizer {
             };
             bytes.extend(self.token_bytes(id).ok_or(unknown)?);
         }
-        if let Encoder::Folder(encoder) = &self.inner.encoder {
-            return Ok(encoder.decode(ids));
-        }
-        Ok(String::from_utf8_lossy(&bytes).into_owned())
+        let text = String::from_utf8_lossy(&bytes);
+        Ok(match &self.inner.encoder {
+            Encoder::Folder(encoder) => encoder.decode(ids),
+            Encoder::Pieces(pieces) if pieces.adds_space => {
+                text.strip_prefix(' ').unwrap_or(&text).to_owned()
+            }
+            Encoder::Pieces(_) | Encoder::Words(..) => text.into_owned(),
+        })
     }
 
     /// The bytes of a token (often part of a character only); `None` for an id that the
@@ -352,117 +363,13 @@ impl fmt::Debug for Tokenizer {
     }
 }
 
-impl Token {
-    /// Special tokens are written as they are; so is a text that is not of the byte alphabet.
-    fn new(text: &str, kind: Kind) -> Token {
-        let verbatim = matches!(kind, Kind::Control | Kind::Unknown | Kind::UserDefined);
-        let bytes = if verbatim {
-            None
-        } else {
-            byte_level::bytes(text)
-        };
-        let bytes = bytes.unwrap_or_else(|| text.as_bytes().to_vec());
-        Token {
-            bytes,
-            special: matches!(kind, Kind::Control | Kind::Unknown),
-        }
-    }
-}
-
-#[derive(Clone, Copy, PartialEq)]
-enum Kind {
-    Normal,
-    Unknown,
-    Control,
-    UserDefined,
-    Unused,
-    Byte,
-}
-
-fn kinds(numbers: &[i32], expected: usize) -> Result<Vec<Kind>, Error> {
-    let refused = |problem| Error::Vocabulary {
-        key: TOKEN_TYPE,
-        problem,
+/// `</s>` and what is in `<|…|>`, but for the end of a text.
+fn strips_of_phi_3(control: &[(&str, u32)]) -> BTreeMap<u32, Strips> {
+    let strip = |text: &str| text.starts_with("<|") && text != "<|endoftext|>" || text == "</s>";
+    let strips = Strips {
+        left: false,
+        right: true,
     };
-    if numbers.len() != expected {
-        let problem = format!(
-            "has {} elements, expected {expected}, as `{TOKENS}` has",
-            numbers.len()
-        );
-        return Err(refused(problem));
-    }
-    let kind = |(id, number): (usize, &i32)| match number {
-        1 => Ok(Kind::Normal),
-        2 => Ok(Kind::Unknown),
-        3 => Ok(Kind::Control),
-        4 => Ok(Kind::UserDefined),
-        5 => Ok(Kind::Unused),
-        6 => Ok(Kind::Byte),
-        _ => Err(refused(format!(
-            "token {id} has type {number}, expected 1 to 6"
-        ))),
-    };
-    numbers.iter().enumerate().map(kind).collect()
-}
-
-/// The merges by number. Whatever encoding takes for granted is checked here.
-fn merges(texts: &[String], merges: &[String]) -> Result<Vec<(u32, u32, u32)>, Error> {
-    let mut vocab = HashMap::with_capacity(texts.len());
-    for (text, id) in texts.iter().zip(0u32..) {
-        if let Some(first) = vocab.insert(text.as_str(), id) {
-            let problem = format!("tokens {first} and {id} have the same text {text:?}");
-            return Err(Error::Vocabulary {
-                key: TOKENS,
-                problem,
-            });
-        }
-    }
-    let number = |merge: &str| {
-        let (left, right) = merge.split_once(' ')?;
-        let id = |text: &str| vocab.get(text).copied().filter(|_| !text.is_empty());
-        Some((id(left)?, id(right)?, id(&[left, right].concat())?))
-    };
-    let mut numbers = Vec::with_capacity(merges.len());
-    for (index, merge) in merges.iter().enumerate() {
-        let Some(known) = number(merge) else {
-            let problem = format!(
-                "merge {index} ({merge:?}) is not two tokens, with a space between, whose \
-                 concatenation is a token"
-            );
-            return Err(Error::Vocabulary {
-                key: MERGES,
-                problem,
-            });
-        };
-        numbers.push(known);
-    }
-    Ok(numbers)
-}
-
-/// A model of another size than its tokenizer is put together of two files, or cut.
-fn same_size(metadata: &Metadata, tokens: usize) -> Result<(), Error> {
-    let stated = metadata.find_u32(VOCAB_SIZE)?;
-    match stated.filter(|stated| *stated as usize != tokens) {
-        None => Ok(()),
-        Some(stated) => Err(Error::Vocabulary {
-            key: VOCAB_SIZE,
-            problem: format!(
-                "is {stated}, but `{TOKENS}` has {tokens} tokens: the file is damaged, or its \
-                 tokenizer is another model's"
-            ),
-        }),
-    }
-}
-
-fn special_id(
-    metadata: &Metadata,
-    key: &'static str,
-    vocab_size: usize,
-) -> Result<Option<u32>, Error> {
-    let id = metadata.find_u32(key)?;
-    if let Some(id) = id.filter(|id| *id as usize >= vocab_size) {
-        let problem = format!("is {id}, but there are only {vocab_size} tokens");
-        return Err(Error::Vocabulary { key, problem });
-    }
-    Ok(id)
+    let stripping = control.iter().filter(|(text, _)| strip(text));
+    stripping.map(|(_, id)| (*id, strips)).collect()
 }

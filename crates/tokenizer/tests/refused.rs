@@ -68,8 +68,8 @@ fn damaged_vocabularies_are_refused_by_key() {
     let cases = [
         (
             "tokenizer.ggml.model",
-            text("llama"),
-            "`llama` is not supported; expected one of: gpt2",
+            text("bert"),
+            "`bert` is not supported; expected one of: gpt2, llama",
         ),
         (
             "tokenizer.ggml.pre",

@@ -4,9 +4,9 @@
 //! found in the time that reading it takes and without memory, whatever the text is: the run of one
 //! character that a regular expression goes over again and again is what an attacker sends.
 
-use std::sync::LazyLock;
-
-use regex_syntax::hir::{Class, HirKind};
+mod classes;
+mod patterns;
+mod steps;
 
 use crate::Error;
 
@@ -18,6 +18,8 @@ pub(crate) struct Rules {
     pub(crate) ignore_merges: bool,
     /// Whether a prompt begins with BOS when the file does not say.
     pub(crate) add_bos: bool,
+    /// Whether text is brought into Unicode's composed form first.
+    pub(crate) composed: bool,
 }
 
 /// A way to cut.
@@ -29,16 +31,64 @@ pub(crate) enum Words {
     Digits,
     /// `(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+`
     Llama3,
+    /// The same with every digit alone.
+    Qwen2,
+    /// `[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+`
+    Tekken,
+    /// The same with up to three digits, and contractions at the end of words.
+    Gpt4o,
+    /// What these cut is written in `steps`.
+    DeepseekLlm,
+    DeepseekCoder,
+    Deepseek3,
 }
 
-/// Every name that is known, how it cuts, and whether it is Llama 3's.
-const NAMES: [(&str, Words, bool); 5] = [
-    ("smollm", Words::Digits, false),
-    ("gpt-2", Words::Gpt2, false),
-    ("llama-bpe", Words::Llama3, true),
-    ("llama3", Words::Llama3, true),
-    ("llama-v3", Words::Llama3, true),
+/// No more than how words are cut.
+const PLAIN: Rules = Rules {
+    words: Words::Gpt2,
+    ignore_merges: false,
+    add_bos: false,
+    composed: false,
+};
+const LLAMA_3: Rules = Rules {
+    words: Words::Llama3,
+    ignore_merges: true,
+    add_bos: true,
+    ..PLAIN
+};
+
+/// Every name that is known, and what it decides.
+const NAMES: [(&str, Rules); 12] = [
+    ("smollm", of(Words::Digits)),
+    ("gpt-2", PLAIN),
+    ("llama-bpe", LLAMA_3),
+    ("llama3", LLAMA_3),
+    ("llama-v3", LLAMA_3),
+    (
+        "qwen2",
+        Rules {
+            composed: true,
+            ..of(Words::Qwen2)
+        },
+    ),
+    (
+        "tekken",
+        Rules {
+            ignore_merges: true,
+            add_bos: true,
+            ..of(Words::Tekken)
+        },
+    ),
+    ("dbrx", of(Words::Llama3)),
+    ("gpt-4o", of(Words::Gpt4o)),
+    ("deepseek-llm", of(Words::DeepseekLlm)),
+    ("deepseek-coder", of(Words::DeepseekCoder)),
+    ("deepseek-v3", of(Words::Deepseek3)),
 ];
+
+const fn of(words: Words) -> Rules {
+    Rules { words, ..PLAIN }
+}
 
 /// The values of `tokenizer.ggml.pre` that are known.
 pub const PRE_TOKENIZERS: [&str; NAMES.len()] = {
@@ -53,33 +103,34 @@ pub const PRE_TOKENIZERS: [&str; NAMES.len()] = {
 /// The rules of this name. An unknown name is an error: a guess would give tokens that look right
 /// and are not the model's. (`default` is refused as well: what it means has changed over time.)
 pub(crate) fn rules(name: &str) -> Result<Rules, Error> {
-    let known = NAMES.iter().find(|(known, ..)| *known == name);
-    let (_, words, llama_3) = known.ok_or_else(|| Error::Unsupported {
-        key: "tokenizer.ggml.pre",
+    let known = NAMES.iter().find(|(known, _)| *known == name);
+    let (_, rules) = known.ok_or_else(|| Error::Unsupported {
+        key: "tokenizer.ggml.pre".to_owned(),
         found: name.to_owned(),
         expected: PRE_TOKENIZERS.join(", "),
     })?;
-    Ok(Rules {
-        words: *words,
-        ignore_merges: *llama_3,
-        add_bos: *llama_3,
-    })
+    Ok(*rules)
 }
 
 impl Words {
     /// The words of `text`, in order; together they are the text.
-    pub(crate) fn of(self, text: &str) -> impl Iterator<Item = &str> {
+    pub(crate) fn of(self, text: &str) -> Box<dyn Iterator<Item = &str> + '_> {
+        match self {
+            Words::DeepseekLlm => steps::cut(text, steps::DEEPSEEK_LLM),
+            Words::DeepseekCoder => steps::cut(text, steps::DEEPSEEK_CODER),
+            Words::Deepseek3 => steps::cut(text, steps::DEEPSEEK_3),
+            _ => Box::new(self.by_one_pattern(text)),
+        }
+    }
+
+    fn by_one_pattern(self, text: &str) -> impl Iterator<Item = &str> {
         let (mut rest, mut piece) = (text, 0);
         std::iter::from_fn(move || {
             if piece == 0 {
                 piece = self.piece(rest);
             }
             let first = rest[..piece].chars().next()?;
-            let len = match self {
-                Words::Digits if first.is_numeric() => first.len_utf8(),
-                Words::Gpt2 | Words::Digits => gpt_2(first, &rest[..piece]),
-                Words::Llama3 => llama_3(first, &rest[..piece]),
-            };
+            let len = self.first(first, &rest[..piece]);
             piece -= len;
             let (word, after) = rest.split_at(len);
             rest = after;
@@ -87,142 +138,29 @@ impl Words {
         })
     }
 
+    /// Length of the first word of `text`, which begins with `first`.
+    fn first(self, first: char, text: &str) -> usize {
+        match self {
+            Words::Digits if first.is_numeric() => first.len_utf8(),
+            Words::Gpt2 | Words::Digits => patterns::gpt_2(first, text),
+            Words::Llama3 => patterns::llama_3(first, text, 3),
+            Words::Qwen2 => patterns::llama_3(first, text, 1),
+            Words::Tekken => patterns::cased(first, text, 1, false),
+            Words::Gpt4o => patterns::cased(first, text, 3, true),
+            Words::DeepseekLlm | Words::DeepseekCoder | Words::Deepseek3 => text.len(),
+        }
+    }
+
     /// Length of the beginning of `rest` beyond which no word looks.
     fn piece(self, rest: &str) -> usize {
         match self {
-            Words::Gpt2 | Words::Llama3 => rest.len(),
             Words::Digits => match rest.chars().next() {
                 Some(digit) if digit.is_numeric() => digit.len_utf8(),
                 _ => rest.find(char::is_numeric).unwrap_or(rest.len()),
             },
+            _ => rest.len(),
         }
     }
-}
-
-/// What the patterns tell apart.
-#[derive(Clone, Copy, PartialEq)]
-enum Sort {
-    Space,
-    Letter,
-    Number,
-    Other,
-}
-
-/// Length of the first word of `text`, which begins with `first`.
-fn gpt_2(first: char, text: &str) -> usize {
-    if first == '\''
-        && let Some(len) = contraction(text, |c| c)
-    {
-        return len;
-    }
-    // Of the classes only ` ?` may stand before a run.
-    let lead = usize::from(first == ' ');
-    match text[lead..].chars().next().map(sort) {
-        None | Some(Sort::Space) => spaces(text),
-        Some(sort) => lead + run(&text[lead..], sort),
-    }
-}
-
-/// Length of the first word of `text`, which begins with `first`.
-fn llama_3(first: char, text: &str) -> usize {
-    // Without regard to case, which in Unicode makes the long s an s.
-    let folded = |c: char| {
-        if c == 'ſ' {
-            's'
-        } else {
-            c.to_ascii_lowercase()
-        }
-    };
-    if first == '\''
-        && let Some(len) = contraction(text, folded)
-    {
-        return len;
-    }
-    let (own, after) = (sort(first), &text[first.len_utf8()..]);
-    let next = after.chars().next().map(sort);
-    let may_lead = !matches!(first, '\r' | '\n') && own != Sort::Number;
-    match own {
-        Sort::Letter => run(text, Sort::Letter),
-        _ if may_lead && next == Some(Sort::Letter) => first.len_utf8() + run(after, Sort::Letter),
-        Sort::Number => text
-            .chars()
-            .take(3)
-            .take_while(|c| sort(*c) == Sort::Number)
-            .map(char::len_utf8)
-            .sum(),
-        Sort::Other => with_line_ends(text, run(text, Sort::Other)),
-        Sort::Space if first == ' ' && next == Some(Sort::Other) => {
-            with_line_ends(text, 1 + run(after, Sort::Other))
-        }
-        Sort::Space => {
-            let all = &text[..run(text, Sort::Space)];
-            all.rfind(['\r', '\n'])
-                .map_or_else(|| spaces(text), |at| at + 1)
-        }
-    }
-}
-
-/// `'s|'t|'re|'ve|'m|'ll|'d`, in bytes.
-fn contraction(text: &str, fold: impl Fn(char) -> char) -> Option<usize> {
-    let mut letters = text.chars().skip(1);
-    let first = letters.next()?;
-    match (fold(first), letters.next().map(fold)) {
-        ('s' | 't' | 'm' | 'd', _) => Some(1 + first.len_utf8()),
-        ('r' | 'v', Some('e')) | ('l', Some('l')) => Some(3),
-        _ => None,
-    }
-}
-
-/// `\s+(?!\S)|\s+`: spaces, but for the last one if more than one and text follows.
-fn spaces(text: &str) -> usize {
-    let len = run(text, Sort::Space);
-    let last = text[..len].chars().next_back().map_or(0, char::len_utf8);
-    if len == text.len() || len == last {
-        len
-    } else {
-        len - last
-    }
-}
-
-fn with_line_ends(text: &str, len: usize) -> usize {
-    let rest = &text[len..];
-    len + rest.len() - rest.trim_start_matches(['\r', '\n']).len()
-}
-
-/// Length of the characters of this sort with which `text` begins.
-fn run(text: &str, wanted: Sort) -> usize {
-    text.find(|c| sort(c) != wanted).unwrap_or(text.len())
-}
-
-fn sort(c: char) -> Sort {
-    if c.is_whitespace() {
-        Sort::Space
-    } else if is_letter(c) {
-        Sort::Letter
-    } else if c.is_numeric() {
-        Sort::Number
-    } else {
-        Sort::Other
-    }
-}
-
-/// `\p{L}`. (`char::is_alphabetic` is a larger class.)
-fn is_letter(c: char) -> bool {
-    static LETTERS: LazyLock<Vec<(char, char)>> = LazyLock::new(|| {
-        let parsed = regex_syntax::parse(r"\p{L}").expect("a class of Unicode");
-        match parsed.kind() {
-            HirKind::Class(Class::Unicode(class)) => class
-                .iter()
-                .map(|range| (range.start(), range.end()))
-                .collect(),
-            _ => unreachable!("one class is a class"),
-        }
-    });
-    if c.is_ascii() {
-        return c.is_ascii_alphabetic();
-    }
-    let at = LETTERS.partition_point(|(_, end)| *end < c);
-    LETTERS.get(at).is_some_and(|(start, _)| *start <= c)
 }
 
 #[cfg(test)]
@@ -237,6 +175,7 @@ mod tests {
         OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, SplitDelimiterBehavior,
     };
 
+    use super::classes::LETTER;
     use super::*;
 
     const TEXT: &str = "I'LL pay $1234.50 for  naïve (café)!\n\n  it's\t日本  ";
@@ -295,10 +234,10 @@ mod tests {
     fn letters_are_those_of_the_general_category() {
         // Alphabetic, but no letters: a vowel sign, a Roman numeral, a circled letter.
         for c in ['\u{0903}', 'Ⅷ', 'Ⓐ', '\u{0345}', '_', '5', ' '] {
-            assert!(!is_letter(c), "{c:?}");
+            assert!(!LETTER.has(c), "{c:?}");
         }
         for c in ['a', 'Z', 'ß', 'ſ', 'ª', '日', 'ʰ', '\u{1E922}', '\u{3134A}'] {
-            assert!(is_letter(c), "{c:?}");
+            assert!(LETTER.has(c), "{c:?}");
         }
     }
 
