@@ -51,7 +51,7 @@ pub(crate) fn weights(common: &Common) -> Result<PathBuf, Failure> {
     let Some(model) = &common.model else {
         return Ok(Fetcher::new()?.ensure()?);
     };
-    if model.is_file() {
+    if model.is_file() || model.join("config.json").is_file() {
         return Ok(model.to_owned());
     }
     let why = match model.is_dir() {
@@ -95,10 +95,16 @@ fn in_directory(directory: &Path) -> String {
     let paths: Vec<PathBuf> = paths.collect();
     let (ours, theirs) = (of("gguf", &paths), of("safetensors", &paths));
     match (ours.len(), theirs.len()) {
-        (0, 0) => "is a directory with no .gguf file in it; one .gguf file is wanted".into(),
-        (0, _) => "is a directory of .safetensors files, which this engine does not read; one \
-                   .gguf file is wanted (llama.cpp's convert_hf_to_gguf.py makes one)"
-            .into(),
+        (0, 0) => {
+            "is a directory with no .gguf file in it and no config.json; a .gguf file or a folder \
+                   as Hugging Face ships it is wanted"
+                .into()
+        }
+        (0, _) => {
+            "has .safetensors files and no config.json, which says what they are; fetch the whole \
+                   folder of the model"
+                .into()
+        }
         (n, _) => {
             let some = ours[..n.min(SUGGESTED_MAX)].join(", ");
             format!("is a directory; one .gguf file is wanted, such as {some}")

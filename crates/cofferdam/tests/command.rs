@@ -72,7 +72,7 @@ fn usage_is_2() {
     let cases: [(&[&str], &str); 6] = [
         (
             &["serve", &one],
-            "is a directory with no .gguf file in it; one .gguf file is wanted",
+            "is a directory with no .gguf file in it and no config.json",
         ),
         (&["serve", "--no-such-flag"], "--no-such-flag"),
         (&["serve", "--port", "70000"], "70000"),
@@ -92,7 +92,7 @@ fn usage_is_2() {
         assert!(err.contains(says), "{err}");
     }
     for (file, says) in [
-        ("a.safetensors", "does not read; one .gguf file is wanted"),
+        ("a.safetensors", "has .safetensors files and no config.json"),
         ("b.gguf", "one .gguf file is wanted, such as"),
     ] {
         std::fs::write(weights.path().join(file), "").unwrap();

@@ -6,7 +6,6 @@ use crate::memory::{self, Wish};
 use handoff::{Capacity, Decisions, Hello, Role};
 use model::{Isa, KvLayout, KvMemory, LoadOptions, Model, Numeric};
 use pages::{Epoch, FenceMint, Pool};
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 use tokenizer::Tokenizer;
@@ -181,17 +180,20 @@ fn load(config: &EngineConfig) -> Result<(Model, Tokenizer, [u8; 32]), WorkerErr
         path: path.to_owned(),
         problem,
     };
-    let fingerprint = File::open(path)
-        .and_then(wire::model_fingerprint)
-        .map_err(unreadable)?;
-    let file = gguf::File::open(path).map_err(|error| unusable(error.to_string()))?;
+    let bytes = checkpoint::bytes(path).map_err(|error| unusable(error.to_string()))?;
+    let fingerprint = wire::model_fingerprint(bytes).map_err(unreadable)?;
+    let file = checkpoint::open(path).map_err(|error| unusable(error.to_string()))?;
     let options = LoadOptions {
         numeric: config.numeric,
         isa: Isa::detect(),
         threads: config.threads.max(1),
     };
     let model = Model::load(&file, options).map_err(|error| unusable(error.to_string()))?;
-    let tokenizer = Tokenizer::from_gguf(&file).map_err(|error| unusable(error.to_string()))?;
+    let tokenizer = match path.is_dir() {
+        true => Tokenizer::from_folder(path),
+        false => Tokenizer::from_gguf(&file),
+    };
+    let tokenizer = tokenizer.map_err(|error| unusable(error.to_string()))?;
     Ok((model, tokenizer, fingerprint))
 }
 

@@ -37,8 +37,6 @@ const KEYS_BYTES_MAX: u64 = 4 << 20;
 pub(super) struct Served {
     /// Its name in the API.
     pub(super) name: String,
-    /// Which file it is.
-    pub(super) fingerprint: [u8; 32],
     text: ServedText,
 }
 
@@ -54,18 +52,12 @@ impl Served {
                 let tokenizer = Tokenizer::from_gguf(&metadata)?;
                 (tokenizer, ChatTemplate::from_gguf(&metadata)?)
             };
-            let file = match folder {
-                true => &weights.join("tokenizer.json"),
-                false => weights,
-            };
-            let fingerprint = wire::model_fingerprint(File::open(file)?)?;
             let name = api
                 .served_model_name
                 .clone()
                 .unwrap_or_else(|| name_of(weights));
             Ok(Served {
                 name,
-                fingerprint,
                 text: ServedText::new(tokenizer, template),
             })
         };

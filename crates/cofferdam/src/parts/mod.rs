@@ -128,13 +128,22 @@ pub fn check_engines(door: &crate::args::Door) -> Result<(), Failure> {
 /// See [`Failure`].
 pub fn check_model(weights: &Path) -> Result<(), Failure> {
     let check = || -> anyhow::Result<()> {
-        let metadata = gguf::Metadata::open(weights)?;
+        let metadata = checkpoint::metadata(weights)?;
         model::check_architecture(&metadata)?;
-        Ok(tokenizer::check_kind(&metadata)?)
+        Ok(match weights.is_dir() {
+            true => drop(tokenizer::Tokenizer::from_folder(weights)?),
+            false => tokenizer::check_kind(&metadata)?,
+        })
     };
     check()
         .with_context(|| weights.display().to_string())
         .map_err(Failure::usage)
+}
+
+/// Which weights these are: workers say it too, and it must be the same.
+fn fingerprint(weights: &Path) -> anyhow::Result<[u8; 32]> {
+    let bytes = checkpoint::bytes(weights)?;
+    wire::model_fingerprint(bytes).with_context(|| weights.display().to_string())
 }
 
 /// Runs a gateway for these weights.
@@ -170,7 +179,7 @@ pub fn gateway_by(
             settings.prefill_at,
             settings.decode_at,
             identity,
-            served.fingerprint,
+            fingerprint(weights).map_err(Failure::usage)?,
             vec![served.name.clone()],
         )
     };

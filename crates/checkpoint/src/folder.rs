@@ -1,0 +1,228 @@
+//! A folder as Hugging Face ships it, as the GGUF that it would be.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::io::Read;
+use std::path::{Path, PathBuf};
+
+use gguf::{DType, Described, Metadata};
+use serde_json::Value as Json;
+
+use crate::config::Config;
+use crate::error::bad;
+use crate::names::{Change, Heads, named, pair};
+use crate::shard::{Shard, Stored};
+use crate::{Error, JSON_BYTES_MAX, SHARDS_MAX};
+
+const CONFIG: &str = "config.json";
+const WHOLE: &str = "model.safetensors";
+const INDEX: &str = "model.safetensors.index.json";
+/// What else makes tokens of a text, and so belongs to the model's fingerprint.
+const TOKENS: [&str; 5] = [
+    "tokenizer.json",
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "chat_template.jinja",
+    "generation_config.json",
+];
+
+pub(crate) fn metadata(dir: &Path) -> Result<Metadata, Error> {
+    let config = config(dir)?;
+    let shards = shards(dir)?;
+    plan(&config, &shards)?;
+    Ok(config.metadata)
+}
+
+/// Every file of which the model is made, in an order of their own.
+pub(crate) fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
+    let texts = TOKENS.iter().map(|name| dir.join(name));
+    let texts = texts.filter(|path| path.is_file());
+    let weights = shards(dir)?.into_iter().map(|shard| shard.path);
+    let config = [dir.join(CONFIG)].into_iter();
+    Ok(config.chain(texts).chain(weights).collect())
+}
+
+pub(crate) fn open(dir: &Path) -> Result<gguf::File, Error> {
+    let config = config(dir)?;
+    let shards = shards(dir)?;
+    let planned = plan(&config, &shards)?;
+    let mut data = Vec::with_capacity(shards.len() + 1);
+    let mut described = Vec::new();
+    for (part, shard) in shards.iter().enumerate() {
+        let mut bytes = shard.read()?;
+        for Planned {
+            stored,
+            name,
+            change,
+            ..
+        } in planned.iter().filter(|it| it.part == part)
+        {
+            let own = &mut bytes[stored.offset..][..stored.bytes];
+            let tensor = Described {
+                name: name.clone(),
+                dims: stored.shape.iter().rev().map(|dim| *dim as u64).collect(),
+                dtype: stored.dtype,
+                part,
+                offset: stored.offset as u64,
+            };
+            match change {
+                Change::Pairs(which) => {
+                    let heads = match which {
+                        Heads::Queries => config.heads,
+                        Heads::Keys => config.kv_heads,
+                    };
+                    in_pairs(own, stored, heads)?;
+                }
+                Change::Nothing | Change::LeftOut => {}
+            }
+            described.push(tensor);
+        }
+        data.push(bytes);
+    }
+    if let Some(frequencies) = &config.frequencies {
+        described.push(Described {
+            name: "rope_freqs.weight".into(),
+            dims: vec![frequencies.len() as u64],
+            dtype: DType::F32,
+            part: data.len(),
+            offset: 0,
+        });
+        data.push(frequencies.iter().flat_map(|x| x.to_le_bytes()).collect());
+    }
+    Ok(gguf::File::assembled(config.metadata, data, described)?)
+}
+
+fn config(dir: &Path) -> Result<Config, Error> {
+    Config::read(&json(&dir.join(CONFIG))?)
+}
+
+/// The shards of a folder, in the order of their names, each with a checked header.
+fn shards(dir: &Path) -> Result<Vec<Shard>, Error> {
+    let whole = dir.join(WHOLE);
+    if whole.is_file() {
+        return Ok(vec![Shard::open(&whole)?]);
+    }
+    let index = dir.join(INDEX);
+    if !index.is_file() {
+        let problem =
+            format!("has neither {WHOLE} nor {INDEX}; other formats of weights are not read");
+        return Err(bad(dir, problem));
+    }
+    let json = json(&index)?;
+    let Json::Object(map) = &json["weight_map"] else {
+        return Err(bad(&index, "has no weight_map"));
+    };
+    let mut places = BTreeMap::new();
+    for (tensor, shard) in map {
+        let shard = shard.as_str().unwrap_or_default();
+        // Only a file beside the index.
+        if !shard.ends_with(".safetensors") || shard.contains(['/', '\\']) {
+            return Err(bad(
+                &index,
+                format!("tensor {tensor:?} lies in {shard:?}, which is no file's name"),
+            ));
+        }
+        places.insert(tensor.as_str(), shard);
+    }
+    let names: BTreeSet<&str> = places.values().copied().collect();
+    if names.len() > SHARDS_MAX {
+        return Err(bad(
+            &index,
+            format!("names {} files, the limit is {SHARDS_MAX}", names.len()),
+        ));
+    }
+    let open = |name: &&str| Shard::open(&dir.join(name));
+    let shards: Vec<Shard> = names.iter().map(open).collect::<Result<_, _>>()?;
+    for (shard, name) in shards.iter().zip(&names) {
+        for tensor in &shard.tensors {
+            match places.remove(tensor.name.as_str()) {
+                Some(place) if place == *name => {}
+                Some(place) => {
+                    let problem = format!(
+                        "has tensor {:?}, which lies in {place} by the index",
+                        tensor.name
+                    );
+                    return Err(bad(&shard.path, problem));
+                }
+                None => {
+                    let problem = format!(
+                        "has tensor {:?}, which is not in the index, or twice",
+                        tensor.name
+                    );
+                    return Err(bad(&shard.path, problem));
+                }
+            }
+        }
+    }
+    match places.iter().next() {
+        None => Ok(shards),
+        Some((tensor, shard)) => Err(bad(
+            &dir.join(shard),
+            format!("has no tensor {tensor:?}, but by the index it has"),
+        )),
+    }
+}
+
+/// A tensor that is computed with: where it lies, and what becomes of it.
+struct Planned<'s> {
+    part: usize,
+    stored: &'s Stored,
+    name: String,
+    change: Change,
+}
+
+fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Error> {
+    let mut planned = Vec::new();
+    let mut head = false;
+    for (part, stored) in shards
+        .iter()
+        .enumerate()
+        .flat_map(|(part, shard)| shard.tensors.iter().map(move |stored| (part, stored)))
+    {
+        let known = named(&stored.name, config.family).ok_or_else(|| Error::Tensor {
+            name: stored.name.clone(),
+            problem: "is not known: no model of this model_type has it".into(),
+        })?;
+        let is_head = known.name == "output.weight";
+        head |= is_head;
+        // Of a model whose head is the embedding it is a copy.
+        if known.change == Change::LeftOut || is_head && config.tied {
+            continue;
+        }
+        planned.push(Planned {
+            part,
+            stored,
+            name: known.name,
+            change: known.change,
+        });
+    }
+    if !head && !config.tied {
+        return Err(Error::Tensor {
+            name: "lm_head.weight".into(),
+            problem: "is missing, and config.json does not say tie_word_embeddings".into(),
+        });
+    }
+    Ok(planned)
+}
+
+fn in_pairs(bytes: &mut [u8], stored: &Stored, heads: usize) -> Result<(), Error> {
+    let rows = stored.shape.first().copied().unwrap_or_default();
+    if rows == 0 || bytes.is_empty() || !rows.is_multiple_of(2 * heads) {
+        return Err(Error::Tensor {
+            name: stored.name.clone(),
+            problem: format!("has {rows} rows, which are no pairs of {heads} heads"),
+        });
+    }
+    pair(bytes, heads, rows);
+    Ok(())
+}
+
+fn json(path: &Path) -> Result<Json, Error> {
+    let file = std::fs::File::open(path).map_err(|error| bad(path, error))?;
+    let mut bytes = Vec::new();
+    let read = file.take(JSON_BYTES_MAX + 1).read_to_end(&mut bytes);
+    read.map_err(|error| bad(path, error))?;
+    if bytes.len() as u64 > JSON_BYTES_MAX {
+        return Err(bad(path, format!("has more than {JSON_BYTES_MAX} bytes")));
+    }
+    serde_json::from_slice(&bytes).map_err(|error| bad(path, error))
+}
