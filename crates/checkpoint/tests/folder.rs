@@ -39,6 +39,11 @@ fn refusal(dir: &Path) -> String {
     opened
 }
 
+/// What is done to a folder.
+type Damage = Box<dyn Fn(&Path)>;
+/// What is done to its header.
+type Change = fn(&mut Json);
+
 #[test]
 fn a_folder_is_the_gguf_that_it_would_be() {
     let file = checkpoint::open(&fixture("llama")).unwrap();
@@ -206,7 +211,7 @@ fn positions_that_are_scaled_are_said() {
 fn shards_that_do_not_belong_together_are_refused_by_name() {
     let first = "model-00001-of-00002.safetensors";
     let index = "model.safetensors.index.json";
-    let cases: [(&str, Box<dyn Fn(&Path)>, &str); 7] = [
+    let cases: [(&str, Damage, &str); 7] = [
         (
             "missing",
             Box::new(move |dir| fs::remove_file(dir.join(first)).unwrap()),
@@ -298,7 +303,7 @@ fn with_header(dir: &Path, header: impl FnOnce(&mut Json)) {
 #[test]
 fn headers_that_do_not_agree_with_themselves_are_refused() {
     let norm = "model.norm.weight";
-    let cases: [(&str, fn(&mut Json), &str); 6] = [
+    let cases: [(&str, Change, &str); 6] = [
         (
             "overlap",
             |json| json["model.norm.weight"]["data_offsets"] = json!([0, 64]),

@@ -35,7 +35,7 @@ pub struct Cli {
 pub enum Command {
     /// Serve a model: starts and supervises gateway, prefill and decode as separate processes.
     #[cfg(feature = "engine")]
-    Serve(Serve),
+    Serve(Box<Serve>),
     /// Run one prefill worker (serve starts these itself).
     #[cfg(feature = "engine")]
     Prefill(Prefill),
@@ -44,7 +44,7 @@ pub enum Command {
     Decode(Decode),
     /// Run one gateway (serve starts this itself).
     #[cfg(feature = "engine")]
-    Gateway(Gateway),
+    Gateway(Box<Gateway>),
     /// Certificates with which gateway and workers authenticate each other.
     Certs {
         /// What to do with certificates.

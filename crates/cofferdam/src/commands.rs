@@ -75,7 +75,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         Command::Top(it) => return top::run(&it),   // the same
         Command::Affected(it) => return affected::run(&it), // the same
         #[cfg(feature = "engine")]
-        Command::Serve(it) => serve::run(it),
+        Command::Serve(it) => serve::run(*it),
         #[cfg(feature = "engine")]
         Command::Prefill(it) => {
             return run_part(&it.common.clone(), &it.part.clone(), |weights| {
@@ -104,7 +104,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
                 false => tokenizer,
             };
             return run_part_on(&it.common.clone(), &it.part.clone(), find, |weights| {
-                parts::gateway(it, weights)
+                parts::gateway(*it, weights)
             });
         }
         Command::Certs {

@@ -8,7 +8,7 @@ fn serve(words: &[&str]) -> Result<Serve, Wrong> {
     let Typed::Serve(serve) = parse(words.map(OsString::from))?.command else {
         panic!("not serve")
     };
-    Ok(serve)
+    Ok(*serve)
 }
 
 fn with_file(text: &str, words: &[&str]) -> Result<Serve, Wrong> {

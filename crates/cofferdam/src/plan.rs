@@ -278,7 +278,7 @@ mod tests {
         let Typed::Serve(serve) = parse(words) else {
             panic!("not serve")
         };
-        serve
+        *serve
     }
 
     /// Every part with what it is told in its third life, as the part itself understands it.

@@ -271,13 +271,13 @@ fn a_model_that_is_not_computed_says_what_would_be() {
             vec!["general.architecture = mamba", "expected one of: llama, "],
         ),
         (
-            ("llama", "llama", "default", 8),
-            vec!["`tokenizer.ggml.model`: `llama`", "one of: gpt2 "],
+            ("llama", "bert", "default", 8),
+            vec!["`tokenizer.ggml.model`: `bert`", "one of: gpt2"],
         ),
         (
-            ("llama", "gpt2", "tekken", 8),
+            ("llama", "gpt2", "jais", 8),
             vec![
-                "`tekken`",
+                "`jais`",
                 "one of: smollm, gpt-2, llama-bpe, llama3, llama-v3",
             ],
         ),

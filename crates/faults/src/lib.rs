@@ -103,7 +103,7 @@ impl Serve {
         let first = [OsString::from("cofferdam"), OsString::from("serve")];
         let serve = match config::parse(first.into_iter().chain(self.words)) {
             Ok(cli) => match cli.command {
-                Typed::Serve(serve) => serve,
+                Typed::Serve(serve) => *serve,
                 other => unreachable!("serve was typed: {other:?}"),
             },
             Err(config::Wrong::Words(error)) => error.exit(),

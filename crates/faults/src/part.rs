@@ -60,7 +60,7 @@ fn run(command: Command) -> Result<Exit, Failure> {
         }
         Command::Gateway(it) => {
             let (common, part) = (it.common.clone(), it.part.clone());
-            cofferdam::run_part(&common, &part, |weights| gateway(it, weights))
+            cofferdam::run_part(&common, &part, |weights| gateway(*it, weights))
         }
         other => Err(Failure::usage(anyhow!("no part: {other:?}"))),
     }

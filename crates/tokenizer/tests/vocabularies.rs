@@ -20,8 +20,11 @@ fn read(path: &Path) -> Json {
     serde_json::from_slice(&fs::read(path).unwrap()).unwrap()
 }
 
-/// Name, tokenizer, and of each text: it, its tokens, and what they become.
-fn cases(folder: &Path) -> Vec<(String, Tokenizer, Vec<(String, Vec<u32>, String)>)> {
+/// A text, its tokens, and what they become.
+type Case = (String, Vec<u32>, String);
+
+/// Name, tokenizer, and what is compared.
+fn cases(folder: &Path) -> Vec<(String, Tokenizer, Vec<Case>)> {
     let texts = read(&folder.join("texts.json"));
     let files = fs::read_dir(folder)
         .unwrap()

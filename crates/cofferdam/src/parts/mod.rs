@@ -130,10 +130,11 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
     let check = || -> anyhow::Result<()> {
         let metadata = checkpoint::metadata(weights)?;
         model::check_architecture(&metadata)?;
-        Ok(match weights.is_dir() {
+        match weights.is_dir() {
             true => drop(tokenizer::Tokenizer::from_folder(weights)?),
             false => tokenizer::check_kind(&metadata)?,
-        })
+        }
+        Ok(())
     };
     check()
         .with_context(|| weights.display().to_string())

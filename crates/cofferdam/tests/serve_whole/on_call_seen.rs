@@ -129,7 +129,10 @@ fn canaries_cost_no_more_than_they_may() {
         it.state();
     }
     let more = it.state()["canaries"]["sent"].as_u64().unwrap() - sent.unwrap();
-    assert!(more <= 2 * (1 + began.elapsed().as_secs() / 15), "{more} more");
+    assert!(
+        more <= 2 * (1 + began.elapsed().as_secs() / 15),
+        "{more} more"
+    );
     let spent = it.metric("cofferdam_canary_tokens_total").unwrap();
     // The last step may have been dearer than it looked.
     assert!((500..5_000).contains(&spent), "{spent}");
