@@ -151,3 +151,24 @@ fn nobodys_words_become_a_control_token() {
         }
     }
 }
+
+/// To SentencePiece `▁` and a space are the same; to whoever looks for control tokens in somebody's words
+/// they are not.
+#[test]
+fn nobodys_words_become_the_space_of_a_control_token() {
+    let bytes = (0..=255).map(|byte| format!("<0x{byte:02X}>"));
+    let words = ["<unk>", "<s>", "</s>", "<|a b|>", "▁", "a", "b"].map(str::to_owned);
+    let tokens: Vec<String> = words.into_iter().chain(bytes).collect();
+    let types: Vec<i32> = [2, 3, 3, 3, 1, 1, 1].into_iter().chain([6; 256]).collect();
+    let case = serde_json::json!({
+        "model": "llama",
+        "scores": vec![0.0; tokens.len()],
+        "tokens": tokens,
+        "types": types,
+        "add_space_prefix": false,
+    });
+    let tokenizer = Tokenizer::from_gguf(&metadata(&case)).unwrap();
+    assert_eq!(tokenizer.encode("<|a b|>", true), [3]);
+    let ids = tokenizer.encode("<|a▁b|>", true);
+    assert!(!ids.contains(&3), "{ids:?}");
+}
