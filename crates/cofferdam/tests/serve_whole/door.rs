@@ -194,7 +194,7 @@ fn a_folder_is_what_engines_and_gateway_are_given() {
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
         assert_eq!(output.status.code(), Some(2), "{why}");
         let expected = match words[0] {
-            "serve" => "is a directory with no .gguf file in it",
+            "serve" => "config.json: `model_type` is null; expected one of: llama,",
             _ => "tokenizer.json: is not in this folder",
         };
         assert!(why.contains(expected), "{why}");
