@@ -94,9 +94,9 @@ fn tensors_that_cannot_be_are_refused_by_name() {
         );
     };
     refused(
-        &[spec("t", &[32], 7, 0)],
-        64,
-        "tensor `t`: is Q5_1 (type 7), which is not read: F32",
+        &[spec("t", &[256], 10, 0)],
+        84,
+        "tensor `t`: is Q2_K (type 10), which is not read: F32",
     );
     refused(
         &[spec("t", &[33], 8, 0)],
