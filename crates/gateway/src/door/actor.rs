@@ -611,14 +611,10 @@ impl Actor {
             let place = self.places.iter().find(|it| it.id == Some(id));
             place.map_or(String::new(), |it| it.upstream.name.clone())
         };
+        let since = |request| self.requests.get(&request).map(|open| open.since);
+        let now = self.machine.under_way();
         self.lookout
-            .show(self.machine.under_way().map(|it| InFlight {
-                request: it.request.to_string(),
-                stage: it.progress.as_str(),
-                prefill: it.prefill.map_or(String::new(), name),
-                decode: name(it.decode),
-                since: self.requests.get(&it.request).map(|open| open.since),
-            }));
+            .show(now.map(|it| InFlight::of(&it, name, since)));
     }
 
     fn end(mut self) {

@@ -4,6 +4,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use handoff::{RequestId, UnderWay};
+
 /// Attempts that are listed; a machine's limit of requests is not far from it.
 pub(crate) const LISTED_MAX: usize = 1000;
 
@@ -20,6 +22,23 @@ pub struct InFlight {
     pub decode: String,
     /// When its request came; none if that one has ended already.
     pub since: Option<Instant>,
+}
+
+impl InFlight {
+    /// What a machine has under way, by the names of whom it is with.
+    pub(crate) fn of<At: Copy>(
+        it: &UnderWay<At>,
+        name: impl Fn(At) -> String,
+        since: impl Fn(RequestId) -> Option<Instant>,
+    ) -> Self {
+        Self {
+            request: it.request.to_string(),
+            stage: it.progress.as_str(),
+            prefill: it.prefill.map_or(String::new(), &name),
+            decode: name(it.decode),
+            since: since(it.request),
+        }
+    }
 }
 
 /// The list as it was when its owner was asked last.

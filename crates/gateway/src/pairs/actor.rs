@@ -498,14 +498,10 @@ impl<J: Decisions> Actor<J> {
             let place = self.links.place(conn);
             place.map_or(String::new(), |it| it.name.clone())
         };
+        let since = |request| self.requests.get(&request).map(|open| open.since);
+        let now = self.machine.under_way();
         self.lookout
-            .show(self.machine.under_way().map(|it| InFlight {
-                request: it.request.to_string(),
-                stage: it.progress.as_str(),
-                prefill: it.prefill.map_or(String::new(), name),
-                decode: name(it.decode),
-                since: self.requests.get(&it.request).map(|open| open.since),
-            }));
+            .show(now.map(|it| InFlight::of(&it, name, since)));
     }
 
     /// Workers see their connection end, which cancels what they still do.
