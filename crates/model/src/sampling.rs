@@ -76,10 +76,26 @@ impl Sampler {
         draw: Draw,
         history: History<'_>,
     ) -> Sampled {
+        self.sample_within(logits, params, draw, history, None)
+    }
+
+    /// The same, of `allowed` tokens alone: bit `t % 32` of word `t / 32` says whether token `t` is; one
+    /// at least that is not banned. Log-probabilities are those of all tokens.
+    pub fn sample_within(
+        &mut self,
+        logits: &[f32],
+        params: &SamplingParams,
+        draw: Draw,
+        history: History<'_>,
+        allowed: Option<&[u32]>,
+    ) -> Sampled {
         assert!(!logits.is_empty(), "sampling needs logits");
         self.logits.clear();
         self.logits.extend_from_slice(logits);
         self.penalize(params, history);
+        if let Some(allowed) = allowed {
+            self.keep(allowed);
+        }
         let token = if params.temperature == 0.0 {
             argmax(&self.logits)
         } else {
@@ -135,6 +151,15 @@ impl Sampler {
         }
         for token in &params.banned {
             if let Some(logit) = self.logits.get_mut(*token as usize) {
+                *logit = f32::NEG_INFINITY;
+            }
+        }
+    }
+
+    fn keep(&mut self, allowed: &[u32]) {
+        for (token, logit) in self.logits.iter_mut().enumerate() {
+            let word = allowed.get(token / 32).copied().unwrap_or(0);
+            if word >> (token % 32) & 1 == 0 {
                 *logit = f32::NEG_INFINITY;
             }
         }

@@ -1,5 +1,5 @@
 //! Test helpers, never part of the product: the reference figures of the real model, where its
-//! weights are, a collector of spans, small random models with its tokenizer, real processes, a client of their API, and
+//! weights are, a collector of spans, random schemas, small random models with its tokenizer, real processes, a client of their API, and
 //! crowds of requests, the memory of processes, and Python for other people's clients. They panic with the reason when they cannot do what a test needs.
 #![forbid(unsafe_code)]
 
@@ -13,6 +13,7 @@ mod http;
 pub mod memory;
 pub mod process;
 mod python;
+mod schemas;
 mod small;
 pub mod weights;
 mod writer;
@@ -23,5 +24,6 @@ pub use folders::{FolderKind, folder};
 pub use golden::{Case, Golden, Kind, Perplexity, TokenizerVector, golden};
 pub use http::{Api, Events, Pending, Reply};
 pub use python::python;
+pub use schemas::schemas;
 pub use small::{SmallSpec, small_gguf};
 pub use writer::{Writer, quantize_q8_0};

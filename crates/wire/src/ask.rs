@@ -10,6 +10,8 @@ pub const LOGIT_BIAS_MAX: usize = 1024;
 pub const STOP_TOKENS_MAX: usize = 128;
 /// Alternatives that are delivered with a token, at most.
 pub const TOP_MAX: u8 = 20;
+/// Bytes of the form that an answer is held to, at most.
+pub const FORM_BYTES_MAX: usize = 64 << 10;
 
 /// The opaque bytes of `Spec::sampling`. Stop strings are not in it: the gateway, which has the text,
 /// finds them and stops the choice.
@@ -23,6 +25,30 @@ pub struct Ask {
     pub stop_tokens: Vec<u32>,
     /// Tokens of a choice before which no stop token is sampled.
     pub min_tokens: u32,
+    /// What the whole of a choice's text must be; none: anything. Its end is allowed exactly where the
+    /// form is complete.
+    pub form: Option<Form>,
+}
+
+/// A form that an answer is held to, as text. What the text says is checked where it is compiled (crate
+/// `grammar`), by the gateway and again by each worker.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub enum Form {
+    /// A JSON schema.
+    Json(String),
+    /// A regular expression, for the whole of it.
+    Regex(String),
+    /// A grammar in `llguidance`'s Lark.
+    Lark(String),
+}
+
+impl Form {
+    /// Its text, whichever it is.
+    pub fn text(&self) -> &str {
+        match self {
+            Form::Json(text) | Form::Regex(text) | Form::Lark(text) => text,
+        }
+    }
 }
 
 /// How to choose the next token.
@@ -124,6 +150,13 @@ impl Ask {
             "stop_token_ids",
             "unsorted",
             "ascending tokens, none twice",
+        )?;
+        let bytes = self.form.as_ref().map_or(0, |form| form.text().len());
+        limit(
+            "response_format",
+            bytes,
+            FORM_BYTES_MAX,
+            "at most 65,536 bytes",
         )
     }
 }

@@ -3,7 +3,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Version of everything in this crate. Peers of another version are refused.
-pub const VERSION: u8 = 4;
+pub const VERSION: u8 = 5;
 
 /// Largest encoded value, in bytes.
 pub const BYTES_MAX: usize = 1 << 20;

@@ -25,7 +25,9 @@ mod frame;
 mod timers;
 mod token;
 
-pub use ask::{Ask, LOGIT_BIAS_MAX, OutOfRange, STOP_TOKENS_MAX, Sampling, TOP_MAX};
+pub use ask::{
+    Ask, FORM_BYTES_MAX, Form, LOGIT_BIAS_MAX, OutOfRange, STOP_TOKENS_MAX, Sampling, TOP_MAX,
+};
 pub use codec::{BYTES_MAX, Malformed, VERSION};
 pub use facts::{Counters, Facts, Held, Pages, Quarantine};
 pub use fingerprint::{model_fingerprint, short_name};

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use wire::{
-    Ask, Counters, Facts, Frame, Pages, Quarantine, Sampling, TokenOut, decode_first, encode_first,
-    model_fingerprint,
+    Ask, Counters, FORM_BYTES_MAX, Facts, Form, Frame, Pages, Quarantine, Sampling, TokenOut,
+    decode_first, encode_first, model_fingerprint,
 };
 
 fn asks() -> impl Strategy<Value = Ask> {
@@ -22,10 +22,11 @@ fn asks() -> impl Strategy<Value = Ask> {
         any::<bool>(),
         proptest::collection::btree_set(any::<u32>(), 0..5),
         any::<u32>(),
+        proptest::option::of((0..3, ".{0,40}")),
     );
     (floats, bias, rest).prop_map(|(floats, bias, rest)| {
         let (temperature, top_p, min_p, penalty, repetition_penalty) = floats;
-        let (top_k, seed, logprobs, ignore_eos, stop_tokens, min_tokens) = rest;
+        let (top_k, seed, logprobs, ignore_eos, stop_tokens, min_tokens, form) = rest;
         let sampling = Sampling {
             temperature,
             top_p,
@@ -43,6 +44,7 @@ fn asks() -> impl Strategy<Value = Ask> {
             ignore_eos,
             stop_tokens: stop_tokens.into_iter().collect(),
             min_tokens,
+            form: form.map(|(kind, text)| [Form::Json, Form::Regex, Form::Lark][kind](text)),
         }
     })
 }

@@ -1,5 +1,7 @@
 //! From logits to a token record, and when a choice has enough: the same for every engine.
 
+use crate::masks::{Held, Masks, Next, Seat};
+use grammar::Mask;
 use handoff::{Finish, Spec};
 use model::sampling::{Draw, History, InvalidParameter, Sampler, SamplingParams};
 use std::sync::Arc;
@@ -33,6 +35,8 @@ pub(crate) struct Rules {
     choice: u16,
     /// Tokens of a choice, at most, what was said included.
     max_new: usize,
+    /// What the whole of each choice must be.
+    held: Option<Arc<Held>>,
 }
 
 impl Rules {
@@ -49,6 +53,7 @@ impl Rules {
         }
         let (prompt, said) = spec.split();
         Ok(Self {
+            held: ask.form.clone().map(|form| Arc::new(Held::new(form))),
             ask,
             params,
             unending,
@@ -58,6 +63,12 @@ impl Rules {
             choice: spec.choice(0),
             max_new: said.len() + spec.max_new as usize,
         })
+    }
+
+    /// The place from which every choice begins in the form that it is held to.
+    pub(crate) fn seat(&self, masks: &Masks) -> Option<Arc<Seat>> {
+        let held = self.held.as_ref()?;
+        Some(masks.seat(held, &self.said))
     }
 }
 
@@ -97,26 +108,76 @@ pub(crate) struct ChoiceState {
     rules: Arc<Rules>,
     choice: u16,
     generated: Vec<u32>,
+    /// Its place in the form that it is held to.
+    seat: Option<Arc<Seat>>,
+    /// From what the next token is sampled as soon as its mask is there.
+    kept: Option<Vec<f32>>,
 }
 
 impl ChoiceState {
     /// A choice that has sampled nothing yet in this attempt: if it goes on, it stands where it
     /// stood when it was put back, and everything that depends on what was said is as it was.
     pub(crate) fn new(rules: &Arc<Rules>, lane: u16) -> Self {
-        let mut choice_state = Self {
+        Self {
             rules: rules.clone(),
             choice: rules.choice.saturating_add(lane),
-            generated: Vec::new(),
-        };
-        for token in &rules.said {
-            choice_state.accept(*token); // none of them was the last
+            generated: rules.said.clone(), // none of them was the last
+            seat: None,
+            kept: None,
         }
-        choice_state
+    }
+
+    /// From here on it keeps to its form, where it has one.
+    pub(crate) fn hold(&mut self, masks: &Masks) {
+        let held = self.rules.held.as_ref();
+        self.seat = held.map(|held| masks.seat(held, &self.generated));
+    }
+
+    /// The next token; none if its mask is not there yet: then the logits are kept for
+    /// [`ChoiceState::choose_late`], and the choice takes no step before that has given a token.
+    pub(crate) fn choose(&mut self, sampler: &mut Sampler, logits: &[f32]) -> Option<TokenOut> {
+        match self.seat.as_ref().map(|seat| seat.next()) {
+            None => Some(self.sample(sampler, logits, None)),
+            Some(Next::Mask(mask)) => Some(self.sample(sampler, logits, Some(&mask))),
+            Some(Next::Coming | Next::Never(_)) => {
+                self.kept = Some(logits.to_vec());
+                None
+            }
+        }
+    }
+
+    /// The token that was not sampled yet, if its mask is there now.
+    pub(crate) fn choose_late(&mut self, sampler: &mut Sampler) -> Option<TokenOut> {
+        match self.seat.as_ref()?.next() {
+            Next::Mask(mask) => {
+                let logits = self.kept.take()?;
+                Some(self.sample(sampler, &logits, Some(&mask)))
+            }
+            Next::Coming | Next::Never(_) => None,
+        }
+    }
+
+    /// Whether its next token is not sampled yet, for want of a mask.
+    pub(crate) fn waits(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Why it can never go on, if that is so.
+    pub(crate) fn is_lost(&self) -> Option<String> {
+        match self.seat.as_ref()?.next() {
+            Next::Never(why) => Some(why),
+            _ => None,
+        }
     }
 
     /// Samples the next token. Which one is a function of seed, choice, position and logits, so it
     /// is the same on whichever worker it happens.
-    pub(crate) fn sample(&self, sampler: &mut Sampler, logits: &[f32]) -> TokenOut {
+    pub(crate) fn sample(
+        &self,
+        sampler: &mut Sampler,
+        logits: &[f32],
+        mask: Option<&Mask>,
+    ) -> TokenOut {
         let prompt = &self.rules.prompt;
         let position = (prompt.len() + self.generated.len()) as u32;
         let draw = Draw {
@@ -129,10 +190,11 @@ impl ChoiceState {
         };
         let early = self.generated.len() < self.rules.ask.min_tokens as usize;
         let params = match &self.rules.unending {
-            Some(unending) if early => unending,
+            Some(unending) if early && leaves_any(mask, &unending.banned) => unending,
             _ => &self.rules.params,
         };
-        let sampled = sampler.sample(logits, params, draw, history);
+        let allowed = mask.map(Mask::words);
+        let sampled = sampler.sample_within(logits, params, draw, history, allowed);
         let wanted = self.rules.ask.sampling.logprobs.is_some();
         let logprob = wanted.then_some(sampled.logprob);
         TokenOut {
@@ -143,10 +205,20 @@ impl ChoiceState {
     }
 
     /// Takes a sampled token as the next of this choice; says whether it is the last.
-    pub(crate) fn accept(&mut self, token: u32) -> Option<Finish> {
+    pub(crate) fn accept(&mut self, token: u32, masks: &Masks) -> Option<Finish> {
         self.generated.push(token);
+        let finish = self.finish_of(token);
+        if let Some(seat) = self.seat.as_ref().filter(|_| finish.is_none()) {
+            masks.took(seat, token);
+        }
+        finish
+    }
+
+    fn finish_of(&self, token: u32) -> Option<Finish> {
         let rules = &self.rules;
-        let own = rules.tokenizer.is_end(token) && !rules.ask.ignore_eos;
+        // Behind the end of a form nothing can follow.
+        let goes_on = rules.ask.ignore_eos && rules.held.is_none();
+        let own = rules.tokenizer.is_end(token) && !goes_on;
         if own || rules.ask.stop_tokens.binary_search(&token).is_ok() {
             return Some(Finish::Stop);
         }
@@ -159,4 +231,13 @@ impl ChoiceState {
         let last = self.generated.len().saturating_sub(1);
         &self.generated[last..]
     }
+}
+
+/// Whether something may come that is not banned. Where a form is complete, it is its end alone, and
+/// then comes whatever a request says of how long it should be.
+fn leaves_any(mask: Option<&Mask>, banned: &[u32]) -> bool {
+    mask.is_none_or(|mask| {
+        let out = banned.iter().filter(|token| mask.allows(**token)).count();
+        out < mask.count()
+    })
 }

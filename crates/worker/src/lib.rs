@@ -20,6 +20,7 @@ mod fabric_layer;
 mod facts;
 mod fail_stop;
 pub mod local;
+mod masks;
 pub mod memory;
 pub mod prefill;
 mod quarantine;

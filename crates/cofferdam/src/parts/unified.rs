@@ -109,7 +109,7 @@ impl Engine for Unified {
             counters: counters.named().into_iter().map(count).collect(),
         };
         Arc::new(EngineFacts {
-            text_path: TextPath::default(),
+            text_path: TextPath::OURS,
             models: vec![self.model.clone()],
             limits: vec![limit],
             readiness,

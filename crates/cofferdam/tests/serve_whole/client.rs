@@ -21,6 +21,13 @@ fn the_openai_client_is_served() {
     runs("openai_client.py", &api.addr, &["k-red"]);
 }
 
+/// Schemas, tools and responses of our own engine.
+#[test]
+fn the_openai_client_has_forms_tools_and_responses() {
+    let (_running, api) = serve(&small::model(4096), &["--served-model-name=small"]);
+    runs("openai_forms.py", &api.addr, &[]);
+}
+
 /// Tools, forms and several answers from engines that are not ours.
 #[test]
 fn the_openai_client_is_served_through_the_door() {

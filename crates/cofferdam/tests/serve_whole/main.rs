@@ -8,6 +8,7 @@ mod crowd;
 mod door;
 mod door_soak;
 mod faults;
+mod forms;
 mod golden;
 mod heavy;
 mod hostile;

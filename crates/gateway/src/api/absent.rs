@@ -5,7 +5,7 @@
 const ABSENT: &[(&[&str], &str)] = &[
     (
         &[
-            "/v1/responses",
+            "/v1/responses/{id}",
             "/v1/conversations",
             "/v1/assistants",
             "/v1/threads",
@@ -83,6 +83,9 @@ const ABSENT: &[(&[&str], &str)] = &[
 /// What to say to who asks for a path that is not served.
 pub(super) fn message(path: &str) -> String {
     let below = |known: &str| {
+        if let Some(before) = known.strip_suffix("{id}") {
+            return path.starts_with(before);
+        }
         let rest = path.strip_prefix(known);
         rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     };
@@ -124,6 +127,7 @@ mod tests {
     #[test]
     fn a_path_is_known_with_what_lies_below_it() {
         assert!(message("/v1/files/file-1/content").starts_with("`/v1/files` is not served"));
+        assert!(message("/v1/responses/resp_1").starts_with("`/v1/responses/{id}` is not served"));
         assert!(message("/v1/v1/models").contains("twice"));
         for other in ["/v1/filesystem", "/", "/v1", "/nothing"] {
             assert!(

@@ -4,6 +4,7 @@
 use serde_json::Value;
 
 use super::ask::Rules;
+use super::calls::{Call, Calling, Reader};
 use super::text::{Detokenize, Text};
 use crate::engine::{Finish, TokenOut};
 
@@ -25,6 +26,10 @@ pub(super) struct Piece {
     pub text: String,
     /// Log-probabilities of the tokens whose text begins in what was shown.
     pub logs: Vec<TokenLog>,
+    /// Calls of tools that were complete, behind that text.
+    pub calls: Vec<Call>,
+    /// Whether any was made so far.
+    pub called: bool,
     /// What the engine itself has written, instead of all this.
     pub said: Option<Value>,
     /// The choice ended here.
@@ -48,6 +53,11 @@ pub(super) struct ChoiceText {
     /// Log-probabilities of text that is still held.
     held: Vec<TokenLog>,
     finish: Option<Finish>,
+    /// Tells calls of tools from text.
+    reader: Option<Reader>,
+    /// The control token before a call, and its name, which nothing else shows.
+    marker: Option<(u32, &'static str)>,
+    called: bool,
     /// It was ended here, at a stop string; the engine may not have heard of it yet.
     cut: bool,
     /// The engine writes it itself.
@@ -62,7 +72,9 @@ impl ChoiceText {
         rules: Rules,
         logs: bool,
         before: String,
+        calling: Option<&Calling>,
     ) -> Self {
+        let marker = calling.and_then(|calling| calling.style.marker());
         Self {
             index,
             detokenize: text.stream(rules.specials),
@@ -74,6 +86,9 @@ impl ChoiceText {
             shown: 0,
             held: Vec::new(),
             finish: None,
+            reader: calling.cloned().map(Reader::new),
+            marker: marker.and_then(|name| Some((text.control(name)?, name))),
+            called: false,
             cut: false,
             written: false,
         }
@@ -96,7 +111,10 @@ impl ChoiceText {
         if !self.rules.keep_stop && self.ends_with(token.id, text) {
             return self.piece(String::new());
         }
-        let new = self.detokenize.push(token.id);
+        let new = match self.marker {
+            Some((marker, name)) if marker == token.id => self.detokenize.finish() + name,
+            _ => self.detokenize.push(token.id),
+        };
         if self.keep_logs {
             self.held.push(TokenLog {
                 token,
@@ -146,10 +164,10 @@ impl ChoiceText {
         if piece.finish.is_none() {
             let rest = self.rules.stop.flush();
             self.shown += rest.chars().count();
-            piece.text += &rest;
-            piece.logs.append(&mut self.held);
             self.finish = Some(reason);
             piece.finish = self.finish;
+            piece.logs.append(&mut self.held);
+            self.tell(rest, &mut piece);
         }
         Some(piece)
     }
@@ -176,12 +194,32 @@ impl ChoiceText {
             .take_while(|log| log.offset < self.shown)
             .count();
         let logs = self.held.drain(..ready).collect();
-        Piece {
+        let mut piece = Piece {
             choice: self.index,
-            text: std::mem::take(&mut self.before) + &text,
+            text: std::mem::take(&mut self.before),
             logs,
-            said: None,
             finish: self.finish,
+            ..Piece::default()
+        };
+        self.tell(text, &mut piece);
+        piece
+    }
+
+    /// Adds what is shown: text, and the calls in it.
+    fn tell(&mut self, text: String, piece: &mut Piece) {
+        let Some(reader) = &mut self.reader else {
+            piece.text += &text;
+            return;
+        };
+        let mut all = vec![reader.push(&text)];
+        if piece.finish.is_some() {
+            all.push(reader.finish());
         }
+        for told in all {
+            piece.text += &told.text;
+            piece.calls.extend(told.calls);
+        }
+        self.called = self.called || !piece.calls.is_empty();
+        piece.called = self.called;
     }
 }

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use tokio::sync::watch;
 
 use super::access_log::{Outcome, Record};
-use super::ask::{Ask, Dialect, Input, Prompt};
+use super::ask::{Ask, Dialect, Input, Prompt, in_these_words};
 use super::body::{self, Reply};
 use super::choice::Piece;
 use super::fields::invalid;
@@ -41,6 +41,9 @@ pub(super) async fn answer(
     }
     let prepared = match prepare(shared, dialect, headers, body, seed, &mut record).await {
         Ok(prepared) => prepared,
+        Err(fault) if dialect == Dialect::Responses => {
+            return finish(record, Err(in_these_words(fault)));
+        }
         Err(fault) => return finish(record, Err(fault)),
     };
     let Prepared {
@@ -133,14 +136,15 @@ async fn prepare(
     let snapshot = facts.clone();
     let (ask, model, prompts) = shared
         .block(&tenant, move || {
-            let carries = snapshot.text_path.fields;
-            let ask = Ask::parse(dialect, &received.bytes, max_choices, carries)?;
+            let path = &snapshot.text_path;
+            let mut ask = Ask::parse(dialect, &received.bytes, max_choices, path)?;
             drop(received);
             let model = models::resolve(&snapshot, ask.model.as_deref())?.id.clone();
             let prompts = prompts(&ask, &*text, &snapshot, echo_max)?;
             check_bias(&ask.sampling, text.vocab())?;
             let stops = &ask.rules.stop_tokens;
             tokenize::in_vocabulary("stop_token_ids", stops, text.vocab())?;
+            ask.hold(&*text)?;
             Ok((ask, model, prompts))
         })
         .await?;
@@ -175,6 +179,7 @@ async fn prepare(
             ignore_eos: ask.rules.ignore_eos,
             stop_tokens: ask.rules.stop_tokens.clone(),
             min_new: ask.rules.min_tokens,
+            form: ask.held(),
             deadline,
             operator: record.operator,
             only: only.clone(),
@@ -261,7 +266,7 @@ pub(super) fn signed(mut response: Response<Reply>, record: &Record) -> Response
 fn carried(ask: &Ask) -> Option<Arc<Carried>> {
     let fields = ask.carried.clone()?;
     Some(Arc::new(Carried {
-        chat: ask.dialect == Dialect::Chat,
+        chat: ask.dialect != Dialect::Completion,
         stream: ask.stream,
         fields,
     }))
@@ -300,8 +305,9 @@ fn prompts(
     let prompts = match &ask.input {
         Input::Chat(talk) => {
             talk.judge(text)?;
-            let most = judge_bytes("messages", talk.chat.bytes(), limits(facts)?, text)?;
-            let tokens = text.chat(&talk.chat, most)?;
+            let chat = talk.told(text);
+            let most = judge_bytes("messages", chat.bytes(), limits(facts)?, text)?;
+            let tokens = text.chat(&chat, most)?;
             return Ok(vec![checked("messages".to_owned(), tokens, text)?]);
         }
         Input::Prompts(prompts) => prompts,
@@ -513,6 +519,8 @@ fn merge(answers: &mut Vec<Piece>, piece: Piece) {
             known.text += &piece.text;
             known.said = piece.said.or(known.said.take());
             known.logs.extend(piece.logs);
+            known.calls.extend(piece.calls);
+            known.called = known.called || piece.called;
             known.finish = known.finish.or(piece.finish);
         }
     }

@@ -3,7 +3,9 @@
 use serde_json::{Map, Value, json};
 
 use super::ask::{Ask, Dialect, StreamUsage};
+use super::calls::{Call, Style};
 use super::choice::{Piece, TokenLog};
+use super::responses::{Echo, Events};
 use super::run::Usage;
 use super::text::Text;
 use crate::engine::Finish;
@@ -18,6 +20,10 @@ pub(super) struct Envelope {
     logs: bool,
     /// The engine writes its choices itself.
     carried: bool,
+    /// How a call's id is to look.
+    short_ids: bool,
+    /// What an answer of `/v1/responses` is made from.
+    echo: Option<Echo>,
 }
 
 impl Envelope {
@@ -25,17 +31,37 @@ impl Envelope {
     pub(super) fn new(ask: &Ask, request: &str, model: &str, created: u64) -> Self {
         let prefix = match ask.dialect {
             Dialect::Chat => "chatcmpl",
+            Dialect::Responses => "resp",
             Dialect::Completion => "cmpl",
         };
+        let id = format!("{prefix}-{request}");
+        let short_ids = ask
+            .calling
+            .as_ref()
+            .is_some_and(|it| it.style == Style::Mistral);
+        let echo = (ask.dialect == Dialect::Responses).then(|| Echo {
+            id: id.clone(),
+            model: model.to_owned(),
+            created,
+            asked: ask.asked.clone(),
+            short_ids,
+        });
         Self {
+            echo,
             dialect: ask.dialect,
-            id: format!("{prefix}-{request}"),
+            id,
             model: model.to_owned(),
             created,
             usage: ask.usage,
             logs: ask.sampling.logprobs.is_some(),
             carried: ask.carried.is_some(),
+            short_ids,
         }
+    }
+
+    /// How an answer of `/v1/responses` is streamed; others are in chunks.
+    pub(super) fn events(&self) -> Option<Events> {
+        self.echo.clone().map(Events::new)
     }
 
     fn object(&self, kind: &str, choices: Vec<Value>) -> Map<String, Value> {
@@ -51,8 +77,8 @@ impl Envelope {
     /// A chunk; `usage` is shown in each if that was asked for, in the last one always.
     fn chunk(&self, choices: Vec<Value>, usage: Usage, last: bool) -> Value {
         let kind = match self.dialect {
-            Dialect::Chat => "chat.completion.chunk",
             Dialect::Completion => "text_completion",
+            Dialect::Chat | Dialect::Responses => "chat.completion.chunk",
         };
         let mut map = self.object(kind, choices);
         let StreamUsage {
@@ -93,7 +119,7 @@ impl Envelope {
         let mut chunks = Vec::new();
         let shows = !piece.text.is_empty() || !piece.logs.is_empty();
         match self.dialect {
-            Dialect::Chat => {
+            Dialect::Chat | Dialect::Responses => {
                 if shows {
                     let choice = json!({
                         "index": piece.choice,
@@ -103,12 +129,25 @@ impl Envelope {
                     });
                     chunks.push(self.chunk(vec![choice], usage, false));
                 }
-                if let Some(finish) = piece.finish {
+                for delta in piece
+                    .calls
+                    .iter()
+                    .flat_map(|call| self.deltas(piece.choice, call))
+                {
+                    let choice = json!({
+                        "index": piece.choice,
+                        "delta": {"tool_calls": [delta]},
+                        "logprobs": null,
+                        "finish_reason": null,
+                    });
+                    chunks.push(self.chunk(vec![choice], usage, false));
+                }
+                if piece.finish.is_some() {
                     let choice = json!({
                         "index": piece.choice,
                         "delta": {},
                         "logprobs": null,
-                        "finish_reason": reason(finish),
+                        "finish_reason": reason(piece),
                     });
                     chunks.push(self.chunk(vec![choice], usage, false));
                 }
@@ -118,7 +157,7 @@ impl Envelope {
                     "index": piece.choice,
                     "text": piece.text,
                     "logprobs": self.logprobs(&piece.logs, text),
-                    "finish_reason": piece.finish.map(reason),
+                    "finish_reason": reason(piece),
                 });
                 chunks.push(self.chunk(vec![choice], usage, false));
             }
@@ -136,6 +175,9 @@ impl Envelope {
 
     /// A whole answer; `pieces` has one merged piece for each choice, in order.
     pub(super) fn whole(&self, pieces: &[Piece], usage: Usage, text: &dyn Text) -> Value {
+        if let (Some(echo), [piece]) = (&self.echo, pieces) {
+            return echo.whole(piece, usage);
+        }
         let choices = pieces
             .iter()
             .map(|piece| {
@@ -143,11 +185,11 @@ impl Envelope {
                     return at(piece.choice, said);
                 }
                 let logprobs = self.logprobs(&piece.logs, text);
-                let finish = piece.finish.map(reason);
+                let finish = reason(piece);
                 match self.dialect {
-                    Dialect::Chat => json!({
+                    Dialect::Chat | Dialect::Responses => json!({
                         "index": piece.choice,
-                        "message": {"role": "assistant", "content": piece.text, "refusal": null},
+                        "message": self.message(piece),
                         "logprobs": logprobs,
                         "finish_reason": finish,
                     }),
@@ -161,7 +203,7 @@ impl Envelope {
             })
             .collect();
         let kind = match self.dialect {
-            Dialect::Chat => "chat.completion",
+            Dialect::Chat | Dialect::Responses => "chat.completion",
             Dialect::Completion => "text_completion",
         };
         let mut map = self.object(kind, choices);
@@ -169,14 +211,61 @@ impl Envelope {
         Value::Object(map)
     }
 
+    fn message(&self, piece: &Piece) -> Value {
+        let mut message = json!({"role": "assistant", "content": piece.text, "refusal": null});
+        if piece.called {
+            let calls = piece.calls.iter().map(|call| {
+                json!({
+                    "id": self.call_id(piece.choice, call),
+                    "type": "function",
+                    "function": {"name": call.name, "arguments": call.arguments},
+                })
+            });
+            message["tool_calls"] = calls.collect();
+            if piece.text.is_empty() {
+                message["content"] = Value::Null;
+            }
+        }
+        message
+    }
+
+    /// A call in a stream: its name, then its arguments.
+    fn deltas(&self, choice: u16, call: &Call) -> [Value; 2] {
+        let begins = json!({
+            "index": call.index,
+            "id": self.call_id(choice, call),
+            "type": "function",
+            "function": {"name": call.name, "arguments": ""},
+        });
+        let arguments = json!({
+            "index": call.index,
+            "function": {"arguments": call.arguments},
+        });
+        [begins, arguments]
+    }
+
+    fn call_id(&self, choice: u16, call: &Call) -> String {
+        call_id(&self.id, choice, call.index, self.short_ids)
+    }
+
     fn logprobs(&self, logs: &[TokenLog], text: &dyn Text) -> Value {
         if !self.logs {
             return Value::Null;
         }
         match self.dialect {
-            Dialect::Chat => chat_logprobs(logs, text),
+            Dialect::Chat | Dialect::Responses => chat_logprobs(logs, text),
             Dialect::Completion => completion_logprobs(logs, text),
         }
+    }
+}
+
+/// The same whenever it is asked for, and no other call's. Mistral's templates take nine characters.
+pub(super) fn call_id(answer: &str, choice: u16, index: usize, short: bool) -> String {
+    let name = format!("{answer} {choice} {index}");
+    let hash = blake3::hash(name.as_bytes()).to_hex();
+    match short {
+        true => hash[..9].to_owned(),
+        false => format!("call_{}", &hash[..24]),
     }
 }
 
@@ -188,11 +277,12 @@ fn at(choice: u16, said: &Value) -> Value {
     Value::Object(map)
 }
 
-fn reason(finish: Finish) -> &'static str {
-    match finish {
+fn reason(piece: &Piece) -> Option<&'static str> {
+    Some(match piece.finish? {
+        Finish::Stop if piece.called => "tool_calls",
         Finish::Stop => "stop",
         Finish::Length => "length",
-    }
+    })
 }
 
 fn usage_json(usage: Usage) -> Value {

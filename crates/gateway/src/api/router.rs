@@ -332,6 +332,7 @@ fn find(path: &str) -> Option<(&'static str, &'static str, Route)> {
         "/page.js" => ("/page.js", GET, Route::Page(page::File::Script)),
         "/page.css" => ("/page.css", GET, Route::Page(page::File::Style)),
         "/v1/chat/completions" => ("/v1/chat/completions", POST, Route::Generate(Dialect::Chat)),
+        "/v1/responses" => ("/v1/responses", POST, Route::Generate(Dialect::Responses)),
         "/v1/completions" => ("/v1/completions", POST, bare),
         "/v1/models" => ("/v1/models", GET, Route::Models),
         "/tokenize" => ("/tokenize", POST, Route::Tokenize),

@@ -95,7 +95,15 @@ impl Run {
             for index in first..first + usize::from(asked.choices) {
                 let before = asked.before.clone();
                 let rules = ask.rules.clone();
-                choices.push(ChoiceText::new(index as u16, &*text, rules, logs, before));
+                let calling = ask.calling.as_ref();
+                choices.push(ChoiceText::new(
+                    index as u16,
+                    &*text,
+                    rules,
+                    logs,
+                    before,
+                    calling,
+                ));
             }
             parts.push(Part {
                 answer: Some(answer),

@@ -92,7 +92,7 @@ pub(super) fn info(shared: &Shared) -> Response<Reply> {
         "counters": facts.counters,
         "gateway": gateway,
     });
-    match facts.text_path == TextPath::default() {
+    match facts.text_path == TextPath::OURS {
         // Not settings: there is no build in which these are otherwise (H-1, H-3, H-5).
         true => {
             info["handoff"] =

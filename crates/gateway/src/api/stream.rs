@@ -14,6 +14,7 @@ use super::choice::Piece;
 use super::errors;
 use super::generate::{next, refuse, signed};
 use super::render::Envelope;
+use super::responses::Events;
 use super::router::Shared;
 use super::run::Run;
 
@@ -46,6 +47,7 @@ pub(super) async fn answer(
     run.record.status = response.status().as_u16();
     let response = signed(response, &run.record);
     let opened = Vec::new();
+    let events = envelope.events();
     let pump = Pump {
         shared: shared.clone(),
         run,
@@ -53,6 +55,7 @@ pub(super) async fn answer(
         send,
         complete,
         opened,
+        events,
     };
     tokio::spawn(pump.run(first));
     response
@@ -69,6 +72,8 @@ struct Pump {
     complete: Arc<AtomicBool>,
     /// Choices whose opening chunk was sent.
     opened: Vec<u16>,
+    /// For an answer that has events instead of chunks.
+    events: Option<Events>,
 }
 
 impl Pump {
@@ -99,8 +104,13 @@ impl Pump {
             match step {
                 Ok(Some(next)) => piece = next,
                 Ok(None) => {
+                    let usage = self.run.usage();
+                    if let Some(events) = &mut self.events {
+                        let frame = events.end(usage);
+                        return Some(self.put(frame).err().unwrap_or(Outcome::Ok));
+                    }
                     let mut frame = String::new();
-                    if let Some(chunk) = self.envelope.closing(self.run.usage()) {
+                    if let Some(chunk) = self.envelope.closing(usage) {
                         event(&mut frame, &chunk);
                     }
                     frame += "data: [DONE]\n\n";
@@ -112,7 +122,10 @@ impl Pump {
                 Err(fault) => {
                     self.run.record.fail(&fault);
                     let mut frame = String::new();
-                    event(&mut frame, &errors::envelope(&fault));
+                    match &mut self.events {
+                        Some(events) => frame = events.failed(&fault),
+                        None => event(&mut frame, &errors::envelope(&fault)),
+                    }
                     let _ = self.put(frame); // it fails either way
                     return None;
                 }
@@ -123,6 +136,9 @@ impl Pump {
     fn frame(&mut self, piece: &Piece) -> String {
         let mut frame = String::new();
         let usage = self.run.usage();
+        if let Some(events) = &mut self.events {
+            return events.piece(piece);
+        }
         if !self.opened.contains(&piece.choice) {
             self.opened.push(piece.choice);
             if let Some(chunk) = self.envelope.opening(piece.choice, usage) {

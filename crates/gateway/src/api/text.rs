@@ -1,6 +1,9 @@
 //! What the HTTP half needs of a tokenizer and a chat template: a trait, so that tests can bring a
 //! small one, and [`ServedText`], which is crate `tokenizer` with its errors in a client's words.
 
+use std::sync::OnceLock;
+
+use grammar::{Grammars, Unusable};
 use tokenizer::{ChatTemplate, Detokenizer, Error, Tokenizer};
 
 use crate::engine::{Code, Fault};
@@ -38,6 +41,26 @@ pub trait Text: Send + Sync + 'static {
     /// Whether the template is given a variable of this name by the server.
     fn is_given(&self, variable: &str) -> bool;
 
+    /// The chat template as it is written.
+    fn template(&self) -> &str {
+        ""
+    }
+
+    /// The control token of this name.
+    fn control(&self, name: &str) -> Option<u32> {
+        let _ = name;
+        None
+    }
+
+    /// Whether answers can be held to a form. Slow: call it where blocking is allowed.
+    ///
+    /// # Errors
+    /// What is wrong with it, in a client's words.
+    fn compiles(&self, form: &wire::Form) -> Result<(), String> {
+        let _ = form;
+        Ok(())
+    }
+
     /// Text of token ids, all of which are below [`Text::vocab`]; special tokens are shown.
     ///
     /// # Errors
@@ -65,6 +88,8 @@ pub struct ServedText {
     tokenizer: Tokenizer,
     template: ChatTemplate,
     longest: usize,
+    /// Read when the first form comes.
+    grammars: OnceLock<Result<Grammars, Unusable>>,
 }
 
 impl ServedText {
@@ -74,6 +99,7 @@ impl ServedText {
             longest: tokenizer.longest_token().max(1),
             tokenizer,
             template,
+            grammars: OnceLock::new(),
         }
     }
 }
@@ -110,6 +136,25 @@ impl Text for ServedText {
 
     fn is_given(&self, variable: &str) -> bool {
         self.template.is_given(variable)
+    }
+
+    fn template(&self) -> &str {
+        self.template.source()
+    }
+
+    fn control(&self, name: &str) -> Option<u32> {
+        match self.tokenizer.encode(name, true)[..] {
+            [token] if self.tokenizer.is_special(token) => Some(token),
+            _ => None,
+        }
+    }
+
+    fn compiles(&self, form: &wire::Form) -> Result<(), String> {
+        let read = || Grammars::new(&self.tokenizer);
+        let grammars = self.grammars.get_or_init(read).as_ref();
+        let compiled = grammars.map_err(Clone::clone);
+        let compiled = compiled.and_then(|grammars| grammar::compiles(grammars, form));
+        compiled.map_err(|unusable| unusable.to_string())
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {

@@ -45,9 +45,9 @@ pub(super) async fn tokenize(
                     text.encode(&prompt, special.unwrap_or(true))?
                 }
                 None if chat => {
-                    let carries = facts.text_path.fields;
-                    let mut talk = talk(&mut fields, carries)?;
-                    if carries.contains(&"tools") {
+                    let path = &facts.text_path;
+                    let mut talk = talk(&mut fields, path)?;
+                    if path.forms || path.fields.contains(&"tools") {
                         talk.chat.tools = fields.take("tools");
                     }
                     if special == Some(true) {
@@ -56,8 +56,9 @@ pub(super) async fn tokenize(
                     }
                     fields.finish()?;
                     talk.judge(&*text)?;
-                    let most = judge_bytes("messages", talk.chat.bytes(), &facts, &*text)?;
-                    text.chat(&talk.chat, most)?
+                    let chat = talk.told(&*text);
+                    let most = judge_bytes("messages", chat.bytes(), &facts, &*text)?;
+                    text.chat(&chat, most)?
                 }
                 _ => return Err(invalid("prompt", "either `prompt` or `messages`")),
             };

@@ -26,11 +26,24 @@ pub struct EngineFacts {
 pub struct TextPath {
     /// Fields of a request that are handed on as they are; none: there is no such path.
     pub fields: &'static [&'static str],
+    /// Whether answers can be held to a form, and tools called: for our own workers.
+    #[serde(skip)]
+    pub forms: bool,
     /// How a prompt is counted there, or why there is no such path.
     pub how: &'static str,
     /// Whether several answers to one prompt are several jobs.
     #[serde(skip)]
     pub one_choice_a_job: bool,
+}
+
+impl TextPath {
+    /// Of engines that are ours: nothing is handed on, all is carried out here.
+    pub const OURS: Self = Self {
+        fields: &[],
+        forms: true,
+        how: "",
+        one_choice_a_job: false,
+    };
 }
 
 /// One name under which a model is served.

@@ -70,6 +70,8 @@ pub struct Job {
     pub stop_tokens: Vec<u32>,
     /// Tokens of an answer before which no stop token is sampled; at most `max_new`.
     pub min_new: u32,
+    /// What each answer is held to; compiled once already.
+    pub form: Option<wire::Form>,
     /// When the client's patience ends; the engine fails the request by then (H-15).
     pub deadline: Instant,
     /// Whether an operator asks, for whom engines under suspicion are there too.

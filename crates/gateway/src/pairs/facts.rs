@@ -46,7 +46,7 @@ pub(super) fn snapshot<J: Decisions>(
     });
     let limits: Vec<_> = limits.collect();
     EngineFacts {
-        text_path: TextPath::default(),
+        text_path: TextPath::OURS,
         models: models.to_vec(),
         readiness: readiness(draining, &workers, !limits.is_empty()),
         limits,

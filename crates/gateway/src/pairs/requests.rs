@@ -80,6 +80,7 @@ pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
         ignore_eos: job.ignore_eos,
         stop_tokens: job.stop_tokens.clone(),
         min_tokens: job.min_new,
+        form: job.form.clone(),
     };
     let checked = ask.check();
     checked.map_err(|error| Fault::new(Code::InvalidRequest, error.to_string()).on(error.field))?;

@@ -188,6 +188,7 @@ pub fn job(prompt: &[u32], time: Duration) -> Job {
         },
         ignore_eos: true,
         stop_tokens: Vec::new(),
+        form: None,
         min_new: 0,
         deadline: Instant::now() + time,
         operator: false,

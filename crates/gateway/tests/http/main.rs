@@ -18,3 +18,4 @@ mod scrapers;
 mod several;
 mod streams;
 mod support;
+mod tools;

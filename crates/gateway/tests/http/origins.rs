@@ -263,7 +263,7 @@ async fn what_others_serve_and_we_do_not_is_said_by_name() {
     let server = Server::start().await;
     for (method, path, says) in [
         ("POST", "/v1/embeddings", "gives no vectors"),
-        ("POST", "/v1/responses", "`/v1/chat/completions`"),
+        ("GET", "/v1/responses/resp_1", "`/v1/chat/completions`"),
         ("GET", "/v1/files/file-1/content", "nothing is stored"),
         ("POST", "/v1/audio/speech", "text only"),
         ("POST", "/chat/completions", "below `/v1`"),

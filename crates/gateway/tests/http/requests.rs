@@ -129,11 +129,8 @@ async fn what_would_change_the_answer_is_refused_by_name() {
     let server = Server::start().await;
     let chat = json!({"messages": [{"role": "user", "content": "a"}]});
     for (field, value) in [
-        ("tools", json!([{"type": "function"}])),
-        ("tool_choice", json!("required")),
         ("functions", json!([{}])),
         ("function_call", json!({"name": "f"})),
-        ("response_format", json!({"type": "json_object"})),
         ("modalities", json!(["text", "audio"])),
         ("audio", json!({"voice": "x"})),
         ("best_of", json!(3)),
@@ -245,7 +242,7 @@ async fn broken_conversations_are_refused_by_place() {
             "messages[1].role",
         ),
         (
-            json!({"role": "tool", "content": "a"}),
+            json!({"role": "function", "content": "a"}),
             "unsupported_parameter",
             "messages[1].role",
         ),

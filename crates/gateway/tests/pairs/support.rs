@@ -387,6 +387,7 @@ pub fn job(prompt: &[u32], max_new: u32) -> Job {
         },
         ignore_eos: false,
         stop_tokens: Vec::new(),
+        form: None,
         min_new: 0,
         deadline: Instant::now() + 2 * PATIENCE,
         operator: false,

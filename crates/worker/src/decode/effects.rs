@@ -349,8 +349,9 @@ impl<J: Decisions> Engine<J> {
                 .map(|(choice, token)| {
                     let lane = Lane { handoff, choice };
                     let mut choice_state = ChoiceState::new(&rules, choice);
-                    let finish = choice_state.accept(token.id);
+                    let finish = choice_state.accept(token.id, &self.masks);
                     if finish.is_none() {
+                        choice_state.hold(&self.masks);
                         self.choice_states.insert(lane, choice_state);
                     }
                     Output {

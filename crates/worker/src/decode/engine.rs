@@ -5,6 +5,7 @@ use crate::WorkerError;
 use crate::choose::ChoiceState;
 use crate::driver::{self, Deadlines, DriverState, Stages};
 use crate::facts::pages_of;
+use crate::masks::Masks;
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Loaded};
 use fabric::Receiver;
@@ -33,6 +34,7 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) copier: Copier,
     /// What is sampled, by sequence; exactly those that may run.
     pub(super) choice_states: BTreeMap<Lane, ChoiceState>,
+    pub(super) masks: Masks,
     pub(super) max_batch: usize,
     /// Where the next step begins to choose among more sequences than it can take.
     pub(super) turn: usize,
@@ -87,7 +89,9 @@ impl<J: Decisions> Engine<J> {
         let owners = crate::open_owners(config, "decode", hello.epoch)?;
         let epoch = hello.epoch.bits();
         let machine = Decode::with_decisions(machine, hello, pool, mint, decisions);
+        let waker = inbox.clone();
         Ok(Self {
+            masks: Masks::start(&tokenizer, move || waker.wake())?,
             machine,
             driver,
             model,
@@ -207,11 +211,13 @@ impl<J: Decisions> driver::Engine for Engine<J> {
     }
 
     fn busy(&self) -> bool {
-        !self.machine.runnable().is_empty()
+        !self.lanes().is_empty()
     }
 
     fn step(&mut self) -> Result<(), WorkerError> {
         self.look_at_dropped()?;
+        self.end_lost()?;
+        self.say_late()?;
         self.decode_step()
     }
 

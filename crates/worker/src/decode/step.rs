@@ -2,11 +2,13 @@
 //! happen between any two steps.
 
 use super::engine::Engine;
+use crate::choose::ChoiceState;
 use crate::{FailStop, WorkerError};
 use handoff::Decisions;
 use handoff::decode::{Event, Lane, Output};
 use model::{Logits, SequenceInput, Want};
 use pages::PageId;
+use wire::TokenOut;
 
 /// Steps between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;
@@ -31,7 +33,47 @@ impl<J: Decisions> Engine<J> {
 
     /// All that may run, or as many as a step takes, in turn.
     fn choose_lanes(&mut self) -> Vec<Lane> {
-        in_turn(self.machine.runnable(), self.max_batch, &mut self.turn)
+        in_turn(self.lanes(), self.max_batch, &mut self.turn)
+    }
+
+    /// All that may run. Who waits for a mask has logits already, and sits out.
+    pub(super) fn lanes(&self) -> Vec<Lane> {
+        let waits = |lane: &Lane| self.choice_states.get(lane).is_some_and(ChoiceState::waits);
+        let mut lanes = self.machine.runnable();
+        lanes.retain(|lane| !waits(lane));
+        lanes
+    }
+
+    /// Tokens of those whose mask came behind the end of their step.
+    pub(super) fn say_late(&mut self) -> Result<(), WorkerError> {
+        let mut late = Vec::new();
+        for (lane, choice_state) in &mut self.choice_states {
+            let token = choice_state.choose_late(&mut self.sampler);
+            late.extend(token.map(|token| (*lane, token)));
+        }
+        if late.is_empty() {
+            return Ok(());
+        }
+        let outputs = late.into_iter();
+        let outputs = outputs
+            .map(|(lane, token)| self.output(lane, &token))
+            .collect();
+        self.tell(Event::First(outputs))
+    }
+
+    /// Ends the requests of those that cannot keep to their form any further: alone, by a step of
+    /// theirs that fails.
+    pub(super) fn end_lost(&mut self) -> Result<(), WorkerError> {
+        let waiting = self.choice_states.iter().filter(|(_, state)| state.waits());
+        let lost = waiting.filter_map(|(lane, state)| Some((*lane, state.is_lost()?)));
+        for (lane, why) in lost.collect::<Vec<_>>() {
+            if self.machine.runnable().contains(&lane) {
+                tracing::warn!(handoff = %lane.handoff, why, "a choice cannot keep to its form");
+                self.tell(Event::StepBegin(vec![lane]))?;
+                self.tell(Event::StepFailed)?;
+            }
+        }
+        Ok(())
     }
 
     /// The outer error ends the worker: a table or a page was not what it must be.
@@ -78,20 +120,27 @@ impl<J: Decisions> Engine<J> {
             else {
                 return Err(FailStop::NoLogits.into());
             };
-            let token = choice_state.sample(&mut self.sampler, logits);
-            let finish = choice_state.accept(token.id);
-            if finish.is_some() {
-                self.choice_states.remove(lane);
+            if let Some(token) = choice_state.choose(&mut self.sampler, logits) {
+                outputs.push(self.output(*lane, &token));
             }
-            self.driver.counters.sampled_tokens += 1;
-            outputs.push(Output {
-                lane: *lane,
-                token: token.id,
-                payload: token.encode(),
-                finish,
-            });
         }
         Ok(outputs)
+    }
+
+    /// Takes a sampled token as the next of its sequence.
+    fn output(&mut self, lane: Lane, token: &TokenOut) -> Output {
+        self.driver.counters.sampled_tokens += 1;
+        let choice_state = self.choice_states.get_mut(&lane);
+        let finish = choice_state.and_then(|state| state.accept(token.id, &self.masks));
+        if finish.is_some() {
+            self.choice_states.remove(&lane);
+        }
+        Output {
+            lane,
+            token: token.id,
+            payload: token.encode(),
+            finish,
+        }
     }
 }
 

@@ -40,6 +40,8 @@ pub(crate) enum Input<Own> {
     Down(Conn),
     /// Another thread of this worker has ended something.
     Own(Own),
+    /// There may be something to compute.
+    Wake,
     /// Take nothing new; end when what runs has ended.
     Drain,
     /// End now.
@@ -217,6 +219,7 @@ fn take<E: Engine>(engine: &mut E, input: Input<E::Own>) -> Result<(), WorkerErr
             engine.down(conn)
         }
         Input::Own(own) => engine.own(own),
+        Input::Wake => Ok(()), // a step is next
         Input::Drain => {
             tracing::info!("draining: no new attempts");
             engine.driver().begin_draining();

@@ -71,6 +71,11 @@ impl<Own> Inbox<Own> {
     pub(crate) fn report(&self, own: Own) {
         self.put(Input::Own(own));
     }
+
+    /// For them too: there may be something to compute.
+    pub(crate) fn wake(&self) {
+        self.put(Input::Wake);
+    }
 }
 
 impl<Own: Send + 'static> Net<Own> {

@@ -4,6 +4,7 @@ use super::job::Job;
 use super::{Event, Shared};
 use crate::choose::Rules;
 use crate::facts::pages_of;
+use crate::masks::Masks;
 use crate::start::Loaded;
 use crate::{EngineConfig, FailStop, WorkerError};
 use handoff::{Broken, Capacity, Ending, Failure, Refusal, Rejection, Role, Spec, Stage};
@@ -12,7 +13,7 @@ use model::{KvMemory, Model, Scratch};
 use pages::{Misuse, Pool, Sound};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc::{Receiver, RecvTimeoutError};
+use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender};
 use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 use tokenizer::Tokenizer;
@@ -32,6 +33,8 @@ pub(crate) enum Command {
         id: u64,
         choice: u16,
     },
+    /// A mask has come.
+    Wake,
     Drain,
     Stop,
 }
@@ -57,6 +60,7 @@ pub(super) struct Engine {
     pub(super) max_batch: usize,
     pub(super) jobs: BTreeMap<u64, Job>,
     pub(super) counters: Counters,
+    pub(super) masks: Masks,
     queue: VecDeque<Waiting>,
     commands: Receiver<Command>,
     shared: Arc<Shared>,
@@ -74,12 +78,16 @@ impl Engine {
     pub(super) fn new(
         loaded: Loaded<Sound>,
         config: &EngineConfig,
-        commands: Receiver<Command>,
+        (waker, commands): (Sender<Command>, Receiver<Command>),
         shared: Arc<Shared>,
     ) -> Result<Self, WorkerError> {
         let capacity = Capacity::of(&loaded.pool, Role::Decode, loaded.context);
         let owners = crate::open_owners(config, "unified", loaded.hello.epoch)?;
+        let wake = move || {
+            let _ = waker.send(Command::Wake); // an engine that has ended needs none
+        };
         let mut engine = Self {
+            masks: Masks::start(&loaded.tokenizer, wake)?,
             model: loaded.model,
             tokenizer: loaded.tokenizer,
             kv: loaded.kv,
@@ -121,23 +129,25 @@ impl Engine {
     }
 
     fn work(&mut self) -> Result<(), WorkerError> {
+        let mut idle = true;
         loop {
-            self.take_commands();
+            self.take_commands(idle);
             self.end_overdue()?;
             if self.stopped {
                 return Ok(());
             }
             self.admit()?;
+            idle = self.jobs.is_empty() && self.queue.is_empty();
             if !self.jobs.is_empty() {
-                self.step()?;
+                idle = !self.step()?;
             }
             self.publish_facts();
         }
     }
 
     /// Takes what is there; waits only if there is nothing else to do.
-    fn take_commands(&mut self) {
-        if self.jobs.is_empty() && self.queue.is_empty() {
+    fn take_commands(&mut self, idle: bool) {
+        if idle {
             match self.commands.recv_timeout(IDLE) {
                 Ok(command) => self.obey(command),
                 Err(RecvTimeoutError::Timeout) => {}
@@ -181,6 +191,7 @@ impl Engine {
                     job.stop_choice(choice);
                 }
             }
+            Command::Wake => {}
             Command::Drain => self.draining = true,
             Command::Stop => self.stopped = true,
         }
@@ -200,7 +211,7 @@ impl Engine {
     /// Takes every page that the oldest requests can ever need, so that nothing is preempted.
     fn admit(&mut self) -> Result<(), WorkerError> {
         while let Some(waiting) = self.queue.pop_front() {
-            match Job::admit(&mut self.pool, &self.capacity, waiting) {
+            match Job::admit(&mut self.pool, &self.capacity, &self.masks, waiting) {
                 Ok(job) => {
                     self.jobs.insert(job.id, job);
                 }

@@ -3,6 +3,7 @@
 use super::Event;
 use super::engine::{Waiting, broken};
 use crate::choose::{ChoiceState, Rules};
+use crate::masks::{Masks, Next, Seat};
 use crate::{FailStop, WorkerError};
 use handoff::{Capacity, Ending, Failure, Finish, Spec, Stage};
 use model::KvMemory;
@@ -16,6 +17,8 @@ pub(super) struct Job {
     pub(super) id: u64,
     pub(super) spec: Spec,
     rules: Arc<Rules>,
+    /// Where its choices begin in the form that they are held to.
+    seat: Option<Arc<Seat>>,
     deadline: Instant,
     events: mpsc::Sender<Event>,
     /// Pages that hold the prompt: lane 0, read by every choice.
@@ -42,6 +45,7 @@ impl Job {
     pub(super) fn admit(
         pool: &mut Pool,
         capacity: &Capacity,
+        masks: &Masks,
         waiting: Waiting,
     ) -> Result<Self, Box<Waiting>> {
         let spec = &waiting.spec;
@@ -90,6 +94,7 @@ impl Job {
         Ok(Self {
             id,
             spec,
+            seat: rules.seat(masks),
             rules,
             deadline,
             events,
@@ -114,6 +119,20 @@ impl Job {
             Stage::Decode
         };
         (now >= self.deadline).then_some(Ending::Failed(Failure::Deadline(stage)))
+    }
+
+    /// What may come first in the form that it is held to, as far as that is known.
+    pub(super) fn first_mask(&self) -> Option<Next> {
+        self.seat.as_ref().map(|seat| seat.next())
+    }
+
+    /// Why it can keep to its form no further, if that is so.
+    pub(super) fn is_lost(&self) -> Option<String> {
+        if let Some(Next::Never(why)) = self.first_mask() {
+            return Some(why);
+        }
+        let running = self.sequences.iter().filter(|sequence| !sequence.done);
+        { running }.find_map(|sequence| sequence.choice_state.is_lost())
     }
 
     pub(super) fn is_finished(&self) -> bool {
@@ -268,12 +287,12 @@ impl Job {
     }
 
     /// Hands one sampled token of a choice on.
-    pub(super) fn deliver(&mut self, choice: usize, token: wire::TokenOut) {
+    pub(super) fn deliver(&mut self, choice: usize, token: wire::TokenOut, masks: &Masks) {
         let sequence = &mut self.sequences[choice];
         if sequence.done {
             return;
         }
-        let finish: Option<Finish> = sequence.choice_state.accept(token.id);
+        let finish: Option<Finish> = sequence.choice_state.accept(token.id, masks);
         sequence.done = finish.is_some();
         self.say(Event::Token {
             choice: choice as u16,

@@ -100,7 +100,7 @@ impl Local {
         let capacity = Capacity::of(&loaded.pool, Role::Decode, loaded.context);
         let (commands, received) = std_mpsc::channel();
         let shared = Arc::new(Shared::default());
-        let engine = Engine::new(loaded, config, received, shared.clone())?;
+        let engine = Engine::new(loaded, config, (commands.clone(), received), shared.clone())?;
         let (living, alive) = watch::channel(());
         let thread = std::thread::Builder::new().name("engine".into());
         let thread = thread

@@ -4,6 +4,7 @@
 use super::Event;
 use super::engine::{Engine, broken};
 use super::job::{Job, Sequence};
+use crate::masks::Next;
 use crate::{FailStop, WorkerError};
 use handoff::{Ending, Failure};
 use model::{Logits, SequenceInput, Want};
@@ -22,26 +23,66 @@ struct Plan {
 }
 
 impl Engine {
-    pub(super) fn step(&mut self) -> Result<(), WorkerError> {
+    /// False: there is nothing to do before a mask has come.
+    pub(super) fn step(&mut self) -> Result<bool, WorkerError> {
+        self.end_lost()?;
+        let late = self.say_late()?;
         let (plan, writes) = self.plan()?;
         if writes.is_empty() {
-            return Ok(());
+            return Ok(late);
         }
         let op = self.pool.begin(&[], &writes).map_err(broken)?;
         let computed = self.forward(&plan);
         self.pool.end(op).map_err(broken)?;
         self.counters.steps += 1;
         match computed? {
-            Ok(logits) => self.apply(&plan, &logits),
+            Ok(logits) => self.apply(&plan, &logits)?,
             Err(error) => {
                 tracing::error!(%error, "a step failed: its requests end");
                 let lanes = plan.lanes.iter().map(|(id, _)| *id);
                 for id in plan.chunk.iter().map(|(id, _)| *id).chain(lanes) {
                     self.end(id, Ending::Failed(Failure::Compute))?;
                 }
-                Ok(())
             }
         }
+        Ok(true)
+    }
+
+    /// Ends what can keep to its form no further.
+    fn end_lost(&mut self) -> Result<(), WorkerError> {
+        let lost = self
+            .jobs
+            .values()
+            .filter_map(|job| Some((job.id, job.is_lost()?)));
+        for (id, why) in lost.collect::<Vec<_>>() {
+            tracing::warn!(id, why, "an answer cannot keep to its form");
+            self.end(id, Ending::Failed(Failure::Compute))?;
+        }
+        Ok(())
+    }
+
+    /// Tokens of those whose mask came behind the end of their step; whether there were any.
+    fn say_late(&mut self) -> Result<bool, WorkerError> {
+        let before = self.counters.sampled_tokens;
+        for job in self.jobs.values_mut() {
+            for choice in 0..job.sequences.len() {
+                let state = &mut job.sequences[choice].choice_state;
+                if let Some(token) = state.choose_late(&mut self.sampler) {
+                    self.counters.sampled_tokens += 1;
+                    job.deliver(choice, token, &self.masks);
+                }
+            }
+        }
+        self.end_finished()?;
+        Ok(self.counters.sampled_tokens > before)
+    }
+
+    fn end_finished(&mut self) -> Result<(), WorkerError> {
+        let finished = self.jobs.values().filter(|job| job.is_finished());
+        for id in finished.map(|job| job.id).collect::<Vec<_>>() {
+            self.end(id, Ending::Finished)?;
+        }
+        Ok(())
     }
 
     /// What the next step computes, and the pages that it writes.
@@ -51,7 +92,10 @@ impl Engine {
         let size = u32::from(self.pool.page_size());
         for (id, job) in &mut self.jobs {
             let rest = job.uncomputed();
-            if rest > 0 && plan.chunk.is_none() {
+            // The last chunk gives first tokens, which need their mask.
+            let last = rest <= self.chunk;
+            let waits = last && matches!(job.first_mask(), Some(Next::Coming));
+            if rest > 0 && !waits && plan.chunk.is_none() {
                 job.lay_out_prompt(&mut self.pool)?;
                 let from = job.table.tokens();
                 let to = from + rest.min(self.chunk);
@@ -60,7 +104,9 @@ impl Engine {
                 writes.extend(job.table.pages().skip(pages.start).take(pages.len()));
             }
             for choice in 0..job.sequences.len() {
-                if job.sequences[choice].done || plan.lanes.len() >= self.max_batch {
+                let sequence = &job.sequences[choice];
+                let waits = sequence.choice_state.waits();
+                if sequence.done || waits || plan.lanes.len() >= self.max_batch {
                     continue;
                 }
                 writes.push(job.page_for_next(&mut self.pool, choice)?);
@@ -147,12 +193,19 @@ impl Engine {
                 if let Some(logits) = logits.last(row) {
                     job.begin_choices(&mut self.pool, &mut self.kv)?;
                     job.say(Event::Committed);
+                    let mask = match job.first_mask() {
+                        Some(Next::Mask(mask)) => Some(mask),
+                        _ => None, // `plan` has waited for it
+                    };
                     for choice in 0..job.sequences.len() {
-                        let token = job.sequences[choice]
-                            .choice_state
-                            .sample(&mut self.sampler, logits);
+                        let state = &mut job.sequences[choice].choice_state;
+                        let token = state.sample(&mut self.sampler, logits, mask.as_deref());
                         self.counters.sampled_tokens += 1;
-                        job.deliver(choice, token);
+                        job.deliver(choice, token, &self.masks);
+                        let sequence = &mut job.sequences[choice];
+                        if !sequence.done {
+                            sequence.choice_state.hold(&self.masks);
+                        }
                     }
                 }
                 row += 1;
@@ -166,18 +219,14 @@ impl Engine {
                 let Some(logits) = logits.last(row) else {
                     return Err(FailStop::NoLogits.into());
                 };
-                let token = job.sequences[choice]
-                    .choice_state
-                    .sample(&mut self.sampler, logits);
-                self.counters.sampled_tokens += 1;
-                job.deliver(choice, token);
+                let state = &mut job.sequences[choice].choice_state;
+                if let Some(token) = state.choose(&mut self.sampler, logits) {
+                    self.counters.sampled_tokens += 1;
+                    job.deliver(choice, token, &self.masks);
+                }
                 row += 1;
             }
         }
-        let finished = self.jobs.values().filter(|job| job.is_finished());
-        for id in finished.map(|job| job.id).collect::<Vec<_>>() {
-            self.end(id, Ending::Finished)?;
-        }
-        Ok(())
+        self.end_finished()
     }
 }

@@ -67,14 +67,18 @@ impl<J: Decisions> Engine<J> {
                 let rules = Rules::new(&spec, &self.tokenizer, self.model.config().vocab);
                 let rules = rules
                     .map_err(|error| tracing::warn!(%attempt, %error, "cannot be sampled"))
-                    .ok();
+                    .ok()
+                    .map(Arc::new);
+                let seat = rules.as_ref().and_then(|rules| rules.seat(&self.masks));
                 self.enter_stage(attempt, self.deadlines.prefill);
                 self.jobs.insert(
                     offer,
                     Job {
                         attempt,
                         spec: *spec,
-                        rules: rules.map(Arc::new),
+                        rules,
+                        seat,
+                        computed: cached_tokens,
                     },
                 );
             }

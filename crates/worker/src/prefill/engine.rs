@@ -5,6 +5,7 @@ use crate::WorkerError;
 use crate::choose::Rules;
 use crate::driver::{self, Deadlines, DriverState, Inbox, Stages};
 use crate::facts::pages_of;
+use crate::masks::{Masks, Next, Seat};
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Loaded};
 use fabric::Sender;
@@ -32,6 +33,7 @@ pub(super) struct Engine<J: Decisions> {
     pub(super) endpoints: Endpoints,
     /// Jobs that have their ticket.
     pub(super) jobs: BTreeMap<OfferId, Job>,
+    pub(super) masks: Masks,
     pub(super) chunk: u32,
     /// The chunk that the machine has begun.
     pub(super) computing: Option<Chunk>,
@@ -52,6 +54,20 @@ pub(super) struct Job {
     pub(super) spec: Spec,
     /// How its first tokens are sampled; none if nobody can.
     pub(super) rules: Option<Arc<Rules>>,
+    /// Where its choices begin in the form that they are held to.
+    pub(super) seat: Option<Arc<Seat>>,
+    /// Tokens of its prompt that are cached or computed.
+    pub(super) computed: u32,
+}
+
+impl Job {
+    /// Whether its next chunk of at most so many tokens is the last, whose first tokens need a mask
+    /// that is not there yet.
+    pub(super) fn waits(&self, chunk: u32) -> bool {
+        let last = (self.computed + chunk) as usize >= self.spec.tokens.len();
+        let next = self.seat.as_ref().filter(|_| last).map(|seat| seat.next());
+        matches!(next, Some(Next::Coming))
+    }
 }
 
 /// Tokens `from..to` of a job's prompt.
@@ -83,8 +99,10 @@ impl<J: Decisions> Engine<J> {
             ..
         } = loaded;
         let epoch = hello.epoch;
+        let waker = inbox.clone();
         let owners = crate::open_owners(config, "prefill", epoch)?;
         Ok(Self {
+            masks: Masks::start(&tokenizer, move || waker.wake())?,
             machine: Prefill::with_decisions(machine, hello, pool, decisions),
             driver,
             model,
@@ -191,7 +209,7 @@ impl<J: Decisions> driver::Engine for Engine<J> {
     }
 
     fn busy(&self) -> bool {
-        !self.machine.runnable().is_empty()
+        !self.able().is_empty()
     }
 
     fn step(&mut self) -> Result<(), WorkerError> {

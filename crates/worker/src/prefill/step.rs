@@ -4,7 +4,9 @@
 
 use super::engine::{Chunk, Engine};
 use crate::choose::{ChoiceState, Rules};
+use crate::masks::Next;
 use crate::{FailStop, WorkerError};
+use grammar::Mask;
 use handoff::Decisions;
 use handoff::OfferId;
 use handoff::prefill::Event;
@@ -32,6 +34,9 @@ impl<J: Decisions> Engine<J> {
         self.driver.counters.steps += 1;
         let event = match self.compute(chunk)? {
             Some((checksums, first)) => {
+                if let Some(job) = self.jobs.get_mut(&offer) {
+                    job.computed = chunk.to;
+                }
                 // The prompt is computed: from here on it is decode that waits.
                 if let Some(attempt) = self.jobs.get(&offer).filter(|_| chunk.last) {
                     self.enter_stage(attempt.attempt, None);
@@ -49,7 +54,19 @@ impl<J: Decisions> Engine<J> {
     }
 
     fn next_job(&self) -> Option<OfferId> {
-        next_in_turn(&self.machine.runnable(), self.last)
+        next_in_turn(&self.able(), self.last)
+    }
+
+    /// Those with something to compute that need not wait for a mask before it.
+    pub(super) fn able(&self) -> Vec<OfferId> {
+        let waits = |offer: &OfferId| {
+            self.jobs
+                .get(offer)
+                .is_some_and(|job| job.waits(self.chunk))
+        };
+        let mut able = self.machine.runnable();
+        able.retain(|offer| !waits(offer));
+        able
     }
 
     /// Checksums of the pages that became complete, and with the last chunk the first tokens. None
@@ -60,9 +77,18 @@ impl<J: Decisions> Engine<J> {
         chunk: Chunk,
     ) -> Result<Option<(Vec<u32>, Option<Vec<u8>>)>, WorkerError> {
         let job = self.jobs.get(&chunk.offer);
-        let job = job.and_then(|job| Some((&job.spec, job.rules.clone()?)));
-        let Some((spec, rules)) = job else {
+        let job = job.and_then(|job| Some((&job.spec, job.rules.clone()?, job.seat.clone())));
+        let Some((spec, rules, seat)) = job else {
             return Ok(None);
+        };
+        let mask = match seat.filter(|_| chunk.last).map(|seat| seat.next()) {
+            None => None,
+            Some(Next::Mask(mask)) => Some(mask),
+            Some(Next::Coming) => return Ok(None), // `able` has left it out
+            Some(Next::Never(why)) => {
+                tracing::warn!(offer = %chunk.offer, why, "an answer cannot be held to its form");
+                return Ok(None);
+            }
         };
         let Some(tokens) = spec.tokens.get(chunk.from as usize..chunk.to as usize) else {
             return Err(FailStop::ChunkBehindPrompt.into());
@@ -95,7 +121,7 @@ impl<J: Decisions> Engine<J> {
                 let checksums = self.checksums(chunk, &pages)?;
                 let first = chunk
                     .last
-                    .then(|| self.first_tokens(&rules, choices, &logits));
+                    .then(|| self.first_tokens(&rules, choices, &logits, mask.as_deref()));
                 Ok(Some((checksums, first)))
             }
             Err(model::Error::Kv(error)) => Err(FailStop::Memory(error).into()),
@@ -117,12 +143,18 @@ impl<J: Decisions> Engine<J> {
             .collect()
     }
 
-    fn first_tokens(&mut self, rules: &Arc<Rules>, choices: u16, logits: &Logits) -> Vec<u8> {
+    fn first_tokens(
+        &mut self,
+        rules: &Arc<Rules>,
+        choices: u16,
+        logits: &Logits,
+        mask: Option<&Mask>,
+    ) -> Vec<u8> {
         let Some(logits) = logits.last(0) else {
             return encode_first(&[]);
         };
         let tokens: Vec<_> = (0..choices)
-            .map(|choice| ChoiceState::new(rules, choice).sample(&mut self.sampler, logits))
+            .map(|choice| ChoiceState::new(rules, choice).sample(&mut self.sampler, logits, mask))
             .collect();
         self.driver.counters.sampled_tokens += tokens.len() as u64;
         encode_first(&tokens)

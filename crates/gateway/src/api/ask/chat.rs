@@ -2,8 +2,10 @@ use serde_json::{Map, Value};
 use tokenizer::{Chat, Ending, Message};
 
 use super::{Fields, empty, invalid, unsupported};
+use crate::api::calls;
 use crate::api::text::Text;
-use crate::engine::Fault;
+use crate::engine::{Fault, TextPath};
+use std::borrow::Cow;
 
 /// Most messages of a conversation.
 const MAX_MESSAGES: usize = 4096;
@@ -30,7 +32,7 @@ const NO_VARIABLES: [&str; 12] = [
 const EFFORTS: &[&str] = &["none", "minimal", "low", "medium", "high", "xhigh", "max"];
 
 const LIST: &str = "a list of 1 to 4096 messages {\"role\": …, \"content\": …}";
-const NO_TOOLS: &str = "tool calls are not implemented; write the call and what came of it as text \
+const NO_TOOLS: &str = "tool calls are not carried out by these engines; write the call and what came of it as text \
                         into `content`";
 
 /// A conversation as it was asked for, not yet seen by its template.
@@ -40,9 +42,20 @@ pub(crate) struct Talk {
     pub chat: Chat,
     /// How long the model is to think; also among the chat's variables.
     effort: Option<String>,
+    /// Whether its prompt is written here, tools and all.
+    ours: bool,
 }
 
 impl Talk {
+    /// The conversation as the template is given it.
+    pub(crate) fn told(&self, text: &dyn Text) -> Cow<'_, Chat> {
+        let mut chat = Cow::Borrowed(&self.chat);
+        if self.ours && !text.reads("tools") {
+            calls::told(chat.to_mut());
+        }
+        chat
+    }
+
     /// Refuses what this model's template cannot be told.
     ///
     /// # Errors
@@ -72,7 +85,7 @@ const EFFORT: &str = "reasoning_effort";
 ///
 /// # Errors
 /// A fault naming the field that cannot be served.
-pub(crate) fn talk(fields: &mut Fields, carries: &[&str]) -> Result<Talk, Fault> {
+pub(crate) fn talk(fields: &mut Fields, path: &TextPath) -> Result<Talk, Fault> {
     let list = fields
         .take("messages")
         .ok_or_else(|| invalid("messages", LIST))?;
@@ -97,11 +110,12 @@ pub(crate) fn talk(fields: &mut Fields, carries: &[&str]) -> Result<Talk, Fault>
     }
     let chat = Chat {
         ending: ending(fields)?,
-        messages: messages(list, carries.contains(&"tools"))?,
+        messages: messages(list, path.forms || path.fields.contains(&"tools"))?,
         variables,
         tools: None,
     };
-    Ok(Talk { chat, effort })
+    let ours = path.forms;
+    Ok(Talk { chat, effort, ours })
 }
 
 fn ending(fields: &mut Fields) -> Result<Ending, Fault> {
@@ -244,7 +258,7 @@ fn role(fields: &mut Fields, tools: bool) -> Result<&'static str, Fault> {
         Some("tool" | "function") => Err(unsupported(fields.name("role"), NO_TOOLS)),
         _ => Err(invalid(
             fields.name("role"),
-            "system, developer, user or assistant",
+            "system, developer, user, assistant or tool",
         )),
     }
 }

@@ -4,23 +4,33 @@ mod carried;
 mod chat;
 mod completion;
 mod ending;
+mod form;
 mod known;
+mod responses;
 mod sampling;
+mod tools;
 
 use super::fields::{Fields, invalid, unsupported};
-use crate::engine::{Fault, Sampling};
+use super::text::Text;
+use crate::engine::{Code, Fault, Sampling, TextPath};
 use serde_json::{Map, Value};
 
+use super::calls::Calling;
 pub(super) use chat::{Talk, talk};
 pub(super) use completion::token_ids;
 pub(super) use ending::Rules;
+pub(super) use form::Asked as AskedForm;
 use known::empty;
+pub(super) use responses::in_these_words;
+pub(super) use tools::{Tool, Tools};
 
 /// Which of OpenAI's two request forms is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Dialect {
     /// `/v1/chat/completions`
     Chat,
+    /// `/v1/responses`: a chat in other words.
+    Responses,
     /// `/v1/completions`
     Completion,
 }
@@ -68,8 +78,16 @@ pub(super) struct Ask {
     pub seed: Option<u64>,
     /// When an answer ends.
     pub rules: Rules,
+    /// What an answer is held to.
+    pub form: Option<form::Asked>,
+    /// The tools that it may call, where that is carried out here.
+    pub tools: Option<Tools>,
+    /// How it calls them; none before the template was looked at.
+    pub calling: Option<Calling>,
     /// What only the engine itself can carry out.
     pub carried: Option<Map<String, Value>>,
+    /// What an answer of `/v1/responses` repeats.
+    pub asked: Value,
     /// Answer as server-sent events.
     pub stream: bool,
     /// Which events of a stream have usage figures.
@@ -86,8 +104,33 @@ pub(super) struct StreamUsage {
 }
 
 impl Ask {
-    /// Reads the body of `POST /v1/chat/completions` or `/v1/completions`. `carries`: the fields that the
-    /// engine carries out itself.
+    /// Looks at how this model calls tools, and judges what its answers are to be held to. Slow, and so
+    /// the last of all that is looked at.
+    ///
+    /// # Errors
+    /// The template's calls are not read here, or a form cannot be held to.
+    pub(super) fn hold(&mut self, text: &dyn Text) -> Result<(), Fault> {
+        if let Some(form) = &self.form {
+            form.judge(text)?;
+        }
+        if let Some(tools) = &self.tools {
+            self.calling = Some(Calling::of(tools, self.form.as_ref(), text)?);
+        }
+        Ok(())
+    }
+
+    /// What each answer is held to.
+    pub(super) fn held(&self) -> Option<wire::Form> {
+        let calls = self
+            .calling
+            .as_ref()
+            .and_then(|calling| calling.form.as_ref());
+        let form = self.form.as_ref().map(|asked| &asked.form);
+        calls.or(form).cloned()
+    }
+
+    /// Reads the body of `POST /v1/chat/completions` or `/v1/completions`. `path`: what the engine
+    /// carries out beside tokens.
     ///
     /// # Errors
     /// A fault naming the first field that cannot be served as asked.
@@ -95,18 +138,52 @@ impl Ask {
         dialect: Dialect,
         body: &[u8],
         max_choices: u16,
-        carries: &[&str],
+        path: &TextPath,
     ) -> Result<Self, Fault> {
         let mut fields = Fields::parse(body)?;
+        if dialect != Dialect::Responses {
+            return Self::read(dialect, fields, max_choices, path);
+        }
+        if !path.forms {
+            let message = "`/v1/responses` is not served in front of these engines; send the whole \
+                           conversation to `/v1/chat/completions`";
+            return Err(Fault::new(Code::NotFound, message));
+        }
+        let asked = responses::repeated(&fields);
+        let chat = responses::as_chat(&mut fields)?;
+        fields.finish()?;
+        let ask = Self::read(dialect, chat, max_choices, path)?;
+        Ok(Self { asked, ..ask })
+    }
+
+    fn read(
+        dialect: Dialect,
+        mut fields: Fields,
+        max_choices: u16,
+        path: &TextPath,
+    ) -> Result<Self, Fault> {
+        let carries = path.fields;
         known::unused_tools(&mut fields)?;
         let carried = carried::take(&mut fields, carries);
-        let tools = carried.as_ref().and_then(|it| it.get("tools"));
+        let form = match path.forms {
+            true => form::read(&mut fields)?,
+            false => None,
+        };
+        let ours = path.forms && dialect != Dialect::Completion;
+        let tools = match ours {
+            true => tools::read(&mut fields)?,
+            false => None,
+        };
+        let theirs = carried.as_ref().and_then(|it| it.get("tools"));
         let mut echo = false;
         let mut add_special = true;
         let (input, logprobs) = match dialect {
-            Dialect::Chat => {
-                let mut talk = chat::talk(&mut fields, carries)?;
-                talk.chat.tools = tools.cloned();
+            Dialect::Chat | Dialect::Responses => {
+                let mut talk = chat::talk(&mut fields, path)?;
+                talk.chat.tools = tools
+                    .as_ref()
+                    .map(|it| it.shown.clone())
+                    .or(theirs.cloned());
                 (Input::Chat(talk), chat::logprobs(&mut fields)?)
             }
             Dialect::Completion => {
@@ -117,7 +194,7 @@ impl Ask {
                 (Input::Prompts(prompts), logprobs)
             }
         };
-        if echo && (logprobs.is_some() || carried.is_some()) {
+        if echo && (logprobs.is_some() || carried.is_some() || form.is_some()) {
             return Err(unsupported(
                 "echo",
                 "a prompt is repeated without log-probabilities and in no form; leave it out, or \
@@ -139,7 +216,11 @@ impl Ask {
             sampling,
             seed,
             rules: Rules::read(&mut fields)?,
+            form,
+            tools,
+            calling: None,
             carried,
+            asked: Value::Null,
             stream,
             usage: stream_options(&mut fields, stream)?,
         };

@@ -22,17 +22,20 @@ pub(in crate::door) const SGLANG: TextPath = TextPath {
     fields: fields!("regex", "ebnf", "separate_reasoning"),
     how: "SGLang writes the answer (/v1/chat/completions); the prompt is sent as tokens",
     one_choice_a_job: true,
+    forms: false,
 };
 pub(in crate::door) const VLLM: TextPath = TextPath {
     fields: fields!("structured_outputs", "include_reasoning"),
     how: "vLLM writes prompt and answer (/v1/chat/completions); the prompt's tokens are asked of its \
           /tokenize before",
     one_choice_a_job: true,
+    forms: false,
 };
 pub(in crate::door) const NONE: TextPath = TextPath {
     fields: &[],
     how: "none: only pairs and servers of SGLang or of vLLM, of one kind, have one",
     one_choice_a_job: true,
+    forms: false,
 };
 
 /// What a client may see of a choice, of its `message` or `delta`, and of a prompt's continuation.

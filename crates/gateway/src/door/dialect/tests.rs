@@ -25,6 +25,7 @@ fn order(leg: Leg, max_new: u32) -> Order {
         sampling: Sampling::default(),
         ignore_eos: false,
         stop_tokens: Vec::new(),
+        form: None,
         min_new: 0,
         deadline: Instant::now(),
         operator: false,

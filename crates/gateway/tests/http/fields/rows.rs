@@ -305,10 +305,31 @@ fn speed() -> Vec<Row> {
 
 /// What an answer would have to be.
 fn forms() -> Vec<Row> {
+    let held: Obeys = |before, got| before.job().form.is_none() && got.job().form.is_some();
     let mut rows = vec![
         row("response_format", Both, "ovl")
             .harmless(json!({"type": "text"}))
-            .refused(json!({"type": "json_object"})),
+            .obeyed(json!({"type": "json_object"}), held)
+            .obeyed(
+                json!({"type": "json_schema", "json_schema": {"name": "a", "schema": {}}}),
+                held,
+            )
+            .refused(json!("json"))
+            .note("`text`, `json_object`, `json_schema`; kept to in any case, `strict` or not"),
+        row("structured_outputs", Both, "v")
+            .obeyed(json!({"json": {"type": "null"}}), held)
+            .obeyed(json!({"regex": "a+"}), held)
+            .obeyed(json!({"choice": ["a", "b"]}), held)
+            .obeyed(json!({"grammar": "start: \"a\""}), held)
+            .refused(json!({}))
+            .refused(json!({"regex": "a", "json_object": true}))
+            .note(
+                "one of `json`, `json_object`, `regex`, `choice`, `grammar` (`llguidance`'s Lark)",
+            ),
+        row("regex", Both, "")
+            .obeyed(json!("a+"), held)
+            .refused(json!(3))
+            .note("SGLang's; for the whole answer"),
         row("grammar", Both, "l")
             .harmless(json!(""))
             .refused(json!("root ::= x")),
@@ -357,7 +378,6 @@ fn forms() -> Vec<Row> {
             .refused(json!(4)),
     ];
     for (field, who) in [
-        ("structured_outputs", "v"),
         ("guided_json", "v"),
         ("guided_regex", "v"),
         ("guided_choice", "v"),
@@ -488,17 +508,27 @@ fn conversations() -> Vec<Row> {
 
 fn tools() -> Vec<Row> {
     let tool = || json!([{"type": "function", "function": {"name": "f"}}]);
-    let unused = "with `tool_choice` `\"none\"` any: the model is not shown them";
+    let shown: Obeys = |_, got| shown_tool(got);
+    let held: Obeys = |before, got| before.job().form != got.job().form && shown_tool(got);
     vec![
         row("tools", Chat, "ovl")
             .harmless(json!([]))
-            .refused(tool())
-            .note(unused),
+            .obeyed(tool(), shown)
+            .refused(json!("f"))
+            .note("to 128 functions"),
         row("tool_choice", Chat, "ovl")
-            .harmless(json!("none"))
+            .with(json!({"tools": tool()}))
             .harmless(json!("auto"))
-            .refused(json!("required")),
-        row("parallel_tool_calls", Chat, "ovl").harmless(json!(true)),
+            .obeyed(json!("none"), |_, got| !shown_tool(got))
+            .obeyed(json!("required"), held)
+            .obeyed(json!({"type": "function", "function": {"name": "f"}}), held)
+            .refused(json!({"type": "function", "function": {"name": "g"}}))
+            .note("`none`, `auto`, `required`, or one by its name; with `none` the model is not shown any"),
+        row("parallel_tool_calls", Chat, "ovl")
+            .with(json!({"tools": tool(), "tool_choice": "required"}))
+            .harmless(json!(true))
+            .obeyed(json!(false), held)
+            .note("with `false` an answer has one call at most"),
         row("parse_tool_calls", Chat, "l").harmless(json!(true)),
         row("functions", Chat, "o")
             .harmless(json!([]))
@@ -508,6 +538,10 @@ fn tools() -> Vec<Row> {
             .harmless(json!("auto"))
             .refused(json!({"name": "f"})),
     ]
+}
+
+fn shown_tool(seen: &Seen) -> bool {
+    seen.prompt().contains("\"name\":\"f\"")
 }
 
 fn chat_only() -> Vec<Row> {
@@ -573,11 +607,11 @@ fn messages() -> Vec<Row> {
     vec![
         row("role", Message, "ovl")
             .obeyed(json!("developer"), |_, got| got.prompt().ends_with("s:cd\u{101}"))
-            .refused(json!("tool"))
+            .obeyed(json!("tool"), |_, got| got.prompt().contains("u:<tool_response>\ncd\n"))
             .refused(json!("function"))
             .refused(json!("root"))
             .needed()
-            .note("`system`, `developer` (the same), `user`, `assistant`"),
+            .note("`system`, `developer` (the same), `user`, `assistant`, `tool`"),
         row("content", Message, "ovl")
             .obeyed(json!("x"), ends)
             .obeyed(json!([{"type": "text", "text": "a", "cache_control": {}}, {"type": "text", "text": "x"}]), ends)
@@ -595,8 +629,17 @@ fn messages() -> Vec<Row> {
         row("reasoning", Message, "v")
             .obeyed(json!("x"), |_, got| got.prompt().ends_with("a:xcd\u{101}"))
             .note("the same by another name"),
-        row("tool_calls", Message, "ovl").harmless(json!([])).refused(json!([{"id": "1"}])),
-        row("tool_call_id", Message, "ovl").refused(json!("x")),
+        row("tool_calls", Message, "ovl")
+            .harmless(json!([]))
+            .obeyed(
+                json!([{"id": "1", "type": "function", "function": {"name": "f", "arguments": "{}"}}]),
+                |_, got| got.prompt().contains("a:cd\n<tool_call>\n{\"name\": \"f\", \"arguments\": {}}"),
+            )
+            .refused(json!([{"id": "1"}]))
+            .note("of an `assistant`; given to the template"),
+        row("tool_call_id", Message, "ovl")
+            .refused(json!("x"))
+            .note("of a `tool` alone; given to the template"),
         row("function_call", Message, "o").refused(json!({"name": "f"})),
         row("annotations", Message, "o")
             .harmless(json!([]))

@@ -199,9 +199,12 @@ impl Stream {
         loop {
             if let Some(at) = self.text.find("\n\n") {
                 let event: String = self.text.drain(..at + 2).collect();
-                let data = event
-                    .strip_prefix("data: ")
-                    .expect("one data line an event");
+                // An event may have a name, in a line before.
+                let named = event
+                    .strip_prefix("event: ")
+                    .and_then(|it| it.split_once('\n'));
+                let data = named.map_or(&*event, |(_, data)| data);
+                let data = data.strip_prefix("data: ").expect("one data line an event");
                 return Some(data.trim_end().to_owned());
             }
             match self.client.chunk().await {

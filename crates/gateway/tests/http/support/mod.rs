@@ -147,7 +147,7 @@ pub fn facts() -> EngineFacts {
         }],
     };
     EngineFacts {
-        text_path: TextPath::default(),
+        text_path: TextPath::OURS,
         models: ["small", "org/alias"]
             .map(|id| ModelFacts {
                 id: id.to_owned(),

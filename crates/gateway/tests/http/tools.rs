@@ -1,0 +1,308 @@
+//! Calls of tools and responses: what a model has written, as a client is told it.
+
+use gateway::engine::Finish;
+use serde_json::{Value, json};
+
+use crate::support::{Server, request};
+
+const CHAT: &str = "/v1/chat/completions";
+const SAID: &str = "Let me see.\n<tool_call>\n{\"name\": \"add\", \"arguments\": {\"b\": 1, \"a\": 2}}\n\
+                    </tool_call>\n<tool_call>{\"name\": \"now\"}</tool_call>";
+
+/// With room for a prompt that has tools in it.
+async fn roomy() -> Server {
+    let server = Server::start().await;
+    server.engine.change(|facts| {
+        facts.limits[0].max_model_len = 4096;
+        facts.limits[0].max_prompt_tokens = 2048;
+    });
+    server
+}
+
+fn asked(more: Value) -> Value {
+    let tool =
+        |name: &str| json!({"type": "function", "function": {"name": name, "description": "d"}});
+    let mut body = json!({
+        "messages": [{"role": "user", "content": "hi"}], "tools": [tool("add"), tool("now")],
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+async fn whole(server: &Server, path: &'static str, body: Value, said: &str, how: Finish) -> Value {
+    let reply = server.begin(path, body);
+    server.engine.next().await.say(said, how).await;
+    let reply = reply.await.unwrap();
+    assert_eq!(reply.status, 200, "{}", reply.text());
+    reply.json()
+}
+
+async fn events(server: &Server, path: &str, body: Value, said: &str, how: Finish) -> Vec<String> {
+    let connection = server.connect().await;
+    let bytes = request("POST", path, &[], &body.to_string());
+    let stream = tokio::spawn(async move { connection.stream(&bytes).await });
+    server.engine.next().await.say(said, how).await;
+    let (events, clean) = stream.await.unwrap().rest().await;
+    assert!(clean);
+    events
+}
+
+#[tokio::test]
+async fn calls_are_told_from_words() {
+    let server = roomy().await;
+    let answer = whole(&server, CHAT, asked(json!({})), SAID, Finish::Stop).await;
+    let choice = &answer["choices"][0];
+    assert_eq!(choice["finish_reason"], "tool_calls");
+    assert_eq!(choice["message"]["content"], "Let me see.");
+    let calls = choice["message"]["tool_calls"].as_array().unwrap();
+    assert_eq!(
+        calls[0]["function"],
+        json!({"name": "add", "arguments": r#"{"b":1,"a":2}"#})
+    );
+    assert_eq!(
+        calls[1]["function"],
+        json!({"name": "now", "arguments": "{}"})
+    );
+    let ids: Vec<&str> = calls
+        .iter()
+        .map(|call| call["id"].as_str().unwrap())
+        .collect();
+    assert!(
+        ids[0] != ids[1] && ids.iter().all(|id| id.starts_with("call_")),
+        "{ids:?}"
+    );
+    // Calls alone have no content.
+    let alone = &SAID[SAID.find('<').unwrap()..];
+    let answer = whole(&server, CHAT, asked(json!({})), alone, Finish::Stop).await;
+    assert_eq!(answer["choices"][0]["message"]["content"], Value::Null);
+    // What is cut, or no call, is content to the letter; so is everything where there are no tools.
+    let cut = &SAID[..40];
+    let answer = whole(&server, CHAT, asked(json!({})), cut, Finish::Length).await;
+    assert_eq!(answer["choices"][0]["finish_reason"], "length");
+    assert_eq!(answer["choices"][0]["message"]["content"], cut);
+    assert!(answer["choices"][0]["message"].get("tool_calls").is_none());
+    for more in [json!({"tools": []}), json!({"tool_choice": "none"})] {
+        let answer = whole(&server, CHAT, asked(more), SAID, Finish::Stop).await;
+        assert_eq!(answer["choices"][0]["message"]["content"], SAID);
+        assert_eq!(answer["choices"][0]["finish_reason"], "stop");
+    }
+}
+
+#[tokio::test]
+async fn a_stream_has_the_same_calls_and_words() {
+    let server = roomy().await;
+    let body = asked(json!({"stream": true}));
+    let events = events(&server, CHAT, body, SAID, Finish::Stop).await;
+    let chunks = events.iter().filter(|event| *event != "[DONE]");
+    let chunks: Vec<Value> = chunks
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
+    let deltas: Vec<&Value> = chunks
+        .iter()
+        .map(|chunk| &chunk["choices"][0]["delta"])
+        .collect();
+    let content: String = deltas
+        .iter()
+        .filter_map(|delta| delta["content"].as_str())
+        .collect();
+    assert_eq!(content, "Let me see.");
+    let calls: Vec<&Value> = deltas
+        .iter()
+        .filter_map(|it| it.get("tool_calls"))
+        .map(|it| &it[0])
+        .collect();
+    let [add, arguments, now, none] = calls[..] else {
+        panic!("{calls:?}");
+    };
+    assert_eq!(
+        (&add["index"], &add["type"]),
+        (&json!(0), &json!("function"))
+    );
+    assert!(add["id"].is_string() && arguments.get("id").is_none());
+    assert_eq!(add["function"], json!({"name": "add", "arguments": ""}));
+    assert_eq!(
+        arguments["function"],
+        json!({"arguments": r#"{"b":1,"a":2}"#})
+    );
+    assert_eq!(
+        (&now["index"], &now["function"]["name"]),
+        (&json!(1), &json!("now"))
+    );
+    assert_eq!(none, &json!({"index": 1, "function": {"arguments": "{}"}}));
+    let last = chunks.last().unwrap();
+    assert_eq!(last["choices"][0]["finish_reason"], "tool_calls");
+}
+
+#[tokio::test]
+async fn what_cannot_be_called_is_refused_by_place() {
+    let server = roomy().await;
+    let tool = |function: Value| json!({"tools": [{"type": "function", "function": function}]});
+    let twice = json!({"type": "function", "function": {"name": "a"}});
+    for (more, param) in [
+        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (tool(json!({"name": "a b"})), "tools[0].function.name"),
+        (
+            tool(json!({"name": "a", "parameters": 3})),
+            "tools[0].function.parameters",
+        ),
+        (tool(json!({"name": "a", "x": 3})), "tools[0].function.x"),
+        (json!({"tools": [twice, twice]}), "tools[1].function.name"),
+        (json!({"tool_choice": "some"}), "tool_choice"),
+        (
+            json!({"tools": [], "tool_choice": "required"}),
+            "tool_choice",
+        ),
+        (json!({"regex": "a"}), "regex"),
+    ] {
+        let reply = server.post(CHAT, &asked(more)).await;
+        let error = &reply.json()["error"];
+        assert_eq!(
+            (reply.status, error["param"].as_str()),
+            (400, Some(param)),
+            "{error}"
+        );
+    }
+    assert_eq!(server.engine.waiting().await, 0);
+}
+
+fn flat(more: Value) -> Value {
+    let mut body = json!({
+        "input": "hi", "instructions": "Be brief.",
+        "tools": [{"type": "function", "name": "add"}, {"type": "function", "name": "now"}],
+    });
+    for (name, value) in more.as_object().into_iter().flatten() {
+        body[name] = value.clone();
+    }
+    body
+}
+
+#[tokio::test]
+async fn a_response_is_a_chat_in_other_words() {
+    let server = roomy().await;
+    let path = "/v1/responses";
+    let reply = server.begin(path, flat(json!({"max_output_tokens": 300})));
+    let script = server.engine.next().await;
+    let prompt: Vec<u8> = script.job.prompt.iter().map(|token| *token as u8).collect();
+    let prompt = String::from_utf8_lossy(&prompt);
+    assert!(prompt.contains("s:Be brief.\n\nYou may call"), "{prompt}");
+    assert!(prompt.contains("u:hi"), "{prompt}");
+    assert_eq!(script.job.max_new, 300);
+    script.say(SAID, Finish::Stop).await;
+    let answer = reply.await.unwrap().json();
+    assert_eq!(
+        (&answer["object"], &answer["status"]),
+        (&json!("response"), &json!("completed"))
+    );
+    assert_eq!(answer["instructions"], "Be brief.");
+    let output = answer["output"].as_array().unwrap();
+    assert_eq!(output[0]["content"][0]["text"], "Let me see.");
+    assert_eq!(
+        (&output[1]["name"], &output[1]["arguments"]),
+        (&json!("add"), &json!(r#"{"b":1,"a":2}"#))
+    );
+    assert_eq!(
+        (&output[2]["type"], &output[2]["name"]),
+        (&json!("function_call"), &json!("now"))
+    );
+    assert_ne!(output[1]["call_id"], output[2]["call_id"]);
+    assert_eq!(answer["usage"]["output_tokens"], SAID.len());
+    let cut = whole(&server, path, flat(json!({})), "abc", Finish::Length).await;
+    assert_eq!(cut["status"], "incomplete");
+    assert_eq!(cut["incomplete_details"]["reason"], "max_output_tokens");
+}
+
+#[tokio::test]
+async fn a_response_streams_its_events_to_completed() {
+    let server = roomy().await;
+    let body = flat(json!({"stream": true}));
+    let events = events(&server, "/v1/responses", body, SAID, Finish::Stop).await;
+    let events: Vec<Value> = events
+        .iter()
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
+    let kinds: Vec<&str> = events
+        .iter()
+        .map(|event| event["type"].as_str().unwrap())
+        .collect();
+    assert_eq!(
+        kinds[..4],
+        [
+            "response.created",
+            "response.in_progress",
+            "response.output_item.added",
+            "response.content_part.added",
+        ]
+    );
+    let numbers: Vec<u64> = events
+        .iter()
+        .map(|it| it["sequence_number"].as_u64().unwrap())
+        .collect();
+    assert_eq!(numbers, (0..events.len() as u64).collect::<Vec<_>>());
+    let of = |kind: &str, field: &str| -> String {
+        let of = events.iter().filter(|event| event["type"] == kind);
+        of.filter_map(|event| event[field].as_str()).collect()
+    };
+    assert_eq!(of("response.output_text.delta", "delta"), "Let me see.");
+    assert_eq!(of("response.output_text.done", "text"), "Let me see.");
+    assert_eq!(
+        of("response.function_call_arguments.done", "arguments"),
+        r#"{"b":1,"a":2}{}"#
+    );
+    let last = events.last().unwrap();
+    assert_eq!(last["type"], "response.completed");
+    let done: Vec<&Value> = events
+        .iter()
+        .filter(|it| it["type"] == "response.output_item.done")
+        .collect();
+    let done: Vec<Value> = done.iter().map(|it| it["item"].clone()).collect();
+    assert_eq!(
+        json!(done),
+        last["response"]["output"],
+        "the items are those of the whole"
+    );
+}
+
+#[tokio::test]
+async fn what_a_response_would_store_is_refused_by_name() {
+    let server = roomy().await;
+    for (more, param) in [
+        (json!({"store": true}), "store"),
+        (
+            json!({"previous_response_id": "resp_1"}),
+            "previous_response_id",
+        ),
+        (json!({"conversation": "c"}), "conversation"),
+        (json!({"background": true}), "background"),
+        (
+            json!({"include": ["reasoning.encrypted_content"]}),
+            "include",
+        ),
+        (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
+        (
+            json!({"tools": [{"type": "function", "name": "a b"}]}),
+            "tools[0].name",
+        ),
+        (json!({"input": 3}), "input"),
+        (
+            json!({"input": [{"type": "item_reference", "id": "x"}]}),
+            "input[0].type",
+        ),
+        (
+            json!({"input": [{"role": "root", "content": "a"}]}),
+            "input[0].role",
+        ),
+        (json!({"max_output_tokens": 0}), "max_output_tokens"),
+        (json!({"n": 2}), "n"),
+    ] {
+        let reply = server.post("/v1/responses", &flat(more)).await;
+        let error = &reply.json()["error"];
+        assert_eq!(
+            (reply.status, error["param"].as_str()),
+            (400, Some(param)),
+            "{error}"
+        );
+    }
+    assert_eq!(server.engine.waiting().await, 0);
+}

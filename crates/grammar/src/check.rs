@@ -1,0 +1,23 @@
+//! Whether a form can be held to at all, asked before anything is reserved for its request.
+
+use crate::{Grammars, STACK_BYTES, Unusable};
+use wire::Form;
+
+/// Compiles a form on a thread with the stack that this takes.
+///
+/// # Errors
+/// See [`Unusable`].
+pub fn compiles(grammars: &Grammars, form: &Form) -> Result<(), Unusable> {
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let no_thread = |_| Unusable::whole("there is no thread to compile it on; try again");
+        let check = move || {
+            let mut walk = grammars.begin(form)?;
+            let begins = walk.mask().map(drop);
+            begins.map_err(|broken| Unusable::whole(broken.to_string()))
+        };
+        let thread = thread.spawn_scoped(scope, check).map_err(no_thread)?;
+        let done = thread.join();
+        done.unwrap_or_else(|_| Err(Unusable::whole("it cannot be compiled")))
+    })
+}
