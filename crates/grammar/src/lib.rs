@@ -16,7 +16,7 @@ mod walk;
 
 pub use check::compiles;
 pub use schema::written;
-pub use walk::{Broken, Grammars, Mask, Walk};
+pub use walk::{Grammars, Mask, Stuck, Walk};
 
 /// Objects and lists in each other in a schema, or brackets in a grammar, at most.
 pub const DEPTH_MAX: usize = 64;
@@ -27,14 +27,14 @@ pub const STACK_BYTES: usize = 16 << 20;
 /// A form that no answer can be held to: the client's fault.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{}{problem}", at.as_ref().map_or(String::new(), |at| format!("at `{at}`: ")))]
-pub struct Unusable {
+pub struct NoForm {
     /// Where in it, as a JSON pointer into a schema (`#/properties/a`); none: as a whole.
     pub at: Option<String>,
     /// What is wrong.
     pub problem: String,
 }
 
-impl Unusable {
+impl NoForm {
     fn whole(problem: impl Into<String>) -> Self {
         Self {
             at: None,

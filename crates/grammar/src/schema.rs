@@ -1,6 +1,6 @@
 //! What a JSON schema may say here, and where it says what is not implemented.
 
-use crate::{DEPTH_MAX, Unusable};
+use crate::{DEPTH_MAX, NoForm};
 use serde_json::{Map, Value, json};
 
 /// Keywords that `llguidance` does not implement, and that would change what is valid.
@@ -36,13 +36,13 @@ const SPACE: &str = r"[\x20\x0A\x0D\x09]{1,40}";
 const PARTS_MAX: usize = 200;
 
 /// Reads a schema's text, which is not too deep.
-pub(crate) fn read(text: &str) -> Result<Value, Unusable> {
+pub(crate) fn read(text: &str) -> Result<Value, NoForm> {
     let schema = serde_json::from_str(shallow(text)?);
-    schema.map_err(|error| Unusable::whole(format!("it is no JSON: {error}")))
+    schema.map_err(|error| NoForm::whole(format!("it is no JSON: {error}")))
 }
 
 /// The same text, if its brackets are not too deep. (Those in strings are counted too: it is a limit.)
-pub(crate) fn shallow(text: &str) -> Result<&str, Unusable> {
+pub(crate) fn shallow(text: &str) -> Result<&str, NoForm> {
     let (mut depth, mut deepest) = (0_usize, 0);
     for byte in text.bytes() {
         match byte {
@@ -56,13 +56,13 @@ pub(crate) fn shallow(text: &str) -> Result<&str, Unusable> {
         true => Ok(text),
         false => {
             let problem = format!("it is {deepest} brackets deep, at most {DEPTH_MAX} are read");
-            Err(Unusable::whole(problem))
+            Err(NoForm::whole(problem))
         }
     }
 }
 
 /// Refuses what is not implemented, by its place.
-pub(crate) fn judge(schema: &Value) -> Result<(), Unusable> {
+pub(crate) fn judge(schema: &Value) -> Result<(), NoForm> {
     let mut found = None;
     walk(schema, "#", &mut |part, at| {
         let Some(map) = part.as_object() else {
@@ -88,7 +88,7 @@ pub(crate) fn judge(schema: &Value) -> Result<(), Unusable> {
     });
     match found {
         None => Ok(()),
-        Some((at, problem)) => Err(Unusable {
+        Some((at, problem)) => Err(NoForm {
             at: Some(at),
             problem,
         }),

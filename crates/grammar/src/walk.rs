@@ -1,6 +1,6 @@
 //! Compiling a form, and walking along it.
 
-use crate::{Unusable, schema};
+use crate::{NoForm, schema};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{
@@ -34,7 +34,7 @@ pub struct Grammars {
 
 impl Grammars {
     /// Reads the vocabulary once, which takes a while (a tenth of a second for 50,000 tokens).
-    pub fn new(tokenizer: &Tokenizer) -> Result<Self, Unusable> {
+    pub fn new(tokenizer: &Tokenizer) -> Result<Self, NoForm> {
         guarded(|| {
             let words: Vec<Vec<u8>> = (0..tokenizer.vocab_size() as u32)
                 .map(|id| word(tokenizer, id))
@@ -43,7 +43,7 @@ impl Grammars {
             let Some(&end) = ends.first() else {
                 let problem =
                     "no token of this model ends an answer, so none can be held to a form";
-                return Err(Unusable::whole(problem));
+                return Err(NoForm::whole(problem));
             };
             let trie = TokTrie::from(&TokRxInfo::new(words.len() as u32, end), &words);
             let env: TokEnv = Arc::new(ApproximateTokEnv::new(trie.with_eos_tokens(&ends)));
@@ -62,15 +62,15 @@ impl Grammars {
     ///
     /// # Errors
     /// The form is none, is too large, or says what is not implemented.
-    pub fn begin(&self, form: &Form) -> Result<Walk, Unusable> {
+    pub fn begin(&self, form: &Form) -> Result<Walk, NoForm> {
         guarded(|| {
             let grammar = match form {
                 Form::Json(text) => {
                     let schema = schema::read(text)?;
                     schema::judge(&schema)?;
-                    return self.begin_with(&schema).map_err(|unusable| Unusable {
+                    return self.begin_with(&schema).map_err(|bad| NoForm {
                         at: schema::place(&schema, |part| self.begin_with(part).is_err()),
-                        ..unusable
+                        ..bad
                     });
                 }
                 Form::Regex(text) => TopLevelGrammar::from_regex(schema::shallow(text)?),
@@ -80,16 +80,16 @@ impl Grammars {
         })
     }
 
-    fn begin_with(&self, schema: &serde_json::Value) -> Result<Walk, Unusable> {
+    fn begin_with(&self, schema: &serde_json::Value) -> Result<Walk, NoForm> {
         self.compile(TopLevelGrammar::from_json_schema(schema::written(schema)))
     }
 
-    fn compile(&self, grammar: TopLevelGrammar) -> Result<Walk, Unusable> {
+    fn compile(&self, grammar: TopLevelGrammar) -> Result<Walk, NoForm> {
         let parser = guarded(|| self.factory.create_parser(grammar).map_err(explained))?;
         let matcher = Matcher::new(Ok(parser));
         match matcher.get_error() {
             None => Ok(Walk { matcher }),
-            Some(error) => Err(Unusable::whole(error)),
+            Some(error) => Err(NoForm::whole(error)),
         }
     }
 }
@@ -103,20 +103,20 @@ fn word(tokenizer: &Tokenizer, id: u32) -> Vec<u8> {
     bytes.to_vec()
 }
 
-fn explained(error: impl std::fmt::Display) -> Unusable {
-    Unusable::whole(error.to_string())
+fn explained(error: impl std::fmt::Display) -> NoForm {
+    NoForm::whole(error.to_string())
 }
 
 /// What panics below is an error here.
-fn guarded<T>(work: impl FnOnce() -> Result<T, Unusable>) -> Result<T, Unusable> {
+fn guarded<T>(work: impl FnOnce() -> Result<T, NoForm>) -> Result<T, NoForm> {
     let done = catch_unwind(AssertUnwindSafe(work));
-    done.unwrap_or_else(|_| Err(Unusable::whole("it cannot be compiled")))
+    done.unwrap_or_else(|_| Err(NoForm::whole("it cannot be compiled")))
 }
 
 /// The walk along a form cannot go on: it has cost too much, or what was said is not in the form.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("the form cannot be followed further: {0}")]
-pub struct Broken(String);
+pub struct Stuck(String);
 
 /// One choice on its way through its form.
 pub struct Walk {
@@ -143,14 +143,14 @@ impl Walk {
     ///
     /// # Errors
     /// One of them cannot stand there.
-    pub fn take(&mut self, tokens: &[u32]) -> Result<(), Broken> {
+    pub fn take(&mut self, tokens: &[u32]) -> Result<(), Stuck> {
         for token in tokens {
             // A walk that is complete takes nothing but an end.
             let allowed = self.matcher.try_consume_tokens(&[*token]);
             match allowed {
                 Ok(1) => {}
-                Ok(_) => return Err(Broken(format!("token {token} is not in it"))),
-                Err(error) => return Err(Broken(error.to_string())),
+                Ok(_) => return Err(Stuck(format!("token {token} is not in it"))),
+                Err(error) => return Err(Stuck(error.to_string())),
             }
         }
         Ok(())
@@ -160,11 +160,11 @@ impl Walk {
     ///
     /// # Errors
     /// It costs too much to know.
-    pub fn mask(&mut self) -> Result<Mask, Broken> {
+    pub fn mask(&mut self) -> Result<Mask, Stuck> {
         let mask = self.matcher.compute_mask_or_eos();
-        let mask = mask.map_err(|error| Broken(error.to_string()))?;
+        let mask = mask.map_err(|error| Stuck(error.to_string()))?;
         match mask.is_zero() {
-            true => Err(Broken("nothing can come next".to_owned())),
+            true => Err(Stuck("nothing can come next".to_owned())),
             false => Ok(Mask(mask)),
         }
     }

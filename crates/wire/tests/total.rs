@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 use wire::{
-    Ask, Counters, FORM_BYTES_MAX, Facts, Form, Frame, Pages, Quarantine, Sampling, TokenOut,
-    decode_first, encode_first, model_fingerprint,
+    Ask, Counters, Facts, Form, Frame, Pages, Quarantine, Sampling, TokenOut, decode_first,
+    encode_first, model_fingerprint,
 };
 
 fn asks() -> impl Strategy<Value = Ask> {
@@ -44,7 +44,9 @@ fn asks() -> impl Strategy<Value = Ask> {
             ignore_eos,
             stop_tokens: stop_tokens.into_iter().collect(),
             min_tokens,
-            form: form.map(|(kind, text)| [Form::Json, Form::Regex, Form::Lark][kind](text)),
+            form: form.map(|(kind, text): (i32, String)| {
+                [Form::Json, Form::Regex, Form::Lark as fn(String) -> Form][kind as usize](text)
+            }),
         }
     })
 }

@@ -182,7 +182,7 @@ fn advance(seat: &Seat, grammars: &Grammars) -> Result<Mask, String> {
     };
     let begun = Instant::now();
     let taken = walk.take(&said).and_then(|()| walk.mask());
-    let mask = taken.map_err(|broken| broken.to_string())?;
+    let mask = taken.map_err(|stuck| stuck.to_string())?;
     match begun.elapsed() {
         took if took > MASK_MAX => Err(format!("one mask took {took:?}")),
         _ => Ok(mask),

@@ -289,7 +289,7 @@ impl Reader {
             Style::Llama if !self.may_be_call() => self.say(self.held.len(), &mut told),
             Style::Mistral if !self.held.contains(MISTRAL) => {
                 let safe = self.held.len() - kept(&self.held, MISTRAL);
-                self.say(safe, &mut told);
+                self.say(self.held[..safe].trim_end().len(), &mut told);
             }
             Style::Llama | Style::Mistral => {} // to the end
         }

@@ -3,7 +3,7 @@
 
 use std::sync::OnceLock;
 
-use grammar::{Grammars, Unusable};
+use grammar::{Grammars, NoForm};
 use tokenizer::{ChatTemplate, Detokenizer, Error, Tokenizer};
 
 use crate::engine::{Code, Fault};
@@ -89,7 +89,7 @@ pub struct ServedText {
     template: ChatTemplate,
     longest: usize,
     /// Read when the first form comes.
-    grammars: OnceLock<Result<Grammars, Unusable>>,
+    grammars: OnceLock<Result<Grammars, NoForm>>,
 }
 
 impl ServedText {

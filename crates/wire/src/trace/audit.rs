@@ -165,12 +165,12 @@ mod tests {
         assert_eq!(kinds, ["wrong_tag", "page_twice"]);
         let keys: Vec<_> = lines[0].as_object().unwrap().keys().cloned().collect();
         let expected = [
-            "epoch",
+            "time_unix_s",
             "event",
-            "granted_tags",
             "kind",
             "role",
-            "time_unix_s",
+            "epoch",
+            "granted_tags",
         ];
         assert_eq!(keys, expected);
     }
