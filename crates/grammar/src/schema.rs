@@ -86,13 +86,11 @@ pub(crate) fn judge(schema: &Value) -> Result<(), NoForm> {
         found = problem.map(|problem| (at.to_owned(), problem));
         found.is_none()
     });
-    match found {
-        None => Ok(()),
-        Some((at, problem)) => Err(NoForm {
-            at: Some(at),
-            problem,
-        }),
+    if let Some((at, problem)) = found {
+        let at = Some(at);
+        return Err(NoForm { at, problem });
     }
+    crate::ends::judge(schema)
 }
 
 /// Where the innermost part stands that alone is as bad as the whole is.
@@ -152,7 +150,7 @@ fn walk(schema: &Value, at: &str, look: &mut impl FnMut(&Value, &str) -> bool) -
 }
 
 /// A name as a step of a JSON pointer; a long one is cut.
-fn step(name: &str) -> String {
+pub(crate) fn step(name: &str) -> String {
     let name: String = name.chars().take(64).collect();
     name.replace('~', "~0").replace('/', "~1")
 }

@@ -242,3 +242,37 @@ fn properties_keep_their_order() {
     let said: String = text(&said).split_whitespace().collect();
     assert_eq!(said, r#"{"z":null,"a":null}"#);
 }
+
+#[test]
+fn what_never_ends_is_refused_by_its_place() {
+    let place = |schema: Value| match GRAMMARS.begin(&of_schema(&schema)) {
+        Ok(_) => None,
+        Err(error) => {
+            assert!(error.to_string().contains("ever ends"), "{error}");
+            error.at
+        }
+    };
+    let node = |next: Value, required: Value| {
+        json!({"$ref": "#/$defs/n", "$defs": {"n": {"type": "object", "required": required,
+               "properties": {"next": next}, "additionalProperties": false}}})
+    };
+    let again = json!({"$ref": "#/$defs/n"});
+    assert_eq!(place(node(again.clone(), json!([]))), None);
+    let may = json!({"anyOf": [again, {"type": "null"}]});
+    assert_eq!(place(node(may, json!(["next"]))), None);
+    let list = |least: u32| json!({"type": "array", "items": again, "minItems": least});
+    assert_eq!(place(node(list(0), json!(["next"]))), None);
+    let inner = Some("#/$defs/n/properties/next".to_owned());
+    let items = inner.as_ref().map(|at| format!("{at}/items"));
+    assert_eq!(place(node(list(1), json!(["next"]))), items);
+    assert_eq!(place(node(again.clone(), json!(["next"]))), inner);
+    // One that need not be there: an answer that begins it is as lost.
+    let itself = json!({"n": {"$ref": "#/$defs/n"}});
+    let may = json!({"properties": {"a": {"$ref": "#/$defs/n"}}, "$defs": itself});
+    assert_eq!(place(may), Some("#/properties/a".to_owned()));
+    let circle = json!({"a": {"allOf": [{"$ref": "#/$defs/b"}]}, "b": {"$ref": "#/$defs/a"}});
+    let one_of = json!({"oneOf": [{"type": "null"}, {"$ref": "#/$defs/a"}], "$defs": circle});
+    assert!(place(one_of).is_some());
+    // Nobody asks for it.
+    assert_eq!(place(json!({"type": "null", "$defs": itself})), None);
+}

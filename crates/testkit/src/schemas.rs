@@ -5,17 +5,24 @@ use serde_json::{Map, Value, json};
 /// range and multiple, constants, alternatives, references, and several types. The same seed gives the
 /// same ones.
 pub fn schemas(seed: u64) -> impl Iterator<Item = Value> {
-    let mut dice = Dice(seed);
+    let mut dice = Dice {
+        state: seed,
+        in_part: false,
+    };
     std::iter::repeat_with(move || dice.schema())
 }
 
-struct Dice(u64);
+struct Dice {
+    state: u64,
+    /// Within the part that refers to itself, and then by a property that may be left out.
+    in_part: bool,
+}
 
 impl Dice {
     /// A number below `n` (SplitMix64).
     fn below(&mut self, n: u64) -> u64 {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut z = self.0;
+        self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mut z = self.state;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         (z ^ (z >> 31)) % n
@@ -27,12 +34,10 @@ impl Dice {
 
     fn schema(&mut self) -> Value {
         let mut schema = self.object(2);
-        if let Some(map) = schema.as_object_mut() {
-            map.insert(
-                "$defs".into(),
-                json!({"part": self.part(1), "word": self.text()}),
-            );
-        }
+        self.in_part = true;
+        let part = self.part(1);
+        self.in_part = false;
+        schema["$defs"] = json!({"part": part, "word": self.text()});
         schema
     }
 
@@ -49,7 +54,18 @@ impl Dice {
             10 => self.list(depth - 1),
             11 => json!({"anyOf": [self.part(depth - 1), self.text(), {"type": "null"}]}),
             12 => json!({"oneOf": [self.whole(), {"type": "string", "maxLength": 4}]}),
-            _ => json!({"$ref": self.of(&["#/$defs/word", "#/$defs/part"])}),
+            _ => self.reference(),
+        }
+    }
+
+    fn reference(&mut self) -> Value {
+        match self.of(&["word", "part"]) {
+            "part" if self.in_part => json!({
+                "type": "object",
+                "properties": {"again": {"$ref": "#/$defs/part"}},
+                "additionalProperties": false,
+            }),
+            name => json!({"$ref": format!("#/$defs/{name}")}),
         }
     }
 
