@@ -53,7 +53,7 @@ mod tensor;
 pub use error::Error;
 pub use file::{Described, File};
 pub use metadata::{Array, Metadata, Value};
-pub use split::parts;
+pub use split::{parts, stem};
 pub use tensor::{DType, Tensor};
 
 /// Most parts of a split file.

@@ -18,6 +18,11 @@ pub fn parts(path: &Path) -> Result<Vec<PathBuf>, Error> {
     Ok([path.to_owned()].into_iter().chain(others).collect())
 }
 
+/// What a model is called of which a file with this name is one part of several.
+pub fn stem(file: &str) -> Option<&str> {
+    Name::parse(file).map(|name| name.stem)
+}
+
 /// The other parts of a model that begins with this file.
 pub(crate) fn others(first: &Path, metadata: &Metadata) -> Result<Vec<PathBuf>, Error> {
     let count = metadata.find_u32(COUNT)?.unwrap_or(1);
@@ -158,13 +163,13 @@ struct Name<'n> {
     count: u32,
 }
 
-impl Name<'_> {
-    fn parse(name: &str) -> Option<Name<'_>> {
+impl<'n> Name<'n> {
+    fn parse(name: &'n str) -> Option<Self> {
         let (rest, count) = name.strip_suffix(".gguf")?.rsplit_once("-of-")?;
         let (stem, number) = rest.rsplit_once('-')?;
         let five = |digits: &str| digits.len() == 5 && digits.bytes().all(|it| it.is_ascii_digit());
         (five(number) && five(count)).then_some(())?;
-        Some(Name {
+        Some(Self {
             stem,
             number: number.parse().ok()?,
             count: count.parse().ok()?,

@@ -377,23 +377,15 @@ fn access_log(file: Option<&Path>, screen: LogFormat) -> anyhow::Result<AccessLo
     Ok(AccessLog::new(opened))
 }
 
-/// The file's name without its extension and without the quantization that often stands there; a
-/// folder's name as it is.
+/// The file's name without its extension, the number of its part and the quantization that often stands
+/// there; a folder's name as it is.
 fn name_of(weights: &Path) -> String {
     if weights.is_dir() {
         let whole = weights.canonicalize();
-        let whole = whole.as_deref().unwrap_or(weights);
-        return whole
-            .file_name()
-            .unwrap_or_default()
-            .to_string_lossy()
-            .into_owned();
+        return last_of(whole.as_deref().unwrap_or(weights));
     }
-    let stem = weights
-        .file_stem()
-        .unwrap_or_default()
-        .to_string_lossy()
-        .into_owned();
+    let file = last_of(weights);
+    let stem = gguf::stem(&file).map_or_else(|| last_of(&weights.with_extension("")), str::to_owned);
     let quantized = |word: &str| {
         let kind = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
         let upper = word.len() - kind.len();
@@ -403,6 +395,13 @@ fn name_of(weights: &Path) -> String {
         Some((name, kind)) if !name.is_empty() && quantized(kind) => name.to_owned(),
         _ => stem,
     }
+}
+
+fn last_of(path: &Path) -> String {
+    path.file_name()
+        .unwrap_or_default()
+        .to_string_lossy()
+        .into_owned()
 }
 
 #[cfg(test)]
@@ -419,6 +418,8 @@ mod tests {
         assert_eq!(name("a.BF16.gguf"), "a");
         assert_eq!(name("Llama-3.2-1B.gguf"), "Llama-3.2-1B");
         assert_eq!(name("model.gguf"), "model");
+        assert_eq!(name("a.Q4_K_M-00001-of-00003.gguf"), "a");
+        assert_eq!(name("a-1-of-3.gguf"), "a-1-of-3");
         assert_eq!(name(".Q4_1.gguf"), ".Q4_1");
     }
 
