@@ -46,6 +46,7 @@ mod dequant;
 mod error;
 mod file;
 mod metadata;
+mod run;
 mod source;
 mod split;
 mod tensor;
@@ -53,6 +54,7 @@ mod tensor;
 pub use error::Error;
 pub use file::{Described, File};
 pub use metadata::{Array, Metadata, Value};
+pub use run::Run;
 pub use split::{parts, stem};
 pub use tensor::{DType, Tensor};
 

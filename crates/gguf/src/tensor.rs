@@ -62,12 +62,23 @@ impl DType {
     }
 
     /// Elements in one block; 1 for the floats.
-    pub fn block_len(self) -> usize {
+    pub const fn block_len(self) -> usize {
         match self {
             DType::F32 | DType::F16 | DType::BF16 => 1,
             DType::Q4_0 | DType::Q4_1 | DType::Q5_0 | DType::Q5_1 => 32,
             DType::Q8_0 | DType::IQ4_NL => 32,
             DType::Q4_K | DType::Q5_K | DType::Q6_K => 256,
+        }
+    }
+
+    /// What is subtracted from a code of its blocks (see [`crate::Run`]).
+    pub const fn zero(self) -> i32 {
+        match self {
+            DType::Q4_0 => 8,
+            DType::Q5_0 => 16,
+            DType::Q6_K => 32,
+            DType::Q8_0 | DType::IQ4_NL => 128, // signed bytes
+            _ => 0,
         }
     }
 
