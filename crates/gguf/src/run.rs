@@ -68,8 +68,8 @@ impl Run {
         }
     }
 
-    /// The elements in float32.
-    pub(crate) fn values(&self, zero: i32) -> [f32; 32] {
+    /// The elements in float32, `zero` being [`DType::zero`] of the type that this was read from.
+    pub fn values(&self, zero: i32) -> [f32; 32] {
         let scale = f16::from_bits(self.scale).to_f32();
         let scales = self.scale_factors.map(|factor| scale * f32::from(factor));
         let minimum = f16::from_bits(self.minimum).to_f32() * f32::from(self.minimum_factor);

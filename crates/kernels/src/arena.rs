@@ -45,6 +45,8 @@ mod sealed {
     pub unsafe trait Plain: Copy + Send + Sync + 'static {}
 }
 // SAFETY: an integer.
+unsafe impl sealed::Plain for i8 {}
+// SAFETY: an integer.
 unsafe impl sealed::Plain for u16 {}
 // SAFETY: an array of integers, aligned to 64.
 unsafe impl sealed::Plain for Line<[u8; 64]> {}

@@ -16,7 +16,8 @@ pub(crate) use avx2::Avx2;
 pub(crate) use avx512::Avx512;
 pub(crate) use portable::{Portable, f16_to_f32, f32_to_f16};
 
-use crate::matrix::{BLOCK, Format, GROUP};
+use crate::layout::Format;
+use crate::matrix::{BLOCK, GROUP};
 
 /// Number of lanes.
 pub(crate) const LANES: usize = GROUP;
@@ -24,14 +25,47 @@ pub(crate) const LANES: usize = GROUP;
 /// One group of [`GROUP`] weight rows in a packed integer matrix.
 #[derive(Clone, Copy)]
 pub(crate) struct WeightGroup {
-    /// `blocks` times 256 (nibbles) or 512 (bytes) bytes, 64-byte aligned.
+    /// The lines of `blocks` blocks, 64-byte aligned.
     pub(crate) codes: *const u8,
-    /// `blocks * 16` f16 scales.
+    /// 16 f16 scales for each run of blocks that share them.
     pub(crate) scales: *const u16,
-    /// `blocks * 16` f16 minima; read only for formats that have them.
+    /// As many f16 minima; read only for formats that have them.
     pub(crate) minima: *const u16,
+    /// `blocks * 32` factors; read only for formats that have them.
+    pub(crate) factors: *const i8,
     /// Blocks of 32 columns.
     pub(crate) blocks: usize,
+}
+
+impl WeightGroup {
+    /// The scales of the two halves of block `b`, and its minimum (zero where the format has none).
+    ///
+    /// # Safety
+    /// `b` is below `blocks`, the group is packed as K says, the CPU has L's features.
+    #[inline(always)]
+    unsafe fn scales<K: Format, L: Lanes>(self, b: usize) -> ([L::F; 2], L::F) {
+        // SAFETY: the caller's contract.
+        unsafe {
+            let at = b / K::LAYOUT.shared * LANES;
+            let scale = L::load_f16(self.scales.add(at));
+            let minimum = if K::LAYOUT.minimum {
+                L::load_f16(self.minima.add(at))
+            } else {
+                L::splat(0.0)
+            };
+            if !K::LAYOUT.factors() {
+                return ([scale; 2], minimum);
+            }
+            let factors = self.factors.add(b * 2 * LANES);
+            let first = L::mul(scale, L::load_i8(factors));
+            let second = L::load_i8(factors.add(LANES));
+            if K::LAYOUT.minimum {
+                ([first; 2], L::mul(minimum, second))
+            } else {
+                ([first, L::mul(scale, second)], minimum)
+            }
+        }
+    }
 }
 
 /// One block of 32 int8 activations, on a cache line of its own: a tile then needs one pointer for
@@ -66,6 +100,7 @@ pub(crate) trait Lanes: Copy {
     unsafe fn load(p: *const f32) -> Self::F;
     unsafe fn store(p: *mut f32, v: Self::F);
     unsafe fn load_f16(p: *const u16) -> Self::F;
+    unsafe fn load_i8(p: *const i8) -> Self::F;
     /// Rounds to nearest even; magnitudes above f16's range become infinite.
     unsafe fn store_f16(p: *mut u16, v: Self::F);
     unsafe fn add(a: Self::F, b: Self::F) -> Self::F;
@@ -91,9 +126,10 @@ pub(crate) trait Lanes: Copy {
     unsafe fn transpose_f16(rows: &[*const u16; LANES], offset: usize, out: *mut f32);
 
     /// Dot products of one weight group with `T` tokens; lane = weight row. In every block, with
-    /// exact integer dots of its two halves: `acc += scale * (a0 * dot0 + a1 * dot1)`, then, where
-    /// the format has minima, `acc += minimum * total`. Tokens point to as many blocks as the group
-    /// has.
+    /// exact integer dots of its two halves: `acc += scale * (a0 * dot0 + a1 * dot1)`, or, where the
+    /// halves have scales of their own, `acc += scale0 * (a0 * dot0)` and the second half likewise;
+    /// then, where the format has minima, `acc += minimum * total`. Tokens point to as many blocks as
+    /// the group has.
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
         tokens: &[*const TokenBlock; T],

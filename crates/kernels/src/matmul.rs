@@ -1,13 +1,13 @@
 //! `out[token][row] = sum over columns of weights[row][column] * rows[token][column]`.
 
+use std::marker::PhantomData;
 use std::ops::Range;
 
 use crate::isa::{Kernels, Op};
 use crate::lanes::{LANES, Lanes, TokenBlock};
-use crate::matrix::{
-    BlockFormat, F32_BLOCK, Format, GROUP, Matrix, PackedF32, PackedInt8, Q4_0, Q4_1, Q8_0,
-};
-use crate::quantize::Rows;
+use crate::layout::{ForFormat, Format};
+use crate::matrix::{F32_BLOCK, GROUP, Matrix, PackedF32, PackedInt8};
+use crate::quantize::{Int8Rows, Rows};
 
 /// Where a product is written: `values[token * token_stride + (group - first) * group_stride ..]`
 /// receives the 16 (in the last group perhaps fewer) outputs of one group for one token.
@@ -73,29 +73,13 @@ impl Kernels {
                     target,
                 });
             }
-            (Matrix::Int8(weights), Rows::Int8(_)) => match weights.format() {
-                BlockFormat::Q4_0 => self.run(Int8Product {
-                    format: Q4_0,
-                    weights,
-                    rows,
-                    groups,
-                    target,
-                }),
-                BlockFormat::Q4_1 => self.run(Int8Product {
-                    format: Q4_1,
-                    weights,
-                    rows,
-                    groups,
-                    target,
-                }),
-                BlockFormat::Q8_0 => self.run(Int8Product {
-                    format: Q8_0,
-                    weights,
-                    rows,
-                    groups,
-                    target,
-                }),
-            },
+            (Matrix::Int8(weights), Rows::Int8(x)) => weights.layout().run(AnyInt8 {
+                kernels: self,
+                weights,
+                x,
+                groups,
+                target,
+            }),
             (Matrix::F32(_), Rows::Int8(_)) => panic!("f32 weights need f32 activations"),
             (Matrix::Int8(_), Rows::F32 { .. }) => panic!("int8 weights need int8 activations"),
         }
@@ -213,11 +197,31 @@ unsafe fn f32_tile<L: Lanes, const T: usize>(
     }
 }
 
-struct Int8Product<'a, K> {
-    #[expect(dead_code, reason = "names the type parameter where the value is made")]
-    format: K,
+/// A product whose format is not yet a type.
+struct AnyInt8<'a> {
+    kernels: Kernels,
     weights: &'a PackedInt8,
-    rows: Rows<'a>,
+    x: &'a Int8Rows,
+    groups: Range<usize>,
+    target: Target<'a>,
+}
+
+impl ForFormat for AnyInt8<'_> {
+    fn run<K: Format>(self) {
+        self.kernels.run(Int8Product {
+            format: PhantomData::<K>,
+            weights: self.weights,
+            x: self.x,
+            groups: self.groups,
+            target: self.target,
+        });
+    }
+}
+
+struct Int8Product<'a, K> {
+    format: PhantomData<K>,
+    weights: &'a PackedInt8,
+    x: &'a Int8Rows,
     groups: Range<usize>,
     target: Target<'a>,
 }
@@ -227,13 +231,11 @@ impl<K: Format> Op for Int8Product<'_, K> {
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(mut self) {
-        let Rows::Int8(x) = self.rows else {
-            unreachable!("matched by `matmul`")
-        };
-        let rows = self.weights.rows();
+        let Int8Product { x, weights, .. } = self;
+        let rows = weights.rows();
         let first = self.groups.start;
         for group in self.groups.clone() {
-            let weights = self.weights.group(group);
+            let weights = weights.group(group);
             let width = (rows - group * GROUP).min(GROUP);
             macro_rules! tile {
                 ($n:literal, $t:expr) => {{
@@ -248,7 +250,7 @@ impl<K: Format> Op for Int8Product<'_, K> {
                     }
                 }};
             }
-            tiles!(L::INT8_TILE, self.rows.rows(), tile);
+            tiles!(L::INT8_TILE, x.rows(), tile);
         }
     }
 }

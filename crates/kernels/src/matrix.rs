@@ -1,12 +1,15 @@
 //! Weight matrices, packed once at load: groups of 16 rows side by side, so that a vector holds
 //! the same column (f32) or the same four columns (int8) of 16 rows.
 
+use gguf::{DType, Run};
+
 use crate::arena::{Arena, OutOfMemory, Piece};
 use crate::lanes::{WeightGroup, f16_to_f32, f32_to_f16};
+use crate::layout::Layout;
 
 /// Rows in a group: one lane for each.
 pub const GROUP: usize = 16;
-/// Columns in a quantized block, as in GGUF's Q4_0, Q4_1 and Q8_0.
+/// Columns in a block: a [`Run`] of each of 16 rows.
 pub const BLOCK: usize = 32;
 /// Columns that the f32 product sums before it adds to the running total.
 pub const F32_BLOCK: usize = 64;
@@ -110,118 +113,50 @@ impl PackedF32 {
     }
 }
 
-/// A GGUF block format that the int8 path takes as it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum BlockFormat {
-    /// f16 scale, 32 nibbles; value = scale * (code - 8).
-    Q4_0,
-    /// f16 scale, f16 minimum, 32 nibbles; value = scale * code + minimum.
-    Q4_1,
-    /// f16 scale, 32 signed bytes; value = scale * code.
-    Q8_0,
-}
-
-impl BlockFormat {
-    /// Bytes of one block of 32 columns in a GGUF file.
-    pub fn file_bytes(self) -> usize {
-        match self {
-            BlockFormat::Q4_0 => 18,
-            BlockFormat::Q4_1 => 20,
-            BlockFormat::Q8_0 => 34,
-        }
-    }
-
-    fn nibbles(self) -> bool {
-        self != BlockFormat::Q8_0
-    }
-
-    /// 64-byte lines of a packed block of 16 rows.
-    fn lines(self) -> usize {
-        if self.nibbles() {
-            Q4_0::BLOCK_BYTES / 64
-        } else {
-            Q8_0::BLOCK_BYTES / 64
-        }
-    }
-}
-
-/// What a kernel must know about a format at compile time.
-pub(crate) trait Format: Copy {
-    /// Two codes in a byte (first and second 16 columns), or one.
-    const NIBBLES: bool;
-    /// What is subtracted from every (unsigned) code.
-    const BIAS: i32;
-    /// Whether a minimum is added.
-    const MIN: bool;
-    /// Bytes of a packed block: 16 rows × 32 columns.
-    const BLOCK_BYTES: usize = if Self::NIBBLES { 256 } else { 512 };
-}
-
-#[derive(Clone, Copy)]
-pub(crate) struct Q4_0;
-#[derive(Clone, Copy)]
-pub(crate) struct Q4_1;
-#[derive(Clone, Copy)]
-pub(crate) struct Q8_0;
-
-impl Format for Q4_0 {
-    const NIBBLES: bool = true;
-    const BIAS: i32 = 8;
-    const MIN: bool = false;
-}
-
-impl Format for Q4_1 {
-    const NIBBLES: bool = true;
-    const BIAS: i32 = 0;
-    const MIN: bool = true;
-}
-
-impl Format for Q8_0 {
-    const NIBBLES: bool = false;
-    const BIAS: i32 = 128;
-    const MIN: bool = false;
-}
-
-/// Quantized weights as `[group][block][line][16 rows × 4 columns]`.
-///
-/// Byte `4 * row + i` of line `l` holds the unsigned code of column `4 * l + i`; in the nibble
-/// formats that is the low nibble, and the high one is column `16 + 4 * l + i`. Signed bytes are
-/// stored plus 128, because `vpdpbusd` multiplies unsigned by signed.
+/// Quantized weights as `[group][block][line][16 rows × 4 columns]`; [`Layout`] says what is in a
+/// block's lines.
 #[derive(Debug)]
 pub struct PackedInt8 {
     rows: usize,
     cols: usize,
-    format: BlockFormat,
+    layout: Layout,
     lines: Piece<Line<[u8; 64]>>,
+    /// `[group][shared blocks][16 rows]`, as the minima.
     scales: Piece<u16>,
     minima: Piece<u16>,
+    /// `[group][block][2][16 rows]`.
+    factors: Piece<i8>,
 }
 
 impl PackedInt8 {
-    /// Packs the blocks of a GGUF tensor, row by row. Panics unless `cols` is a multiple of
-    /// [`BLOCK`] and `file` has exactly the bytes of `rows * cols / 32` blocks.
+    /// Packs the blocks of a GGUF tensor as they are, row by row. Panics unless [`PackedInt8::takes`]
+    /// the type, `cols` is whole blocks and `file` has exactly their bytes.
     pub fn pack(
         arena: &mut Arena,
-        format: BlockFormat,
+        dtype: DType,
         rows: usize,
         cols: usize,
         file: &[u8],
     ) -> Result<PackedInt8, OutOfMemory> {
-        assert!(
-            cols.is_multiple_of(BLOCK),
-            "{cols} columns are not whole blocks"
-        );
-        let blocks = cols / BLOCK;
-        assert_eq!(
-            file.len(),
-            rows * blocks * format.file_bytes(),
-            "bytes of the tensor"
-        );
-        let mut packed = Self::zeroed(arena, format, rows, cols)?;
-        for (i, block) in file.chunks_exact(format.file_bytes()).enumerate() {
-            packed.put_file_block(i / blocks, i % blocks, block);
+        let layout = Layout::of(dtype).expect("a type that is taken as it is");
+        let (len, size) = (dtype.block_len(), dtype.block_bytes());
+        assert!(cols.is_multiple_of(len), "{cols} columns are whole blocks");
+        assert_eq!(file.len(), rows * cols / len * size, "bytes of the tensor");
+        let mut packed = Self::zeroed(arena, layout, rows, cols)?;
+        for (row, bytes) in file.chunks_exact(cols / len * size).enumerate() {
+            let runs = bytes
+                .chunks_exact(size)
+                .flat_map(|block| (0..len / BLOCK).map(move |index| Run::of(dtype, block, index)));
+            for (block, run) in runs.enumerate() {
+                packed.put(row, block, &run);
+            }
         }
         Ok(packed)
+    }
+
+    /// Whether weights of this type are packed as they are.
+    pub fn takes(dtype: DType) -> bool {
+        Layout::of(dtype).is_some()
     }
 
     /// Quantizes rows of f32 to Q8_0 (for dtypes without an integer kernel); `fill(row, out)`
@@ -236,19 +171,22 @@ impl PackedInt8 {
             cols.is_multiple_of(BLOCK),
             "{cols} columns are not whole blocks"
         );
-        let mut packed = Self::zeroed(arena, BlockFormat::Q8_0, rows, cols)?;
+        let mut packed = Self::zeroed(arena, Layout::BYTES, rows, cols)?;
         let mut values = vec![0.0; cols];
         for row in 0..rows {
             fill(row, &mut values);
             for (block, x) in values.chunks_exact(BLOCK).enumerate() {
                 let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
-                let scale = largest / 127.0;
                 let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
-                let mut codes = [0u8; BLOCK];
-                for (code, v) in codes.iter_mut().zip(x) {
-                    *code = ((v * inverse).round_ties_even() as i8 as u8) ^ 0x80;
-                }
-                packed.put(row, block, f32_to_f16(scale), 0, &codes);
+                let code = |v: f32| ((v * inverse).round_ties_even() as i8 as u8) ^ 0x80;
+                let run = Run {
+                    codes: std::array::from_fn(|i| code(x[i])),
+                    scale: f32_to_f16(largest / 127.0),
+                    minimum: 0,
+                    scale_factors: [1; 2],
+                    minimum_factor: 1,
+                };
+                packed.put(row, block, &run);
             }
         }
         Ok(packed)
@@ -262,113 +200,119 @@ impl PackedInt8 {
             .all(|bits| bits & 0x7c00 != 0x7c00)
     }
 
-    /// The format in which the weights are held.
-    pub fn format(&self) -> BlockFormat {
-        self.format
+    pub(crate) fn layout(&self) -> Layout {
+        self.layout
     }
 
     fn zeroed(
         arena: &mut Arena,
-        format: BlockFormat,
+        layout: Layout,
         rows: usize,
         cols: usize,
     ) -> Result<PackedInt8, OutOfMemory> {
         let blocks = rows.div_ceil(GROUP) * (cols / BLOCK);
-        let minima = if format == BlockFormat::Q4_1 {
-            blocks * GROUP
-        } else {
-            0
-        };
+        let scales = blocks / layout.shared * GROUP;
         Ok(PackedInt8 {
             rows,
             cols,
-            format,
-            lines: arena.take(blocks * format.lines())?,
-            scales: arena.take(blocks * GROUP)?,
-            minima: arena.take(minima)?,
+            layout,
+            lines: arena.take(blocks * layout.lines())?,
+            scales: arena.take(scales)?,
+            minima: arena.take(if layout.minimum { scales } else { 0 })?,
+            factors: arena.take(if layout.factors() {
+                blocks * 2 * GROUP
+            } else {
+                0
+            })?,
         })
     }
 
-    fn put_file_block(&mut self, row: usize, block: usize, bytes: &[u8]) {
-        let half = |at: usize| u16::from_le_bytes([bytes[at], bytes[at + 1]]);
-        let (minimum, data) = match self.format {
-            BlockFormat::Q4_0 | BlockFormat::Q8_0 => (0, &bytes[2..]),
-            BlockFormat::Q4_1 => (half(2), &bytes[4..]),
-        };
-        let mut codes = [0u8; BLOCK];
-        for (column, code) in codes.iter_mut().enumerate() {
-            *code = match self.format {
-                BlockFormat::Q8_0 => data[column] ^ 0x80,
-                _ if column < 16 => data[column] & 15,
-                _ => data[column - 16] >> 4,
-            };
-        }
-        self.put(row, block, half(0), minimum, &codes);
+    /// Where a row's block is: of blocks, of scales, and the lane.
+    fn place(&self, row: usize, block: usize) -> (usize, usize, usize) {
+        let (at, lane) = (row / GROUP * (self.cols / BLOCK) + block, row % GROUP);
+        (at, at / self.layout.shared * GROUP + lane, lane)
     }
 
-    /// Stores the unsigned codes of one row's block.
-    fn put(&mut self, row: usize, block: usize, scale: u16, minimum: u16, codes: &[u8; BLOCK]) {
-        let at = row / GROUP * (self.cols / BLOCK) + block;
-        let lane = row % GROUP;
-        self.scales[at * GROUP + lane] = scale;
-        if !self.minima.is_empty() {
-            self.minima[at * GROUP + lane] = minimum;
+    /// Stores one row's block, once.
+    fn put(&mut self, row: usize, block: usize, run: &Run) {
+        let (at, scale, lane) = self.place(row, block);
+        let layout = self.layout;
+        self.scales[scale] = run.scale;
+        if layout.minimum {
+            self.minima[scale] = run.minimum;
         }
-        let lines = &mut self.lines[at * self.format.lines()..][..self.format.lines()];
-        for (l, line) in lines.iter_mut().enumerate() {
-            for i in 0..4 {
-                let low = codes[4 * l + i];
-                let high = if self.format.nibbles() {
-                    codes[16 + 4 * l + i] << 4
-                } else {
-                    0
-                };
-                line.0[4 * lane + i] = low | high;
+        if layout.factors() {
+            let second = if layout.minimum {
+                run.minimum_factor as i8 // six bits
+            } else {
+                run.scale_factors[1]
+            };
+            self.factors[at * 2 * GROUP + lane] = run.scale_factors[0];
+            self.factors[(at * 2 + 1) * GROUP + lane] = second;
+        }
+        let lines = &mut self.lines[at * layout.lines()..][..layout.lines()];
+        let byte = |line: &mut Line<[u8; 64]>, i, bits: u8| line.0[4 * lane + i] |= bits;
+        for (four, codes) in run.codes.as_chunks::<4>().0.iter().enumerate() {
+            for (i, code) in codes.iter().enumerate() {
+                if layout.bits == 8 {
+                    byte(&mut lines[four], i, *code);
+                    continue;
+                }
+                byte(&mut lines[four % 4], i, (code & 15) << (four / 4 * 4));
+                if layout.high() > 0 {
+                    let (line, shift) = layout.high_at(four);
+                    byte(&mut lines[line], i, (code >> 4) << shift);
+                }
             }
         }
     }
 
     fn row(&self, row: usize, out: &mut [f32]) {
-        let lane = row % GROUP;
+        let layout = self.layout;
         for (block, out) in out.chunks_exact_mut(BLOCK).enumerate() {
-            let at = row / GROUP * (self.cols / BLOCK) + block;
-            let scale = f16_to_f32(self.scales[at * GROUP + lane]);
-            let minimum = self
-                .minima
-                .get(at * GROUP + lane)
-                .map_or(0.0, |m| f16_to_f32(*m));
-            let lines = &self.lines[at * self.format.lines()..][..self.format.lines()];
+            let (at, scale, lane) = self.place(row, block);
+            let minimum = self.minima.get(scale).map_or(0.0, |m| f16_to_f32(*m));
+            let scale = f16_to_f32(self.scales[scale]);
+            let factor = |i| f32::from(self.factors[(at * 2 + i) * GROUP + lane]);
+            let (scales, minimum) = match (layout.factors(), layout.minimum) {
+                (false, _) => ([scale; 2], minimum),
+                (true, true) => ([scale * factor(0); 2], minimum * factor(1)),
+                (true, false) => ([0, 1].map(|i| scale * factor(i)), 0.0),
+            };
+            let lines = &self.lines[at * layout.lines()..][..layout.lines()];
             for (column, out) in out.iter_mut().enumerate() {
-                let byte = |column: usize| lines[column / 4].0[4 * lane + column % 4];
-                let code = match self.format {
-                    BlockFormat::Q8_0 => i32::from(byte(column)) - 128,
-                    _ if column < 16 => i32::from(byte(column) & 15),
-                    _ => i32::from(byte(column - 16) >> 4),
-                };
-                let bias = if self.format == BlockFormat::Q4_0 {
-                    8
+                let four = column / 4;
+                let byte = |line: usize| lines[line].0[4 * lane + column % 4];
+                let mut code = if layout.bits == 8 {
+                    byte(four)
                 } else {
-                    0
+                    byte(four % 4) >> (four / 4 * 4) & 15
                 };
-                *out = scale * (code - bias) as f32 + minimum;
+                if layout.high() > 0 {
+                    let (line, shift) = layout.high_at(four);
+                    code |= (byte(line) >> shift & layout.high_mask()) << 4;
+                }
+                let whole = i32::from(code) - layout.zero;
+                *out = scales[column / 16] * whole as f32 + minimum;
             }
         }
     }
 
-    /// One group, checked to hold all of its blocks (no minima where the format has none).
+    /// One group, checked to hold all of its blocks (empty where the format has no such numbers).
     pub(crate) fn group(&self, group: usize) -> WeightGroup {
+        fn part<T>(all: &[T], group: usize, each: usize) -> *const T {
+            match all {
+                [] => all.as_ptr(),
+                _ => all[group * each..][..each].as_ptr(),
+            }
+        }
         let blocks = self.cols / BLOCK;
-        let lines = blocks * self.format.lines();
-        let halves = blocks * GROUP;
-        let minima = if self.minima.is_empty() {
-            &[][..]
-        } else {
-            &self.minima[group * halves..][..halves]
-        };
+        let scales = blocks / self.layout.shared * GROUP;
         WeightGroup {
-            codes: self.lines[group * lines..][..lines].as_ptr().cast(),
-            scales: self.scales[group * halves..][..halves].as_ptr(),
-            minima: minima.as_ptr(),
+            codes: part(&self.lines, group, blocks * self.layout.lines()).cast(),
+            scales: part(&self.scales, group, scales),
+            minima: part(&self.minima, group, scales),
+            factors: part(&self.factors, group, blocks * 2 * GROUP),
             blocks,
         }
     }

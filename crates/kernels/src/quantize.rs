@@ -16,6 +16,10 @@ pub struct Int8Rows {
 }
 
 impl Int8Rows {
+    pub(crate) fn rows(&self) -> usize {
+        self.rows
+    }
+
     /// The blocks of one row.
     pub(crate) fn row(&self, row: usize) -> &[TokenBlock] {
         let blocks = self.cols / BLOCK;

@@ -3,8 +3,8 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
-use gguf::{DType, Tensor};
-use kernels::{Arena, BLOCK, BlockFormat, Isa, Kernels, Matrix, PackedF32, PackedInt8};
+use gguf::Tensor;
+use kernels::{Arena, BLOCK, Isa, Kernels, Matrix, PackedF32, PackedInt8};
 
 use crate::architecture::{Factors, FeedForward, Projections};
 use crate::config::unsupported;
@@ -456,20 +456,20 @@ impl<'f> Loader<'f> {
             tensor.dequantize_row(first + row, out);
             finite &= out.iter().all(|v| v.is_finite());
         };
-        let matrix = match (numeric, block_format(tensor.dtype())) {
+        let matrix = match (numeric, PackedInt8::takes(tensor.dtype())) {
             (Numeric::Exact, _) => Matrix::F32(PackedF32::pack(arena, count, cols, fill)?),
             (Numeric::Fast, _) if !cols.is_multiple_of(BLOCK) => {
                 let what = format!("columns of tensor `{}`", tensor.name());
                 return Err(unsupported(what, cols, "a multiple of 32 on the fast path"));
             }
-            (Numeric::Fast, Some(format)) => {
+            (Numeric::Fast, true) => {
                 let row = tensor.row_bytes();
                 let bytes = &tensor.bytes()[first * row..][..count * row];
-                let packed = PackedInt8::pack(arena, format, count, cols, bytes)?;
+                let packed = PackedInt8::pack(arena, tensor.dtype(), count, cols, bytes)?;
                 finite = packed.is_finite();
                 Matrix::Int8(packed)
             }
-            (Numeric::Fast, None) => Matrix::Int8(PackedInt8::quantize(arena, count, cols, fill)?),
+            (Numeric::Fast, false) => Matrix::Int8(PackedInt8::quantize(arena, count, cols, fill)?),
         };
         if finite {
             Ok(matrix)
@@ -478,15 +478,5 @@ impl<'f> Loader<'f> {
                 tensor: tensor.name().to_owned(),
             })
         }
-    }
-}
-
-/// The types that have an integer kernel.
-fn block_format(dtype: DType) -> Option<BlockFormat> {
-    match dtype {
-        DType::Q4_0 => Some(BlockFormat::Q4_0),
-        DType::Q4_1 => Some(BlockFormat::Q4_1),
-        DType::Q8_0 => Some(BlockFormat::Q8_0),
-        _ => None,
     }
 }

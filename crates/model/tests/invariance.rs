@@ -210,37 +210,50 @@ fn a_shape_off_the_kernels_tiles_is_invariant_too() {
 #[test]
 fn in_no_architecture_do_chunks_pages_threads_and_neighbours_show() {
     for (name, ..) in RECORDED {
-        let (case, _) = Case::of(name);
-        let file = case.file(gguf::DType::Q8_0);
-        let tokens = &case.tokens[..70];
-        for numeric in NUMERICS {
-            for isa in isas() {
-                let [one, two] = [1, 2].map(|threads| load(&file, numeric, isa, threads));
-                let expected = digest(&Bench::new(&one, 16, &[70]).all_logits(tokens, 70));
-                for (model, page_size, chunk) in [(&one, 8, 1), (&one, 5, 9), (&two, 32, 64)] {
-                    let rows = Bench::new(model, page_size, &[70]).all_logits(tokens, chunk);
-                    let what = format!("{name} {numeric:?} {isa} page {page_size} chunk {chunk}");
-                    assert_eq!(digest(&rows), expected, "{what}");
-                }
-                let neighbour = |seed, prompt, chunk| Neighbour {
-                    seed,
-                    prompt,
-                    chunk,
-                    decode: 3,
-                };
-                let batch = [
-                    neighbour(1, 33, 33),
-                    neighbour(2, 61, 23),
-                    neighbour(3, 1, 1),
-                ];
-                let together = run(&two, 8, &batch);
-                for (i, neighbour) in batch.iter().enumerate() {
-                    let alone = run(&one, 16, std::slice::from_ref(neighbour));
-                    assert!(
-                        alone[0] == together[i],
-                        "{name} {numeric:?} {isa} sequence {i}"
-                    );
-                }
+        nothing_shows(name, gguf::DType::Q8_0, &NUMERICS);
+    }
+}
+
+/// Every type of weights that has a kernel of its own.
+#[test]
+fn in_no_type_of_weights_do_chunks_pages_threads_and_neighbours_show() {
+    for dtype in gguf::DType::ALL {
+        nothing_shows("llama", dtype, &[Numeric::Fast]);
+    }
+}
+
+fn nothing_shows(name: &str, dtype: gguf::DType, numerics: &[Numeric]) {
+    let (case, _) = Case::of(name);
+    let file = case.file(dtype);
+    let tokens = &case.tokens[..70];
+    for numeric in numerics.iter().copied() {
+        for isa in isas() {
+            let [one, two] = [1, 2].map(|threads| load(&file, numeric, isa, threads));
+            let expected = digest(&Bench::new(&one, 16, &[70]).all_logits(tokens, 70));
+            for (model, page_size, chunk) in [(&one, 8, 1), (&one, 5, 9), (&two, 32, 64)] {
+                let rows = Bench::new(model, page_size, &[70]).all_logits(tokens, chunk);
+                let what =
+                    format!("{name} {dtype} {numeric:?} {isa} page {page_size} chunk {chunk}");
+                assert_eq!(digest(&rows), expected, "{what}");
+            }
+            let neighbour = |seed, prompt, chunk| Neighbour {
+                seed,
+                prompt,
+                chunk,
+                decode: 3,
+            };
+            let batch = [
+                neighbour(1, 33, 33),
+                neighbour(2, 61, 23),
+                neighbour(3, 1, 1),
+            ];
+            let together = run(&two, 8, &batch);
+            for (i, neighbour) in batch.iter().enumerate() {
+                let alone = run(&one, 16, std::slice::from_ref(neighbour));
+                assert!(
+                    alone[0] == together[i],
+                    "{name} {dtype} {numeric:?} {isa} sequence {i}"
+                );
             }
         }
     }

@@ -84,7 +84,8 @@ fn compared() -> String {
     format!(
         "\nBounds, in standard deviations of the logits: exact from `transformers`, on average {}, at most {};\n\
          from `transformers` with keys and values rounded as our pages hold them, at most {}; fast from exact, on\n\
-         average {}. Chunks, pages, threads and neighbours change no bit, which is tried in `Q8_0`.\n\n{table}\n",
+         average {}. Chunks, pages, threads and neighbours change no bit, which is tried in `Q8_0`,\n\
+         with `llama` in every type.\n\n{table}\n",
         bound("exact_mean"),
         bound("exact_largest"),
         bound("rounded_largest"),

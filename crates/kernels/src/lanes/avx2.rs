@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{LANES, Lanes, Portable, TokenBlock, WeightGroup};
-use crate::matrix::Format;
+use crate::layout::Format;
 
 /// AVX2, FMA and F16C.
 #[derive(Clone, Copy)]
@@ -47,6 +47,18 @@ impl Lanes for Avx2 {
         unsafe {
             let (low, high) = (_mm_loadu_si128(p.cast()), _mm_loadu_si128(p.add(8).cast()));
             F(_mm256_cvtph_ps(low), _mm256_cvtph_ps(high))
+        }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> F {
+        // SAFETY: see the impl.
+        unsafe {
+            let [low, high] = [0, 8].map(|i| {
+                let eight = _mm_loadl_epi64(p.add(i).cast());
+                _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(eight))
+            });
+            F(low, high)
         }
     }
 
@@ -159,8 +171,6 @@ impl Lanes for Avx2 {
         }
     }
 
-    /// Four products of a nibble pair fit an i16 (4 * 2 * 15 * 127 = 15,240), so half a block needs
-    /// one widening. Bytes are done as two nibbles: `vpmaddubsw` would saturate on them.
     #[inline(always)]
     unsafe fn int8_tile<K: Format, const T: usize>(
         weights: WeightGroup,
@@ -171,14 +181,19 @@ impl Lanes for Avx2 {
             let mut acc = [Self::splat(0.0); T];
             for b in 0..weights.blocks {
                 let codes = weights.codes.add(b * K::BLOCK_BYTES);
-                let low_rows = half_rows::<K, T>(codes, b, tokens);
-                let high_rows = half_rows::<K, T>(codes.add(32), b, tokens);
-                let d = Self::load_f16(weights.scales.add(b * LANES));
+                let (scales, minimum) = weights.scales::<K, Self>(b);
+                let tokens = tokens.map(|token| token.add(b));
+                let low_rows = half_rows::<K, T>(codes, &tokens);
+                let high_rows = half_rows::<K, T>(codes.add(32), &tokens);
                 for t in 0..T {
-                    acc[t] = Self::fma(d, F(low_rows[t], high_rows[t]), acc[t]);
-                    if K::MIN {
-                        let m = Self::load_f16(weights.minima.add(b * LANES));
-                        acc[t] = Self::fma(m, Self::splat((*tokens[t].add(b)).total), acc[t]);
+                    let dots = [0, 1].map(|half| F(low_rows[half][t], high_rows[half][t]));
+                    if K::LAYOUT.two_scales() {
+                        acc[t] = Self::fma(scales[0], dots[0], acc[t]);
+                    }
+                    acc[t] = Self::fma(scales[1], dots[1], acc[t]);
+                    if K::LAYOUT.minimum {
+                        let total = Self::splat((*tokens[t]).total);
+                        acc[t] = Self::fma(minimum, total, acc[t]);
                     }
                 }
             }
@@ -187,30 +202,30 @@ impl Lanes for Avx2 {
     }
 }
 
-/// `a0 * dot0 + a1 * dot1` of 8 weight rows (32 bytes of each 64-byte line) with `T` tokens.
+/// `a0 * dot0` and `a1 * dot1` of 8 weight rows (32 bytes of each 64-byte line) with `T` tokens; for a
+/// format with one scale the second is the sum of both.
 ///
 /// # Safety
-/// AVX2 and FMA; `codes` is valid for a block less the bytes before it, tokens for block `b`.
+/// AVX2 and FMA; `codes` is valid for a block less the bytes before it.
 #[inline(always)]
 unsafe fn half_rows<K: Format, const T: usize>(
     codes: *const u8,
-    b: usize,
     tokens: &[*const TokenBlock; T],
-) -> [__m256; T] {
+) -> [[__m256; T]; 2] {
     // SAFETY: the caller's contract.
     unsafe {
-        let mut dots = [_mm256_setzero_ps(); T];
+        let mut dots = [[_mm256_setzero_ps(); T]; 2];
         for half in 0..2 {
-            let sums = half_columns::<K, T>(codes, b, half, tokens);
+            let sums = half_columns::<K, T>(codes, half, tokens);
             for t in 0..T {
-                let bias = _mm256_set1_epi32(-K::BIAS * (*tokens[t].add(b)).sums[half]);
-                let dot = _mm256_cvtepi32_ps(_mm256_add_epi32(bias, sums[t]));
-                let scale = _mm256_set1_ps((*tokens[t].add(b)).scales[half]);
+                let zero = _mm256_set1_epi32(-K::LAYOUT.zero * (*tokens[t]).sums[half]);
+                let dot = _mm256_cvtepi32_ps(_mm256_add_epi32(zero, sums[t]));
+                let scale = _mm256_set1_ps((*tokens[t]).scales[half]);
                 // The first product is rounded by itself, as in every instruction set.
-                dots[t] = if half == 0 {
+                dots[half][t] = if half == 0 || K::LAYOUT.two_scales() {
                     _mm256_mul_ps(dot, scale)
                 } else {
-                    _mm256_fmadd_ps(dot, scale, dots[t])
+                    _mm256_fmadd_ps(dot, scale, dots[0][t])
                 };
             }
         }
@@ -218,49 +233,62 @@ unsafe fn half_rows<K: Format, const T: usize>(
     }
 }
 
-/// Integer dots over 16 columns, without bias.
+/// Integer dots over 16 columns, nothing subtracted from the codes.
+///
+/// `vpmaddubsw` adds pairs of products into an i16 and saturates: four such sums fit with codes of 5
+/// bits (4 * 2 * 31 * 127 = 31,496), two with 6 (32,004), and codes of 8 are done as two nibbles.
 ///
 /// # Safety
 /// As `half_rows`.
 #[inline(always)]
 unsafe fn half_columns<K: Format, const T: usize>(
     codes: *const u8,
-    b: usize,
     half: usize,
     tokens: &[*const TokenBlock; T],
 ) -> [__m256i; T] {
     // SAFETY: the caller's contract.
     unsafe {
         let nibble = _mm256_set1_epi8(15);
-        let ones = _mm256_set1_epi16(1);
-        let mut low_sums = [_mm256_setzero_si256(); T];
-        let mut high_sums = [_mm256_setzero_si256(); T];
+        let (ones, sixteens) = (_mm256_set1_epi16(1), _mm256_set1_epi16(16));
+        let narrow = [_mm256_setzero_si256(); T];
+        let (mut low_sums, mut high_sums, mut dots) = (narrow, narrow, narrow);
         for i in 0..4 {
-            let line = if K::NIBBLES { i } else { 4 * half + i };
+            let line = if K::LAYOUT.bits < 8 { i } else { 4 * half + i };
             let bytes = _mm256_loadu_si256(codes.add(line * 64).cast());
-            let low = _mm256_and_si256(bytes, nibble);
-            let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
+            let above = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), nibble);
+            let mut low = _mm256_and_si256(bytes, nibble);
+            if K::LAYOUT.bits < 8 && half == 1 {
+                low = above;
+            }
+            if K::LAYOUT.high() > 0 {
+                let (line, shift) = K::LAYOUT.high_at(4 * half + i);
+                let bytes = _mm256_loadu_si256(codes.add(line * 64).cast());
+                // To bit 4; both counts are constants once the loop is unrolled.
+                let left = _mm_cvtsi32_si128((4 - shift as i32).max(0));
+                let right = _mm_cvtsi32_si128((shift as i32 - 4).max(0));
+                let bits = _mm256_srl_epi16(_mm256_sll_epi16(bytes, left), right);
+                let mask = _mm256_set1_epi8((K::LAYOUT.high_mask() << 4) as i8);
+                low = _mm256_or_si256(low, _mm256_and_si256(bits, mask));
+            }
             for t in 0..T {
-                let row = (&raw const (*tokens[t].add(b)).codes).cast::<i32>();
+                let row = (&raw const (*tokens[t]).codes).cast::<i32>();
                 let four = _mm256_set1_epi32(row.add(4 * half + i).read_unaligned());
-                if !K::NIBBLES || half == 0 {
-                    low_sums[t] = _mm256_add_epi16(low_sums[t], _mm256_maddubs_epi16(low, four));
+                low_sums[t] = _mm256_add_epi16(low_sums[t], _mm256_maddubs_epi16(low, four));
+                if K::LAYOUT.bits == 8 {
+                    let sums = _mm256_maddubs_epi16(above, four);
+                    high_sums[t] = _mm256_add_epi16(high_sums[t], sums);
                 }
-                if !K::NIBBLES || half == 1 {
-                    high_sums[t] = _mm256_add_epi16(high_sums[t], _mm256_maddubs_epi16(high, four));
+                if i == 3 || K::LAYOUT.bits == 6 && i == 1 {
+                    dots[t] = _mm256_add_epi32(dots[t], _mm256_madd_epi16(low_sums[t], ones));
+                    low_sums[t] = _mm256_setzero_si256();
                 }
             }
         }
-        let mut dots = [_mm256_setzero_si256(); T];
-        for t in 0..T {
-            let low = _mm256_madd_epi16(low_sums[t], ones);
-            let high = _mm256_madd_epi16(high_sums[t], ones);
-            let high = if K::NIBBLES {
-                high
-            } else {
-                _mm256_slli_epi32::<4>(high)
-            };
-            dots[t] = _mm256_add_epi32(low, high);
+        if K::LAYOUT.bits == 8 {
+            for t in 0..T {
+                let high = _mm256_madd_epi16(high_sums[t], sixteens);
+                dots[t] = _mm256_add_epi32(dots[t], high);
+            }
         }
         dots
     }

@@ -3,7 +3,7 @@
 use std::arch::x86_64::*;
 
 use super::{LANES, Lanes, TokenBlock, WeightGroup};
-use crate::matrix::Format;
+use crate::layout::Format;
 
 /// AVX-512 F, BW, DQ, VL and VNNI.
 #[derive(Clone, Copy)]
@@ -38,6 +38,12 @@ impl Lanes for Avx512 {
     unsafe fn load_f16(p: *const u16) -> __m512 {
         // SAFETY: see the impl.
         unsafe { _mm512_cvtph_ps(_mm256_loadu_si256(p.cast())) }
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> __m512 {
+        // SAFETY: see the impl.
+        unsafe { _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(p.cast()))) }
     }
 
     #[inline(always)]
@@ -171,12 +177,7 @@ impl Lanes for Avx512 {
             let mut acc = [_mm512_setzero_ps(); T];
             for b in 0..weights.blocks {
                 let w = unpack::<K>(weights.codes.add(b * K::BLOCK_BYTES));
-                let d = Self::load_f16(weights.scales.add(b * LANES));
-                let m = if K::MIN {
-                    Self::load_f16(weights.minima.add(b * LANES))
-                } else {
-                    _mm512_setzero_ps()
-                };
+                let (scales, minimum) = weights.scales::<K, Self>(b);
                 // Written out: as a loop of eight the compiler keeps it, and `acc`, in memory.
                 macro_rules! tokens {
                     ($($t:literal)*) => {$(if $t < T {
@@ -184,11 +185,17 @@ impl Lanes for Avx512 {
                         let dots = [half::<K>(&w, token, 0), half::<K>(&w, token, 1)];
                         let first = _mm512_mul_ps(dots[0], _mm512_set1_ps(token.scales[0]));
                         let second = _mm512_set1_ps(token.scales[1]);
-                        let dot = _mm512_fmadd_ps(dots[1], second, first);
-                        acc[$t] = _mm512_fmadd_ps(d, dot, acc[$t]);
-                        if K::MIN {
+                        if K::LAYOUT.two_scales() {
+                            let second = _mm512_mul_ps(dots[1], second);
+                            acc[$t] = _mm512_fmadd_ps(scales[0], first, acc[$t]);
+                            acc[$t] = _mm512_fmadd_ps(scales[1], second, acc[$t]);
+                        } else {
+                            let dot = _mm512_fmadd_ps(dots[1], second, first);
+                            acc[$t] = _mm512_fmadd_ps(scales[0], dot, acc[$t]);
+                        }
+                        if K::LAYOUT.minimum {
                             let total = _mm512_set1_ps(token.total);
-                            acc[$t] = _mm512_fmadd_ps(m, total, acc[$t]);
+                            acc[$t] = _mm512_fmadd_ps(minimum, total, acc[$t]);
                         }
                     })*};
                 }
@@ -208,7 +215,7 @@ unsafe fn half<K: Format>(w: &[__m512i; 8], token: &TokenBlock, half: usize) -> 
     // SAFETY: the caller's contract; the four reads of four codes are inside `codes`.
     unsafe {
         let codes = token.codes.as_ptr().add(16 * half).cast::<i32>();
-        let mut dot = _mm512_set1_epi32(-K::BIAS * token.sums[half]);
+        let mut dot = _mm512_set1_epi32(-K::LAYOUT.zero * token.sums[half]);
         for i in 0..4 {
             let four = _mm512_set1_epi32(codes.add(i).read_unaligned());
             dot = _mm512_dpbusd_epi32(dot, w[4 * half + i], four);
@@ -226,12 +233,24 @@ unsafe fn unpack<K: Format>(codes: *const u8) -> [__m512i; 8] {
     // SAFETY: the caller's contract.
     unsafe {
         let mut w = [_mm512_setzero_si512(); 8];
-        if K::NIBBLES {
+        if K::LAYOUT.bits < 8 {
             let nibble = _mm512_set1_epi8(15);
             for i in 0..4 {
                 let bytes = _mm512_load_si512(codes.add(i * 64).cast());
                 w[i] = _mm512_and_si512(bytes, nibble);
                 w[i + 4] = _mm512_and_si512(_mm512_srli_epi16::<4>(bytes), nibble);
+            }
+            if K::LAYOUT.high() > 0 {
+                let mask = _mm512_set1_epi8((K::LAYOUT.high_mask() << 4) as i8);
+                for (four, w) in w.iter_mut().enumerate() {
+                    let (line, shift) = K::LAYOUT.high_at(four);
+                    let bytes = _mm512_load_si512(codes.add(line * 64).cast());
+                    // To bit 4; both counts are constants once the loop is unrolled.
+                    let left = _mm_cvtsi32_si128((4 - shift as i32).max(0));
+                    let right = _mm_cvtsi32_si128((shift as i32 - 4).max(0));
+                    let bits = _mm512_srl_epi16(_mm512_sll_epi16(bytes, left), right);
+                    *w = _mm512_or_si512(*w, _mm512_and_si512(bits, mask));
+                }
             }
         } else {
             for (i, w) in w.iter_mut().enumerate() {

@@ -1,7 +1,8 @@
 //! Plain Rust lanes: arrays that the compiler vectorises for its baseline.
 
 use super::{LANES, Lanes, TokenBlock, WeightGroup};
-use crate::matrix::{BLOCK, Format};
+use crate::layout::Format;
+use crate::matrix::BLOCK;
 
 /// No CPU features needed.
 #[derive(Clone, Copy)]
@@ -52,6 +53,12 @@ impl Lanes for Portable {
             out[i] = f16_to_f32(bits[i]);
         }
         F(out)
+    }
+
+    #[inline(always)]
+    unsafe fn load_i8(p: *const i8) -> F {
+        // SAFETY: the caller's pointer is valid for 16 bytes.
+        F(unsafe { p.cast::<[i8; LANES]>().read() }.map(f32::from))
     }
 
     #[inline(always)]
@@ -173,7 +180,7 @@ impl Lanes for Portable {
             // SAFETY: `b` is below the block count that all these pointers are valid for.
             unsafe {
                 unpack::<K>(weights.codes.add(b * K::BLOCK_BYTES), &mut columns);
-                let d = Self::load_f16(weights.scales.add(b * LANES));
+                let (scales, minimum) = weights.scales::<K, Self>(b);
                 for t in 0..T {
                     let token = &*tokens[t].add(b);
                     let half = |h: usize| {
@@ -185,11 +192,17 @@ impl Lanes for Portable {
                         dot
                     };
                     let first = Self::mul(half(0), Self::splat(token.scales[0]));
-                    let dots = Self::fma(half(1), Self::splat(token.scales[1]), first);
-                    acc[t] = Self::fma(d, dots, acc[t]);
-                    if K::MIN {
-                        let m = Self::load_f16(weights.minima.add(b * LANES));
-                        acc[t] = Self::fma(m, Self::splat(token.total), acc[t]);
+                    let second = Self::splat(token.scales[1]);
+                    if K::LAYOUT.two_scales() {
+                        let second = Self::mul(half(1), second);
+                        acc[t] = Self::fma(scales[0], first, acc[t]);
+                        acc[t] = Self::fma(scales[1], second, acc[t]);
+                    } else {
+                        let dots = Self::fma(half(1), second, first);
+                        acc[t] = Self::fma(scales[0], dots, acc[t]);
+                    }
+                    if K::LAYOUT.minimum {
+                        acc[t] = Self::fma(minimum, Self::splat(token.total), acc[t]);
                     }
                 }
             }
@@ -204,19 +217,22 @@ impl Lanes for Portable {
 /// `codes` is valid for `K::BLOCK_BYTES`.
 #[inline(always)]
 unsafe fn unpack<K: Format>(codes: *const u8, columns: &mut [F; BLOCK]) {
-    let value = |code: u8| (i32::from(code) - K::BIAS) as f32;
-    for line in 0..K::BLOCK_BYTES / 64 {
-        // SAFETY: `line` is inside the block.
-        let bytes = unsafe { &*codes.add(line * 64).cast::<[[u8; 4]; LANES]>() };
+    // SAFETY: a caller's `line` is inside the block.
+    let bytes = |line: usize| unsafe { &*codes.add(line * 64).cast::<[[u8; 4]; LANES]>() };
+    for four in 0..BLOCK / 4 {
+        let (line, shift, mask) = match K::LAYOUT.bits {
+            8 => (four, 0, 255),
+            _ => (four % 4, four / 4 * 4, 15),
+        };
+        let (low, (high_line, high_shift)) = (bytes(line), K::LAYOUT.high_at(four));
+        let high = (K::LAYOUT.high() > 0).then(|| bytes(high_line));
         for i in 0..4 {
             for row in 0..LANES {
-                let byte = bytes[row][i];
-                if K::NIBBLES {
-                    columns[line * 4 + i].0[row] = value(byte & 15);
-                    columns[16 + line * 4 + i].0[row] = value(byte >> 4);
-                } else {
-                    columns[line * 4 + i].0[row] = value(byte);
+                let mut code = low[row][i] >> shift & mask;
+                if let Some(high) = high {
+                    code |= (high[row][i] >> high_shift & K::LAYOUT.high_mask()) << 4;
                 }
+                columns[four * 4 + i].0[row] = (i32::from(code) - K::LAYOUT.zero) as f32;
             }
         }
     }

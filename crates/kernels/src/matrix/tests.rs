@@ -1,50 +1,45 @@
 use super::*;
-use half::f16;
+use testkit::draw;
 
 #[test]
 fn packed_rows_read_back_as_the_file_says() {
     // 17 rows: the second group is mostly padding.
-    for format in [BlockFormat::Q4_0, BlockFormat::Q4_1, BlockFormat::Q8_0] {
-        let (rows, cols) = (17, 64);
-        let mut file = Vec::new();
-        for i in 0..rows * cols / BLOCK {
-            file.extend(f16::from_f32(0.25 + i as f32).to_le_bytes());
-            if format == BlockFormat::Q4_1 {
-                file.extend(f16::from_f32(-3.0).to_le_bytes());
-            }
-            let data = if format == BlockFormat::Q8_0 { 32 } else { 16 };
-            file.extend((0..data).map(|k| (k * 37 + i * 11) as u8));
-        }
-        let matrix = Matrix::Int8(
-            PackedInt8::pack(&mut Arena::default(), format, rows, cols, &file).unwrap(),
-        );
+    let (rows, cols) = (17, 512);
+    let mut taken = 0;
+    for dtype in DType::ALL.into_iter().filter(|it| PackedInt8::takes(*it)) {
+        let file = draw("weights", rows * cols, 0.0, 1.0, dtype);
+        let packed = PackedInt8::pack(&mut Arena::default(), dtype, rows, cols, &file).unwrap();
+        let matrix = Matrix::Int8(packed);
         let mut got = vec![0.0; cols];
-        for row in 0..rows {
+        let row_bytes = file.len() / rows;
+        for (row, bytes) in file.chunks_exact(row_bytes).enumerate() {
             matrix.row(row, &mut got);
-            for (column, got) in got.iter().enumerate() {
-                assert_eq!(
-                    *got,
-                    expected(format, &file, row * 2 + column / 32, column % 32)
-                );
+            let mut expected = Vec::new();
+            for block in bytes.chunks_exact(dtype.block_bytes()) {
+                for index in 0..dtype.block_len() / BLOCK {
+                    expected.extend(Run::of(dtype, block, index).values(dtype.zero()));
+                }
             }
+            assert_eq!(got, expected, "{dtype} row {row}");
         }
+        taken += 1;
     }
+    assert_eq!(taken, 9);
 }
 
-fn expected(format: BlockFormat, file: &[u8], block: usize, column: usize) -> f32 {
-    let bytes = &file[block * format.file_bytes()..][..format.file_bytes()];
-    let scale = 0.25 + block as f32;
-    let nibble = |data: &[u8]| {
-        if column < 16 {
-            data[column] & 15
-        } else {
-            data[column - 16] >> 4
-        }
-    };
-    match format {
-        BlockFormat::Q4_0 => scale * (f32::from(nibble(&bytes[2..])) - 8.0),
-        BlockFormat::Q4_1 => scale * f32::from(nibble(&bytes[4..])) - 3.0,
-        BlockFormat::Q8_0 => scale * f32::from(bytes[2 + column] as i8),
+#[test]
+fn the_k_types_take_no_more_memory_than_a_twentieth_over_the_file() {
+    let (rows, cols) = (32, 2048);
+    for dtype in [DType::Q4_K, DType::Q5_K, DType::Q6_K] {
+        let file = draw("weights", rows * cols, 0.0, 1.0, dtype);
+        let packed = PackedInt8::pack(&mut Arena::default(), dtype, rows, cols, &file).unwrap();
+        let halves = packed.scales.len() + packed.minima.len();
+        let bytes = packed.lines.len() * 64 + halves * 2 + packed.factors.len();
+        assert!(
+            bytes * 20 <= file.len() * 21,
+            "{dtype}: {bytes} of {}",
+            file.len()
+        );
     }
 }
 
