@@ -75,8 +75,8 @@ pub(crate) struct Layer {
 #[derive(Debug)]
 pub(crate) enum Inputs {
     /// Queries, keys, values.
-    Heads([Projection; 3]),
-    Latent(LatentInputs),
+    Heads(Box<[Projection; 3]>),
+    Latent(Box<LatentInputs>),
 }
 
 /// The keys' matrices are applied to the queries and the values' ones to what was attended to:
@@ -226,8 +226,8 @@ impl<'f> Loader<'f> {
         Ok(Layer {
             attention_norm: self.vector(&name("attn_norm"), hidden)?,
             inputs: match &config.latent {
-                None => Inputs::Heads(self.projections(config, index)?),
-                Some(latent) => Inputs::Latent(self.latent(config, latent, index)?),
+                None => Inputs::Heads(Box::new(self.projections(config, index)?)),
+                Some(latent) => Inputs::Latent(Box::new(self.latent(config, latent, index)?)),
             },
             attention_output: self.matrix(
                 &name("attn_output"),
