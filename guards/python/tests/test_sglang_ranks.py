@@ -1,5 +1,6 @@
 """Ranks of one server: they take the same decision at the same step, and none waits for ever."""
 
+import dataclasses
 import json
 import multiprocessing
 import os
@@ -240,7 +241,7 @@ class Shares(unittest.TestCase):
             ticket = wire.decode(ticket.encode(guard.config.key), 7, guard.config.key)
             info = types.SimpleNamespace(decode_prefix_len=0, dst_kv_indices=[1, 2, 3])
             manager = types.SimpleNamespace(
-                attn_tp_rank=mine[0], attn_tp_size=mine[1], attn_dp_rank=0, system_dp_size=1
+                attn_tp_rank=mine[0], attn_tp_size=mine[1], attn_dp_rank=0, attn_dp_size=1, system_dp_size=1
             )
             found = prefill._compare(guard, manager, req, info, ticket)
             with self.subTest(ticket=at, prefill=mine):
@@ -258,8 +259,8 @@ class Shares(unittest.TestCase):
             self.addCleanup(sys.modules.pop, name, None)
         req = types.SimpleNamespace(origin_input_ids=[1, 2, 3], bootstrap_room=7)
         info = types.SimpleNamespace(decode_prefix_len=0, dst_kv_indices=[1, 2, 3])
-        by_attention = {"attn_dp_rank": 1, "system_dp_size": 1, "system_dp_rank": 0}
-        by_server = {"attn_dp_rank": 0, "system_dp_size": 2, "system_dp_rank": 1}
+        by_attention = {"attn_dp_rank": 1, "attn_dp_size": 2, "system_dp_size": 1, "system_dp_rank": 0}
+        by_server = {"attn_dp_rank": 0, "attn_dp_size": 1, "system_dp_size": 2, "system_dp_rank": 1}
         for kind in (by_attention, by_server):
             manager = types.SimpleNamespace(attn_tp_rank=0, attn_tp_size=1, **kind)
             for asked in (0, 1):
@@ -272,6 +273,56 @@ class Shares(unittest.TestCase):
                     else:
                         why = "decode has asked data-parallel rank 0 of prefill, this is 1"
                         self.assertEqual(found, ("identity", why))
+
+    def test_each_data_parallel_rank_counts_for_itself(self):
+        from cofferdam_guard.sglang import install, ranks, record
+
+        class Metric:
+            def __init__(self, name, documentation, labelnames=(), **more):
+                self.name, self.labelnames = name, labelnames
+
+            def labels(self, **given):
+                test.assertEqual(set(given), set(self.labelnames))
+                return types.SimpleNamespace(inc=lambda n=1: found.append((self.name, given)))
+
+        test, found = self, []
+        prometheus = types.ModuleType("prometheus_client")
+        prometheus.Counter = prometheus.Gauge = Metric
+        modules = stand_in() | {"prometheus_client": prometheus}
+        modules["sglang.srt.disaggregation.utils"].DisaggregationMode = types.SimpleNamespace(DECODE="decode")
+        sys.modules.update(modules)
+        for name in modules:
+            self.addCleanup(sys.modules.pop, name, None)
+        alone = {"attn_dp_rank": 0, "attn_dp_size": 1, "system_dp_size": 1, "system_dp_rank": 0}
+        for kind, expected in (
+            (alone, {}),
+            (alone | {"attn_dp_rank": 1, "attn_dp_size": 2}, {"dp_rank": "1"}),
+            (alone | {"system_dp_rank": 1, "system_dp_size": 2}, {"dp_rank": "1"}),
+        ):
+            with self.subTest(kind):
+                guard = guard_of(ranks.Ranks(), "prefill")
+                sys.modules.update(modules)
+                guard.record = record.Record("prefill", "", True)
+                args = types.SimpleNamespace(state_types=[])
+                install.register_memory(types.SimpleNamespace(kv_args=args, disaggregation_mode="prefill", **kind))
+                self.assertEqual(guard.data_parallel, (1, 2) if expected else (0, 1))
+                found.clear()
+                audited = []
+                guard.record.audit = lambda event, **facts: audited.append(facts)
+                guard.refuse(7, "r", "identity", "another")
+                who = {"engine_type": "prefill", **expected}
+                self.assertIn(("cofferdam_guard_refused_lineage", {**who, "reason": "identity"}), found)
+                self.assertIn(("cofferdam_guard_refusals", {**who, "cause": "identity"}), found)
+                self.assertEqual(audited[0].get("dp_rank"), 1 if expected else None)
+
+    def test_a_fault_on_request_names_another_rank_of_prefill(self):
+        from cofferdam_guard.sglang import faults, ranks
+
+        guard = guard_of(ranks.Ranks(), "decode")
+        bad, good = (types.SimpleNamespace(rid=rid) for rid in ("cofferdam-fault:rank:1", "r"))
+        self.assertEqual(faults.asked(guard, bad, 1), 1, "not without COFFERDAM_GUARD_FAULTS")
+        guard.config = dataclasses.replace(guard.config, faults=True)
+        self.assertEqual([faults.asked(guard, req, 1) for req in (bad, good)], [2, 1])
 
     def test_a_rejection_by_decode_goes_to_the_rank_that_has_the_request_or_to_all(self):
         from cofferdam_guard.sglang import door, ranks, wire

@@ -174,8 +174,6 @@ class Fits(Case):
         for more, named in (
             ({"pp_size": 2}, "pipeline parallelism"),
             ({"disaggregation_decode_host_receive_threshold": 0.5}, "host receive buffers"),
-            ({"enable_dp_attention": True}, "data-parallel attention"),
-            ({"dp_size": 2}, "data parallelism"),
             ({"attn_cp_size": 2}, "context parallelism"),
             ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
             ({"disaggregation_transfer_backend": "nixl"}, "backend nixl"),
@@ -184,7 +182,8 @@ class Fits(Case):
             with self.subTest(named):
                 text = self.refused(lambda: scheduler(arguments("decode", **more)))
                 self.assertIn(named, text)
-        self.assertEqual(guardable.by_settings(arguments("decode", tp_size=2)), [])
+        for runs in ({"tp_size": 2}, {"dp_size": 2}, {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}):
+            self.assertEqual(guardable.by_settings(arguments("decode", **runs)), [])
         # What is off has another number in 0.5.21; the queue that comes of it is looked at later.
         for off in (0, 1.0):
             args = arguments("decode", disaggregation_decode_host_receive_threshold=off)

@@ -12,8 +12,8 @@ import torch
 
 from .. import core
 from ..tensors import Unread
+from . import faults, wire
 from . import pages as page
-from . import wire
 from .state import Guard, Reservation, here
 
 _NO_CODE = SimpleNamespace(co_names=())
@@ -69,7 +69,7 @@ def _reserve(guard: Guard, receiver, kv_indices, aux_index, prefix) -> bytes | N
         lineage=guard.lineage(req, tokens),
         rank=receiver.kv_mgr.attn_tp_rank,
         ranks=receiver.kv_mgr.attn_tp_size,
-        asked=receiver.prefill_dp_rank,
+        asked=faults.asked(guard, req, receiver.prefill_dp_rank),
     )
     return ticket.encode(guard.config.key)
 

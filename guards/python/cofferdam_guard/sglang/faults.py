@@ -3,7 +3,7 @@
 Only with `COFFERDAM_GUARD_FAULTS=1`, and only for a request whose `rid` begins with `cofferdam-
 fault:KIND:`, or `cofferdam-fault:KIND@RANK:` for a fault on one rank. Kinds: `lost` (one page and its tag are not written), `lost-bytes` (the tag
 arrives, the page does not), `other` (a page of another request, with that request's tag), `flip`
-(one bit of one page), `late` (a finished transfer writes again and again, after its pages have
+(one bit of one page), `rank` (decode's ticket names another data-parallel rank of prefill), `late` (a finished transfer writes again and again, after its pages have
 other readers).
 """
 
@@ -13,7 +13,7 @@ import time
 from . import pages as page
 
 PREFIX = "cofferdam-fault:"
-KINDS = ("lost", "lost-bytes", "other", "flip", "late")
+IN_TRANSFER = ("lost", "lost-bytes", "other", "flip", "late")
 LATE_FOR_S = 25.0
 LATE_EVERY_S = 0.4
 
@@ -114,6 +114,14 @@ def _without(block, holes):
         yield (src + position - dst, position, dst + length - position)
 
 
+def asked(guard, req, rank: int) -> int:
+    """The rank of prefill that decode's ticket names."""
+    if guard.config.faults and str(req.rid).startswith(PREFIX + "rank"):
+        guard.record.count("faults_injected_total", reason="rank")
+        return rank + 1
+    return rank
+
+
 def plan(guard, handoff, first, prefill_indices, dst_ptrs, dst_indices, kv_args):
     """The fault that this request asks for, if it asks and may; none nearly always."""
     if not guard.config.faults:
@@ -127,7 +135,7 @@ def plan(guard, handoff, first, prefill_indices, dst_ptrs, dst_indices, kv_args)
     kind, _, rank = rid[len(PREFIX) :].split(":")[0].partition("@")
     if rank and rank != str(guard.ranks.rank):
         return None
-    if kind not in KINDS or (kind == "other" and "page" not in _last):
+    if kind not in IN_TRANSFER or (kind == "other" and "page" not in _last):
         return None
     guard.record.count("faults_injected_total", reason=kind)
     victim = len(dst_indices) // 2

@@ -26,9 +26,6 @@ def by_settings(args: Any) -> list[str]:
         f"transfer backend {backend}: only mooncake is guarded": backend != "mooncake",
         "pipeline parallelism": value("pp_size", 1) > 1,
         "context parallelism": value("attn_cp_size", 1) > 1,
-        # Tickets and rejections are bound to the rank (`prefill._compare`, `door`); no pair was run yet.
-        "data-parallel attention": bool(value("enable_dp_attention", False)),
-        "data parallelism": value("dp_size", 1) > 1,
         "several machines for one server": value("nnodes", 1) > 1,
         "speculative decoding": bool(value("speculative_algorithm", None)),
         "hierarchical cache": bool(value("enable_hierarchical_cache", False)),

@@ -12,7 +12,7 @@ from . import config as settings
 from . import guardable, hooks, prefill, proof, source, state
 from . import pages as page
 from .hooks import Hook, NotInPlace
-from .ranks import Ranks
+from .ranks import Ranks, data_parallel
 from .record import Record
 from .table import table
 
@@ -68,6 +68,7 @@ def init_disaggregation(original, self):
             raise SystemExit(f"cofferdam-guard: refusing to start SGLang: {fault}") from fault
     original(self)
     if guard.role == "unified":
+        guard.record.begin()
         logger.warning("cofferdam-guard: this server hands nothing over; there is nothing to guard")
         return
     try:
@@ -83,6 +84,8 @@ def _say_ready(guard) -> None:
 
     ranks, rank = guard.ranks.size, guard.ranks.rank
     tp = f", rank {rank} of {ranks}" if ranks > 1 else ""
+    replica, replicas = guard.data_parallel
+    tp += f", data-parallel rank {replica} of {replicas}" if replicas > 1 else ""
     covers = Coverage(
         shape=f"{guard.role}, {len(guard.kv.rows)} KV buffers, {guard.kv.pages} pages of "
         f"{guard.page_size} tokens{tp}"
@@ -165,6 +168,9 @@ def register_memory(manager) -> None:
             "cofferdam-guard: refusing to start SGLang: this model transfers more than KV pages "
             f"({', '.join(str(kind) for kind in args.state_types)}), and that would go unguarded"
         )
+    if guard.kv_manager is None:
+        guard.data_parallel = data_parallel(manager)
+        guard.record.begin(*guard.data_parallel)
     guard.kv_manager = manager
     if guard.kv is None:
         pool = guard.scheduler.token_to_kv_pool_allocator.get_kvcache()

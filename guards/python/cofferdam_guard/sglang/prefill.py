@@ -14,6 +14,7 @@ import torch
 from .. import causes
 from . import door, faults, wire
 from . import pages as page
+from .ranks import data_parallel
 from .state import Guard, Handoff, here, is_fake
 
 # Rows of tags that one worker can send in one batch; a longer chunk goes in several.
@@ -110,7 +111,7 @@ def _compare(guard: Guard, manager, req, info, said) -> tuple[str, str] | None:
             f"decode's pages are share {said.rank + 1} of {said.ranks}, prefill's {mine[0] + 1} of "
             f"{mine[1]}: give both the same tensor parallelism",
         )
-    if said.asked != (here_is := data_parallel_rank(manager)):
+    if said.asked != (here_is := data_parallel(manager)[0]):
         return "identity", f"decode has asked data-parallel rank {said.asked} of prefill, this is {here_is}"
     if said.prefix != prefix:
         return "count", f"decode's prefix is {said.prefix} by ticket, {prefix} by message"
@@ -125,12 +126,6 @@ def _compare(guard: Guard, manager, req, info, said) -> tuple[str, str] | None:
     if said.lineage != guard.lineage(req, req.origin_input_ids):
         return "identity", "decode's prompt, model, adapter or salt is not prefill's"
     return None
-
-
-def data_parallel_rank(manager) -> int:
-    """Under which number decode finds this rank: that of data-parallel attention, or of one of several servers
-    behind one address."""
-    return manager.attn_dp_rank if manager.system_dp_size == 1 else manager.system_dp_rank
 
 
 def _fail(guard: Guard, req, message: str, status: int) -> None:

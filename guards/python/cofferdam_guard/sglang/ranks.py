@@ -15,6 +15,14 @@ import torch.distributed as dist
 WAIT_S = 120.0
 
 
+def data_parallel(manager) -> tuple[int, int]:
+    """Under which number decode finds this rank, and of how many: that of data-parallel attention, or of one of
+    several servers behind one address. Such ranks compute different requests and decide nothing together."""
+    if manager.system_dp_size == 1:
+        return manager.attn_dp_rank, manager.attn_dp_size
+    return manager.system_dp_rank, manager.system_dp_size
+
+
 class Lost(RuntimeError):
     """Another rank gave no answer."""
 

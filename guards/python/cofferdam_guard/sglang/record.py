@@ -46,23 +46,29 @@ class Record:
         self.role = role
         self._evidence = Evidence("sglang", audit, logging.getLogger("cofferdam_guard.sglang"))
         self._counters, self._gauges = {}, {}
-        self._refusals = None
-        if metrics:
-            self._register()
+        self._refusals, self._metrics = None, metrics
+        # Of several data-parallel ranks each counts for itself, under SGLang's own name for them.
+        self._who = {"engine_type": role}
 
-    def _register(self) -> None:
+    def begin(self, rank: int = 0, ranks: int = 1) -> None:
+        """Counts in the engine's registry from now on, as this data-parallel rank of so many."""
+        if ranks > 1:
+            self._who["dp_rank"] = str(rank)
+        if not self._metrics:
+            return
         from prometheus_client import Counter, Gauge
 
-        labels = ["engine_type", "reason"]
+        who = list(self._who)
+        labels = [*who, "reason"]
         self._counters = prometheus_counters(Counter, labels)
         for name, text in _OWN.items():
             self._counters[name] = Counter(PREFIX + name.removesuffix("_total"), text, labels)
-        self._refusals = refusals_counter(Counter, ["engine_type"])
+        self._refusals = refusals_counter(Counter, who)
         for cause in CAUSES:
-            self._refusals.labels(engine_type=self.role, cause=cause)
+            self._refusals.labels(**self._who, cause=cause)
         for name, (text, more) in _GAUGES.items():
             self._gauges[name] = Gauge(
-                PREFIX + name, text, ("engine_type", *more), multiprocess_mode="max" if name.startswith("quarantined") else "mostrecent"
+                PREFIX + name, text, (*who, *more), multiprocess_mode="max" if name.startswith("quarantined") else "mostrecent"
             )
 
     def count(self, name: str, n: int = 1, reason: str = "") -> None:
@@ -71,21 +77,21 @@ class Record:
             self._evidence.count(name, n)
         counter = self._counters.get(name)
         if counter is not None:
-            counter.labels(engine_type=self.role, reason=reason).inc(n)
+            counter.labels(**self._who, reason=reason).inc(n)
 
     def refusal(self, reason: str, **fields) -> None:
         """A refusal: counted, written down, and loud."""
         cause = cause_of(reason)
         self.count(_COUNTER_OF.get(reason, "refused_content_total"), reason=reason)
         if self._refusals is not None:
-            self._refusals.labels(engine_type=self.role, cause=cause).inc()
+            self._refusals.labels(**self._who, cause=cause).inc()
         self.audit("refused", warn=True, reason=reason, cause=cause, **fields)
 
     def gauge(self, name: str, value: float, **labels: str) -> None:
         """Sets a gauge."""
         gauge = self._gauges.get(name)
         if gauge is not None:
-            gauge.labels(engine_type=self.role, **labels).set(value)
+            gauge.labels(**self._who, **labels).set(value)
 
     def audit(self, event: str, *, warn: bool = False, **fields) -> None:
         """One line of what happened, with identities and numbers only."""

@@ -65,6 +65,8 @@ class Guard:
         self.config = config
         # Who computes the same requests, each with its share of every page.
         self.ranks = Ranks()
+        # Which data-parallel rank this is and of how many; each has requests, pages and tags of its own.
+        self.data_parallel = (0, 1)
         self.role = role
         self.record = record
         self.lock = threading.Lock()
@@ -131,6 +133,8 @@ class Guard:
         facts = {"room": room, "rid": rid, "detail": detail}
         if self.ranks.size > 1:
             facts["rank"] = self.ranks.rank
+        if self.data_parallel[1] > 1:
+            facts["dp_rank"] = self.data_parallel[0]
         if found_here:
             self.record.refusal(reason, **facts)
         else:

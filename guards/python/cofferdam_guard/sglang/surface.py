@@ -201,7 +201,7 @@ _NAMED = [
     *_of(
         _MOONCAKE + "MooncakeKVManager.",
         "transfer_queues enable_deferred_decode_kv_release _send_multipart_locked "
-        "_prefill_unique_rank attn_tp_rank attn_tp_size attn_dp_rank system_dp_size system_dp_rank "
+        "_prefill_unique_rank attn_tp_rank attn_tp_size attn_dp_rank attn_dp_size system_dp_size system_dp_rank "
         "prefill_info_table transfer_infos request_status req_to_decode_prefix_len "
         "get_session_id addr_to_rooms_tracker kv_args engine",
     ),

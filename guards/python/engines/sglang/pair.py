@@ -18,6 +18,8 @@ import time
 from pathlib import Path
 
 START_S = 1500
+# How many tokens fewer each data-parallel rank has than the one before (see uneven/sitecustomize.py).
+FEWER = {"prefill": 100, "decode": 2000}
 
 
 class Pair:
@@ -38,9 +40,13 @@ class Pair:
         arguments=(),
         attach=False,
         tp=1,
+        dp=(1, 1),
+        dp_attention=False,
         paths=(),
     ):
         self.version, self.guard, self.faults = version, guard, faults
+        if dp[0] > 1:
+            prefill_pool += FEWER["prefill"] * (dp[0] - 1)
         self.pools = {"prefill": prefill_pool, "decode": decode_pool}
         self.home = Path(os.environ["COFFERDAM_INTEROP"])
         self.model = model or str(self.home / "models" / "tiny-llama-random")
@@ -50,14 +56,14 @@ class Pair:
         self.logs = Path(os.environ.get("COFFERDAM_ENGINE_LOGS", "/tmp/cofferdam-engines"))
         self.processes, self.attach = {}, attach
         self.tp, self.paths = tp, list(paths)
+        if max(dp) > 1:
+            self.paths.append(str(Path(__file__).parent / "uneven"))
+        self.dp, self.dp_attention = dict(zip(("prefill", "decode"), dp)), dp_attention
+        # SGLang's router 0.3.2 names no rank of prefill, and without a name SGLang serves one rank's rooms only.
+        self.direct = self.dp["prefill"] > 1 and not dp_attention
+        self._asked, self.several = 0, max(dp) > 1
         if tp > 1:
             self.arguments += ["--tp-size", str(tp)]
-            # One core a rank, and no NCCL: its ranks are on a CPU.
-            cores = "|".join(str(rank % os.cpu_count()) for rank in range(tp))
-            self.extra_env |= {
-                "SGLANG_CPU_OMP_THREADS_BIND": cores,
-                "SGLANG_NCCL_SO_PATH": "/none",
-            }
 
     # -- life ---------------------------------------------------------------------------------
 
@@ -142,7 +148,10 @@ class Pair:
         else:
             backup = "cpu_tensor" if self.version in ("0.5.19", "0.5.20") else "none"
             args += ["--disaggregation-decode-retraction-backup", backup]
-        env = {**os.environ, **self._engine_env(role), **self.extra_env}
+        if self.dp[role] > 1:
+            args += ["--dp-size", str(self.dp[role])]
+            args += ["--enable-dp-attention"] if self.dp_attention else []
+        env = {**os.environ, **self._engine_env(role), **self._ranks_env(role), **self.extra_env}
         python = self.home / f"venv-sglang-{self.version}" / "bin" / "python"
         self._spawn(
             role, [str(python), "-m", "sglang.launch_server", *args, *self.arguments], env, port
@@ -170,6 +179,23 @@ class Pair:
             "COFFERDAM_GUARD_FAULTS": "1" if self.faults else "0",
             "COFFERDAM_GUARD_AUDIT": str(self.logs / f"audit-{role}.jsonl"),
         }
+
+    def _ranks_env(self, role):
+        """One core a rank, and no NCCL: its ranks are on a CPU. Attention in parallel divides the tensor ranks."""
+        ranks = self.tp * (1 if self.dp_attention else self.dp[role])
+        if ranks == 1:
+            return {}
+        cores = "|".join(str(rank % os.cpu_count()) for rank in range(ranks))
+        fewer = str(FEWER[role]) if self.dp[role] > 1 else "0"
+        return {
+            "SGLANG_CPU_OMP_THREADS_BIND": cores,
+            "SGLANG_NCCL_SO_PATH": "/none",
+            "COFFERDAM_UNEVEN": fewer,
+        }
+
+    def pool(self, role, rank=0):
+        """Tokens in the pool of a data-parallel rank; each is of another size."""
+        return self.pools[role] - rank * FEWER[role]
 
     def _bootstrap_port(self):
         return (self.ports["prefill"] + 7000) % 60000
@@ -261,16 +287,12 @@ class Pair:
         finally:
             connection.close()
 
-    def generate(self, ids, new=8, *, rid=None, timeout=60, name="router", **more):
-        """Greedy answer to token ids: (status, output ids or error text, seconds)."""
-        body = {
-            "input_ids": list(ids),
-            "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True},
-            **more,
-        }
-        if rid:
-            body["rid"] = rid
-        status, text, seconds = self.post("/generate", body, name, timeout)
+    def generate(self, ids, new=8, *, rid=None, timeout=60, name="router", at=None):
+        """Greedy answer to token ids: (status, output ids or error text, seconds). `at`: which data-parallel rank of
+        prefill and which of decode; without it the router chooses, or they take turns."""
+        if name == "router" and (self.direct or at is not None):
+            return self.handoff(ids, new, rid=rid, timeout=timeout, at=at or self._turn())
+        status, text, seconds = self.post("/generate", self._body(ids, new, rid), name, timeout)
         if status != 200:
             return status, text, seconds
         answer = json.loads(text)
@@ -278,20 +300,41 @@ class Pair:
             answer = answer[0]
         return status, answer["output_ids"], seconds
 
-    def handoff(self, ids, new=8, *, timeout=60):
-        """As a router asks: both engines at once. (status, output ids or error text, seconds) of decode, or of prefill
-        where prefill has an error; both have answered by then."""
-        body = {
-            "input_ids": list(ids),
-            "sampling_params": {"max_new_tokens": new, "temperature": 0, "ignore_eos": True},
+    def _body(self, ids, new, rid=None):
+        sampling = {"max_new_tokens": new, "temperature": 0, "ignore_eos": True}
+        body = {"input_ids": list(ids), "sampling_params": sampling}
+        return body | ({"rid": rid} if rid else {})
+
+    def _turn(self):
+        """Data-parallel ranks of both, each pair of them in its turn."""
+        self._asked += 1
+        return self._asked % self.dp["prefill"], self._asked // 2 % self.dp["decode"]
+
+    def legs(self, body, at=(0, 0), told=None, room=None):
+        """The same request as each engine is asked it, by name. `told`: which rank of prefill decode is told, if
+        not the one that is asked."""
+        room = random.getrandbits(63) if room is None else room
+        body = body | {
             "bootstrap_host": "127.0.0.1",
             "bootstrap_port": self._bootstrap_port(),
-            "bootstrap_room": random.getrandbits(63),
+            "bootstrap_room": room,
         }
-        found = {}
+        found = {"prefill": dict(body), "decode": dict(body)}
+        if self.dp["prefill"] > 1:
+            found["prefill"]["disagg_prefill_dp_rank"] = at[0]
+            found["decode"]["disagg_prefill_dp_rank"] = at[0] if told is None else told
+        for (name, leg), rank in zip(found.items(), at):
+            if self.dp[name] > 1:
+                leg["routed_dp_rank"] = rank
+        return found
+
+    def handoff(self, ids, new=8, *, timeout=60, rid=None, at=(0, 0), told=None, room=None):
+        """As a router asks: both engines at once. (status, output ids or error text, seconds) of decode, or of prefill
+        where prefill has an error; both have answered by then."""
+        bodies, found = self.legs(self._body(ids, new, rid), at, told, room), {}
 
         def ask(name):
-            found[name] = self.post("/generate", body, name, timeout)
+            found[name] = self.post("/generate", bodies[name], name, timeout)
 
         other = threading.Thread(target=ask, args=("prefill",))
         other.start()
@@ -318,12 +361,14 @@ class Pair:
                 total += float(line.rsplit(" ", 1)[1])
         return total
 
-    def refused(self, reason=None):
-        """How often decode and prefill have refused, for this reason or for any."""
+    def refused(self, reason=None, role=None, rank=None):
+        """How often decode and prefill have refused, for this reason or for any; on one data-parallel rank of one."""
         total = 0.0
-        for name in ("prefill", "decode"):
+        for name in ("prefill", "decode") if role is None else (role,):
             _, text = self.get(name, "/metrics")
             for line in text.splitlines():
+                if rank is not None and f'dp_rank="{rank}"' not in line:
+                    continue
                 guarded = line.startswith(
                     ("cofferdam_guard_refused_", "cofferdam_guard_held_blocks")
                 )
@@ -357,10 +402,9 @@ class Pair:
         """Pages in use, memory and threads."""
         used, processes = {}, {}
         for role in ("prefill", "decode"):
-            load = json.loads(self.get(role, "/v1/loads")[1])["loads"][0]
-            used[role] = (
-                load["num_used_tokens"] + load["num_running_reqs"] + load["num_waiting_reqs"]
-            )
+            loads = json.loads(self.get(role, "/v1/loads")[1])["loads"]
+            counted = ("num_used_tokens", "num_running_reqs", "num_waiting_reqs")
+            used[role] = sum(load[name] for load in loads for name in counted)
             threads = rss = 0
             for pid, fields in self._processes(role):
                 threads += int(fields[17])

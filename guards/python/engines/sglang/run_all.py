@@ -2,6 +2,8 @@
 
 python run_all.py 0.5.19 [--requests 1000] [--only limits,traffic,overhead,faults]
 python run_all.py 0.5.23 --tp 2 --no-stock --only limits,traffic,faults     faults on one rank of two
+python run_all.py 0.5.23 --dp 1,2 --no-stock --only limits,traffic,faults   data-parallel ranks of prefill, decode
+python run_all.py 0.5.23 --tp 2 --dp 2,2 --dp-attention …                   which share the tensor ranks
 python run_all.py 0.5.19 --only decode-limits      by itself: the pools are the other way round
 python run_all.py 0.5.19 --hold      starts both pairs and keeps them until it is interrupted
 python run_all.py 0.5.19 --attach    uses pairs that are held
@@ -42,16 +44,23 @@ def main():
         help="answers to traffic: written if it is not there, else compared with",
     )
     arguments.add_argument("--tp", type=int, default=1, help="ranks of each engine")
+    arguments.add_argument("--dp", default="1,1", help="data-parallel ranks of prefill, decode: pools of unequal size")
+    arguments.add_argument("--dp-attention", action="store_true")
     arguments.add_argument("--model", help="another folder of weights")
     a = arguments.parse_args()
     only = a.only.split(",")
     pools = {"prefill_pool": 2000, "decode_pool": 8000}
     if only == ["decode-limits"]:
         pools = {"prefill_pool": 8000, "decode_pool": 2000}
-    guarded = Pair(
-        a.version, True, faults="faults" in only, port=a.guard_port, attach=a.attach, tp=a.tp, model=a.model, **pools
-    )
-    stock = Pair(a.version, False, port=a.guard_port + 1000, attach=a.attach, tp=a.tp, model=a.model, **pools)
+    shape = {
+        "tp": a.tp,
+        "dp": tuple(int(n) for n in a.dp.split(",")),
+        "dp_attention": a.dp_attention,
+        "model": a.model,
+        "attach": a.attach,
+    }
+    guarded = Pair(a.version, True, faults="faults" in only, port=a.guard_port, **shape, **pools)
+    stock = Pair(a.version, False, port=a.guard_port + 1000, **shape, **pools)
     if a.no_stock or only == ["faults"]:
         stock = None
     if a.only_stock:
@@ -67,7 +76,7 @@ def main():
             "traffic": lambda: traffic.run(
                 guarded or stock, stock if guarded else None, a.requests, a.kept
             ),
-            "faults": lambda: transfer_faults.run(guarded, a.tp),
+            "faults": lambda: transfer_faults.run(guarded, 1 if a.dp_attention else a.tp),
         }
         for name in only:
             print(f"-- {name}, SGLang {a.version}", flush=True)

@@ -60,29 +60,35 @@ def drive(pair, count, concurrency=8):
 
 def _leave_early(pair, length, i):
     """A client that asks for a long answer and goes: at once, soon, or after the first tokens."""
-    connection = http.client.HTTPConnection("127.0.0.1", pair.ports["router"], timeout=60)
     body = {
         "input_ids": prompt(length, i),
         "stream": True,
         "sampling_params": {"max_new_tokens": 48, "temperature": 0, "ignore_eos": True},
     }
+    asked = pair.legs(body, pair._turn()) if pair.direct else {"router": body}
+    open_ones = {
+        name: http.client.HTTPConnection("127.0.0.1", pair.ports[name], timeout=60) for name in asked
+    }
     try:
-        connection.request(
-            "POST", "/generate", json.dumps(body), {"Content-Type": "application/json"}
-        )
+        for name, connection in open_ones.items():
+            connection.request(
+                "POST", "/generate", json.dumps(asked[name]), {"Content-Type": "application/json"}
+            )
         if i % 3 == 1:
             time.sleep(0.05)
         elif i % 3 == 2:
-            connection.getresponse().read(64)
+            list(open_ones.values())[-1].getresponse().read(64)
     except OSError:
         pass
     finally:
-        connection.close()
+        for connection in open_ones.values():
+            connection.close()
 
 
 def _read(kept):
-    """Answers of an earlier run of the same plan."""
-    return {int(number): answer for number, answer in json.loads(kept.read_text()).items()}
+    """Answers of an earlier run of the same plan, and how much memory each engine took for it."""
+    found = json.loads(kept.read_text())
+    return {int(number): answer for number, answer in found["answers"].items()}, found["grown_mb"]
 
 
 def _reference(stock, count):
@@ -103,21 +109,24 @@ def run(pair, stock, count, kept=None):
     before, alarms, began = pair.residue(), pair.refused(), time.monotonic()
     answers = drive(pair, count)
     seconds = time.monotonic() - began
+    after = pair.residue()["processes"]
+    grown = {role: after[role]["rss_mb"] - before["processes"][role]["rss_mb"] for role in after}
     asked = {i: a for i, a in answers.items() if a[0] == "asks"}
     check(
         all(a[1] == 200 for a in asked.values()) and len(asked) > count * 0.8,
         f"{len(asked)} requests answered",
         f"{seconds:.0f} s",
     )
+    others_grew = {}
     if kept is not None and not kept.exists():
-        kept.write_text(json.dumps(answers))
+        kept.write_text(json.dumps({"answers": answers, "grown_mb": grown}))
         print(f"     answers kept in {kept.name}", flush=True)
     elif stock is not None or kept is not None:
-        reference = _reference(stock, count) if stock is not None else _read(kept)
+        reference, others_grew = (_reference(stock, count), {}) if stock is not None else _read(kept)
         wrong = {i: (a, reference[i]) for i, a in asked.items() if list(a) != list(reference[i])}
         check(not wrong, f"{len(asked)} answers equal the others", list(wrong.items())[:2])
     if not pair.guard:
-        print(f"     before {before['processes']}, after {pair.residue()['processes']}", flush=True)
+        print(f"     before {before['processes']}, after {after}", flush=True)
         return
     rejected = [a for a in answers.values() if a[0] == "overlong"]
     check(
@@ -143,7 +152,7 @@ def run(pair, stock, count, kept=None):
             f"{role}: threads",
             f"{b['threads']} -> {a['threads']}",
         )
-        other = others[role]["rss_mb"]
+        other = others[role]["rss_mb"] + others_grew.get(role, 0)
         check(
             a["rss_mb"] <= max(b["rss_mb"], other) + 64,
             f"{role}: memory",
