@@ -175,6 +175,7 @@ class Fits(Case):
             ({"pp_size": 2}, "pipeline parallelism"),
             ({"disaggregation_decode_host_receive_threshold": 0.5}, "host receive buffers"),
             ({"attn_cp_size": 2}, "context parallelism"),
+            ({"dp_size": 2, "elastic_ep_backend": "mooncake"}, "elastic expert parallelism"),
             ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
             ({"disaggregation_transfer_backend": "nixl"}, "backend nixl"),
             ({"disaggregation_decode_allocation_policy": "late"}, "allocation after prefill"),

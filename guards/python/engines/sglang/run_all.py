@@ -76,6 +76,7 @@ def main():
             "traffic": lambda: traffic.run(
                 guarded or stock, stock if guarded else None, a.requests, a.kept
             ),
+            "rooms": lambda: transfer_faults.rooms(guarded or stock),
             "faults": lambda: transfer_faults.run(guarded, 1 if a.dp_attention else a.tp),
         }
         for name in only:

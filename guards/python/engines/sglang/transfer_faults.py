@@ -3,6 +3,7 @@
 A request asks for its fault by its `rid` (the guard obeys with COFFERDAM_GUARD_FAULTS=1 only).
 """
 
+import json
 import random
 import threading
 import uuid
@@ -57,9 +58,26 @@ def _elsewhere(pair, finder):
     return sum(pair.refused(role=finder, rank=rank) for rank in range(pair.dp[finder] - 1))
 
 
+def rooms(pair):
+    """What becomes of a request that names no rank of prefill, and of one whose room another rank has too."""
+    for odd in (0, 1):
+        room, body = random.getrandbits(62) * 2 + odd, pair._body(prompt(300, 81), 8)
+        legs = pair.legs(body, room=room)
+        for leg in legs.values():
+            leg.pop("disagg_prefill_dp_rank", None)
+            leg.pop("routed_dp_rank", None)
+        asked = lambda: print(f"     room {odd} of 2, prefill:", pair.post("/generate", legs["prefill"], "prefill", 20)[:2])
+        thread = threading.Thread(target=asked)
+        thread.start()
+        print(f"     room {odd} of 2, decode:", pair.post("/generate", legs["decode"], "decode", 20)[:2], flush=True)
+        thread.join()
+    _another_ranks_room(pair)
+
+
 def _another_ranks_room(pair):
     """Two requests of one room on two ranks of prefill, and decode is told the wrong one: without the guard it
     attends to another's prompt."""
+    alone = [pair.generate(prompt(300, seed), 8, timeout=SLOW_S, at=_last(pair))[1] for seed in (79, 80)]
     room, found = random.getrandbits(63), {}
 
     def other():
@@ -72,6 +90,10 @@ def _another_ranks_room(pair):
     legs = pair.legs(pair._body(prompt(300, 80), 8), _last(pair), told=0, room=room)
     status, text, seconds = pair.post("/generate", legs["decode"], "decode", SLOW_S)
     thread.join()
+    if not pair.guard:
+        said = json.loads(text).get("output_ids") if status == 200 else text[:150]
+        print(f"     without the guard: {said}; its own answer {alone[1]}, the other's {alone[0]}", flush=True)
+        return
     told = status == 500 and "cofferdam-guard: refused: identity" in str(text)
     check(told, "another rank's room: refused", f"{status} {str(text)[:150]} {seconds:.2f} s")
     check(found["other"][0] == 500, "another rank's room: and the other request with it", found["other"][:2])
