@@ -174,6 +174,8 @@ class Fits(Case):
         for more, named in (
             ({"pp_size": 2}, "pipeline parallelism"),
             ({"disaggregation_decode_host_receive_threshold": 0.5}, "host receive buffers"),
+            ({"dp_size": 2, "enable_dp_attention": True}, "data-parallel attention"),
+            ({"attn_dp_size": 2}, "data-parallel attention"),
             ({"attn_cp_size": 2}, "context parallelism"),
             ({"dp_size": 2, "elastic_ep_backend": "mooncake"}, "elastic expert parallelism"),
             ({"speculative_algorithm": "EAGLE"}, "speculative decoding"),
@@ -183,7 +185,7 @@ class Fits(Case):
             with self.subTest(named):
                 text = self.refused(lambda: scheduler(arguments("decode", **more)))
                 self.assertIn(named, text)
-        for runs in ({"tp_size": 2}, {"dp_size": 2}, {"tp_size": 2, "dp_size": 2, "enable_dp_attention": True}):
+        for runs in ({"tp_size": 2}, {"dp_size": 2}):
             self.assertEqual(guardable.by_settings(arguments("decode", **runs)), [])
         # What is off has another number in 0.5.21; the queue that comes of it is looked at later.
         for off in (0, 1.0):

@@ -26,6 +26,8 @@ def by_settings(args: Any) -> list[str]:
         f"transfer backend {backend}: only mooncake is guarded": backend != "mooncake",
         "pipeline parallelism": value("pp_size", 1) > 1,
         "context parallelism": value("attn_cp_size", 1) > 1,
+        # The ranks of plain data parallelism share nothing; these share each pass, and no whole pair was run.
+        "data-parallel attention": bool(value("enable_dp_attention", False)) or value("attn_dp_size", 1) > 1,
         # Its data-parallel ranks come, go and change their numbers while requests are bound to them.
         "elastic expert parallelism": bool(value("elastic_ep_backend", None)),
         "several machines for one server": value("nnodes", 1) > 1,

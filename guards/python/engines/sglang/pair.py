@@ -3,7 +3,8 @@
 Needs, by environment: COFFERDAM_INTEROP (a folder with `venv-sglang-VERSION`, `venv-router`,
 `models`, and `libs` for libibverbs) and COFFERDAM_KERNEL_STANDIN (a folder with a module
 `sgl_kernel` that stands in for SGLang's CPU kernels). COFFERDAM_GUARD_SOURCE, if set, is put on
-PYTHONPATH: the guard from a checkout instead of an installed wheel.
+PYTHONPATH: the guard from a checkout instead of an installed wheel. COFFERDAM_MEMORY_FRACTION: SGLang's
+`--mem-fraction-static`, for a machine on which other work takes memory meanwhile.
 """
 
 import http.client
@@ -125,7 +126,7 @@ class Pair:
                 "pytorch",
                 "--disable-cuda-graph",
                 "--mem-fraction-static",
-                "0.2",
+                os.environ.get("COFFERDAM_MEMORY_FRACTION", "0.2"),
                 "--host",
                 "127.0.0.1",
                 "--port",
