@@ -1,7 +1,7 @@
 """Prompts around prefill's limit: prefill pool 2,000, decode pool 8,000, through the router.
 
-The longest prompt that prefill takes is pool - 7 = 1,993 tokens; with several data-parallel ranks each has its own. Its answer must be the one that
-the same engine gives without a guard; 1,994, 2,000 and 2,500 must be the original 400, soon, and
+The longest prompt that prefill takes is pool - 7 = 1,993 tokens (with several data-parallel ranks each
+has its own). Its answer must be the one that the same engine gives without a guard; 1,994, 2,000 and 2,500 must be the original 400, soon, and
 nothing else: no text from other requests' pages (0.5.19), no wait of five minutes (0.5.23).
 """
 

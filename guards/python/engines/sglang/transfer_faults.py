@@ -66,11 +66,18 @@ def rooms(pair):
         for leg in legs.values():
             leg.pop("disagg_prefill_dp_rank", None)
             leg.pop("routed_dp_rank", None)
-        asked = lambda: print(f"     room {odd} of 2, prefill:", pair.post("/generate", legs["prefill"], "prefill", 20)[:2])
-        thread = threading.Thread(target=asked)
-        thread.start()
-        print(f"     room {odd} of 2, decode:", pair.post("/generate", legs["decode"], "decode", 20)[:2], flush=True)
-        thread.join()
+        found = {}
+
+        def ask(name, leg, found=found):
+            found[name] = pair.post("/generate", leg, name, 20)
+
+        threads = [threading.Thread(target=ask, args=one) for one in legs.items()]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        for name, (status, text, _) in sorted(found.items()):
+            print(f"     no rank named, room {odd} of 2, {name}: {status} {text[:150]}", flush=True)
     _another_ranks_room(pair)
 
 
