@@ -3,6 +3,7 @@
 python run_all.py 0.5.19 [--requests 1000] [--only limits,traffic,overhead,faults]
 python run_all.py 0.5.23 --tp 2 --no-stock --only limits,traffic,faults     faults on one rank of two
 python run_all.py 0.5.23 --dp 1,2 --no-stock --only limits,traffic,faults   data-parallel ranks of prefill, decode
+python run_all.py 0.5.23 --dp 2,2 --only-stock --only rooms   no rank of prefill named, and a wrong one: without the guard
 python run_all.py 0.5.23 --tp 2 --dp 2,2 --dp-attention …                   which share the tensor ranks
 python run_all.py 0.5.19 --only decode-limits      by itself: the pools are the other way round
 python run_all.py 0.5.19 --hold      starts both pairs and keeps them until it is interrupted
