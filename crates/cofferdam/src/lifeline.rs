@@ -6,7 +6,7 @@
 //! fork and exec; asked for here, the pipe covers the time before.
 
 use rustix::process::{Signal, set_parent_process_death_signal};
-use std::io::{self, Read};
+use std::io;
 use std::thread;
 
 /// Exit code of a part whose parent is gone.
@@ -18,9 +18,9 @@ pub const PARENT_GONE: i32 = 3;
 pub fn end_with_parent() -> io::Result<()> {
     set_parent_process_death_signal(Some(Signal::KILL))?;
     let watch = || {
-        let mut ignored = [0; 64];
-        // Nothing is ever written to the pipe; a read returns when its last writer is gone.
-        while matches!(io::stdin().lock().read(&mut ignored), Ok(1..)) {}
+        // Nothing is ever written to the pipe, and it ends when its last writer is gone; an
+        // interrupted read is no end.
+        let _ = io::copy(&mut io::stdin().lock(), &mut io::sink());
         std::process::exit(PARENT_GONE);
     };
     thread::Builder::new()

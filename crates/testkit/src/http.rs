@@ -216,12 +216,15 @@ impl Pending {
 
     fn more(&mut self) -> io::Result<()> {
         let mut bytes = [0; 16 << 10];
-        match self.socket.read(&mut bytes)? {
-            0 => Err(io::ErrorKind::UnexpectedEof.into()),
-            n => {
+        match self.socket.read(&mut bytes) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Ok(n) => {
                 self.buffer.extend_from_slice(&bytes[..n]);
                 Ok(())
             }
+            // A read with a deadline is not taken up again by itself after a stop of this process.
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => Ok(()),
+            Err(error) => Err(error),
         }
     }
 }

@@ -385,7 +385,8 @@ fn name_of(weights: &Path) -> String {
         return last_of(whole.as_deref().unwrap_or(weights));
     }
     let file = last_of(weights);
-    let stem = gguf::stem(&file).map_or_else(|| last_of(&weights.with_extension("")), str::to_owned);
+    let stem =
+        gguf::stem(&file).map_or_else(|| last_of(&weights.with_extension("")), str::to_owned);
     let quantized = |word: &str| {
         let kind = word.trim_start_matches(|c: char| c.is_ascii_uppercase());
         let upper = word.len() - kind.len();
