@@ -80,7 +80,7 @@ async fn another_process_reads_log_and_counts_and_sets_the_script() {
     );
     assert_eq!(
         log[0]["fields"],
-        json!(["bootstrap_room", "cache_salt", "prompt", "rid"])
+        json!(["prompt", "rid", "bootstrap_room", "cache_salt"])
     );
     assert_eq!(log[0]["body"], body);
     assert_eq!(
