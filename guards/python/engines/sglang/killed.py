@@ -48,7 +48,7 @@ def main():
         port=a.port,
         router=a.router,
         env={"COFFERDAM_HALFWAY": str(halfway), **({} if a.as_shipped else DEADLINES)},
-        paths=[str(Path(__file__).parent / "slow")],
+        paths=[str(Path(__file__).parent / "changed")],
     )
     print(f"-- killed, SGLang {a.version}, TP {a.tp}, {'stock' if a.stock else 'guarded'}", flush=True)
     try:
@@ -104,7 +104,7 @@ def run(pair, halfway, told_s):
 
 def kill_in_mid_transfer(pair, halfway, within_s=60):
     """Kills decode when a transfer of each of prefill's ranks has written half of its bytes and not the rest (see
-    slow/sitecustomize.py); the rest is then written to whoever is not there. The ranks whose transfers were met."""
+    changed/halfway.py); the rest is then written to whoever is not there. The ranks whose transfers were met."""
     hold, end = halfway / "hold", time.monotonic() + within_s
     hold.touch()
     while len(met := [one for one in halfway.iterdir() if one != hold]) < pair.tp and time.monotonic() < end:

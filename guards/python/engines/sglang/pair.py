@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 
 START_S = 1500
-# How many tokens fewer each data-parallel rank has than the one before (see uneven/sitecustomize.py).
+# How many tokens fewer each data-parallel rank has than the one before (see changed/uneven.py).
 FEWER = {"prefill": 100, "decode": 2000}
 
 
@@ -58,7 +58,7 @@ class Pair:
         self.processes, self.attach = {}, attach
         self.tp, self.paths = tp, list(paths)
         if max(dp) > 1:
-            self.paths.append(str(Path(__file__).parent / "uneven"))
+            self.paths.append(str(Path(__file__).parent / "changed"))
         self.dp, self.dp_attention = dict(zip(("prefill", "decode"), dp)), dp_attention
         # SGLang's router 0.3.2 names no rank of prefill, and without a name SGLang serves one rank's rooms only.
         self.direct = self.dp["prefill"] > 1 and not dp_attention

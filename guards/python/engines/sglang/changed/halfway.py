@@ -1,21 +1,23 @@
 """Stops Mooncake's transfers half way, for as long as a file is there: so that a test can act while a transfer is
 really under way.
 
-Put this folder on `PYTHONPATH` and name a folder in COFFERDAM_HALFWAY. While `hold` is in it, a transfer that has
+Name a folder in COFFERDAM_HALFWAY. While `hold` is in it, a transfer that has
 written the first half of each of its blocks leaves a file called by its process's id and waits. Nothing else of
 Mooncake or of the engine is touched, and a pair without the guard gets it like a guarded one."""
 
-import importlib.abc
-import importlib.machinery
 import os
-import sys
 import time
 from pathlib import Path
 
 WHERE = os.environ.get("COFFERDAM_HALFWAY")
+MODULE = "mooncake.engine"
 
 
-def halve(module) -> None:
+def asked() -> bool:
+    return bool(WHERE)
+
+
+def change(module) -> None:
     engine, folder = module.TransferEngine, Path(WHERE)
     write = engine.batch_transfer_sync_write
 
@@ -35,20 +37,3 @@ def halve(module) -> None:
         return found or write(self, peer, *rest)
 
     engine.batch_transfer_sync_write = halfway
-
-
-class AfterImport(importlib.abc.MetaPathFinder):
-    """Finds Mooncake's engine as everybody would, and changes it once it has been loaded."""
-
-    def find_spec(self, name, path=None, target=None):
-        if name != "mooncake.engine":
-            return None
-        spec = importlib.machinery.PathFinder.find_spec(name, path, target)
-        if spec is not None:
-            load = spec.loader.exec_module
-            spec.loader.exec_module = lambda loaded: (load(loaded), halve(loaded))
-        return spec
-
-
-if WHERE:
-    sys.meta_path.insert(0, AfterImport())
