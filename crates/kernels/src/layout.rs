@@ -90,7 +90,7 @@ pub(crate) trait Format: Copy {
     const BLOCK_BYTES: usize = 64 * Self::LAYOUT.lines();
 }
 
-/// Types named as in GGUF, and `$run!(type)` for that of a layout.
+/// Types named as in GGUF, and the way from a layout to the one that it is of.
 macro_rules! formats {
     ($($name:ident)*) => {
         $(#[derive(Clone, Copy)]

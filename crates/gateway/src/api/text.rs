@@ -154,7 +154,7 @@ impl Text for ServedText {
         let grammars = self.grammars.get_or_init(read).as_ref();
         let compiled = grammars.map_err(Clone::clone);
         let compiled = compiled.and_then(|grammars| grammar::compiles(grammars, form));
-        compiled.map_err(|unusable| unusable.to_string())
+        compiled.map_err(|no_form| no_form.to_string())
     }
 
     fn decode(&self, tokens: &[u32]) -> Result<String, Fault> {

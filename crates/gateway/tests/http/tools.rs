@@ -156,15 +156,20 @@ async fn what_cannot_be_called_is_refused_by_place() {
         ),
         (json!({"regex": "a"}), "regex"),
     ] {
-        let reply = server.post(CHAT, &asked(more)).await;
-        let error = &reply.json()["error"];
-        assert_eq!(
-            (reply.status, error["param"].as_str()),
-            (400, Some(param)),
-            "{error}"
-        );
+        refused(&server, CHAT, &asked(more), param).await;
     }
     assert_eq!(server.engine.waiting().await, 0);
+}
+
+/// A 400 that names the field.
+async fn refused(server: &Server, path: &str, body: &Value, param: &str) {
+    let reply = server.post(path, body).await;
+    let error = &reply.json()["error"];
+    assert_eq!(
+        (reply.status, error["param"].as_str()),
+        (400, Some(param)),
+        "{error}"
+    );
 }
 
 fn flat(more: Value) -> Value {
@@ -296,13 +301,7 @@ async fn what_a_response_would_store_is_refused_by_name() {
         (json!({"max_output_tokens": 0}), "max_output_tokens"),
         (json!({"n": 2}), "n"),
     ] {
-        let reply = server.post("/v1/responses", &flat(more)).await;
-        let error = &reply.json()["error"];
-        assert_eq!(
-            (reply.status, error["param"].as_str()),
-            (400, Some(param)),
-            "{error}"
-        );
+        refused(&server, "/v1/responses", &flat(more), param).await;
     }
     assert_eq!(server.engine.waiting().await, 0);
 }
