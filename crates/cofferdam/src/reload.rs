@@ -108,3 +108,47 @@ impl Reloading {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::mpsc::channel;
+
+    /// What stands in a file meanwhile is a file of keys, too: nothing of it counts while it grows.
+    #[test]
+    fn a_file_that_is_written_slowly_is_read_when_it_has_stayed_the_same_for_a_look() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("keys");
+        let mut text = "red k-red\n".to_owned();
+        let mut write = |more: &str| {
+            text += more;
+            std::fs::write(dir.path().join("keys"), &text).unwrap();
+        };
+        write("");
+        let files = vec![file.clone()];
+        let now = look(&files);
+        let (told, read) = channel();
+        let take = move || {
+            told.send(std::fs::read_to_string(&file)?)?;
+            Ok(String::new())
+        };
+        let mut reload = Reload::new("keys", (files, now), take);
+        let counts = Reloads::default();
+        for _ in 0..3 {
+            write("# more\n");
+            reload.pass(false, &counts);
+            assert!(read.try_recv().is_err(), "half of the file");
+        }
+        write("green k-green\n");
+        reload.pass(false, &counts);
+        assert!(read.try_recv().is_err(), "it may still grow");
+        reload.pass(false, &counts);
+        assert!(read.try_recv().unwrap().ends_with("green k-green\n"));
+        reload.pass(false, &counts);
+        assert!(read.try_recv().is_err(), "nothing has changed");
+        // Who asks gets what is there.
+        write("# more\n");
+        reload.pass(true, &counts);
+        assert!(read.try_recv().unwrap().ends_with("# more\n"));
+    }
+}

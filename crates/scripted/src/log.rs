@@ -143,6 +143,10 @@ pub struct Counts {
     pub aborted: u64,
     /// Decode legs without a prefill, ended.
     pub orphans: u64,
+    /// Transfers that began: counted by the leg that writes, or reads by reference.
+    pub transfers_begun: u64,
+    /// Legs whose transfer is over.
+    pub transferred: u64,
     /// Legs that left while their transfer was possible.
     pub broken: u64,
     /// Rooms that came again.
@@ -165,6 +169,8 @@ impl Counts {
         self.disconnected += other.disconnected;
         self.aborted += other.aborted;
         self.orphans += other.orphans;
+        self.transfers_begun += other.transfers_begun;
+        self.transferred += other.transferred;
         self.broken += other.broken;
         self.rooms_again += other.rooms_again;
         self.references += other.references;
@@ -175,7 +181,8 @@ impl Counts {
 
     fn note(&mut self, what: &What) {
         match what {
-            What::Arrived(_) | What::Transferred | What::Killed { .. } => {}
+            What::Arrived(_) | What::Killed { .. } => {}
+            What::Transferred => self.transferred += 1,
             What::Disconnected { .. } => self.disconnected += 1,
             What::AbortCall { .. } => self.abort_calls += 1,
             What::Aborted { .. } => self.aborted += 1,

@@ -126,7 +126,10 @@ async fn hand_over(
         wait(work, &room, number, |meet| meet.decode).await?;
         let transfer = Duration::from_millis(work.state.engine.transfer_ms);
         for (stage, time) in [(Stage::Computing, compute), (Stage::Transferring, transfer)] {
-            work.stage = stage;
+            match stage {
+                Stage::Transferring => work.transferring(),
+                _ => work.stage = stage,
+            }
             if !time.is_zero() {
                 // Until its time is over, or decode has left.
                 let gone = wait(work, &room, number, |_| false);
@@ -215,7 +218,7 @@ async fn pull(work: &mut Work, ask: &Ask, act: &Act, seed: Seed) -> Result<Part,
         }
     };
     work.note(what);
-    work.stage = Stage::Transferring;
+    work.transferring();
     let transfer = Duration::from_millis(work.state.engine.transfer_ms);
     work.pause(transfer).await?;
     work.transferred();

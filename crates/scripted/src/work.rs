@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::sync::Notify;
 
 use crate::engine::Role;
-use crate::log::{Stage, What};
+use crate::log::{Counts, Stage, What};
 use crate::meeting::{End, Room};
 use crate::state::State;
 
@@ -112,6 +112,13 @@ impl Work {
         }
         self.room = Some((number, room.clone()));
         room
+    }
+
+    /// The transfer begins, in which this leg writes or reads.
+    pub(crate) fn transferring(&mut self) {
+        self.stage = Stage::Transferring;
+        let begun = |counts: &mut Counts| counts.transfers_begun += 1;
+        self.state.notes.count(begun);
     }
 
     /// The transfer is over, for this leg.

@@ -2,13 +2,12 @@
 //! and nothing of another part's file system.
 
 use crate::line::Line;
-use crate::network::{self, DECODE, GATEWAY, Host, PREFILL, plug, pull, sent};
+use crate::network::{self, DECODE, GATEWAY, Host, PREFILL, plug, pull, sent, sent_again};
 use crate::{COFFERDAM, at_rest, counter, ended, info_when, rest, serve, small, worker};
 use serde_json::{Value, json};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::time::Duration;
 use testkit::Api;
 use testkit::crowd::{self, COMPLETIONS, Shape, prompt};
 use testkit::process::{Running, wait_for};
@@ -266,7 +265,11 @@ fn inside() {
     // A cable that is back before anybody is given up costs time and nothing else.
     for (owner, host) in [(1, PREFILL), (2, DECODE)] {
         let reply = ask_and_pull(api, owner, host, || {
-            std::thread::sleep(Duration::from_secs(1)); // how long the fault lasts
+            // Until something was lost: its sender has tried again, in vain.
+            let before = sent_again(PREFILL);
+            wait_for("a second attempt", || {
+                (sent_again(PREFILL) > before).then_some(())
+            });
             plug(host);
         });
         assert_eq!(reply.0, 200, "{}", reply.1);

@@ -172,6 +172,21 @@ pub fn sent(host: Host) -> u64 {
     received.expect("a line for each cable").parse().unwrap()
 }
 
+/// Segments that a host had to send once more, as its kernel counts them.
+pub fn sent_again(host: Host) -> u64 {
+    let name = host.namespace.unwrap();
+    let snmp = Command::new("ip")
+        .args(["netns", "exec", name, "cat", "/proc/self/net/snmp"])
+        .output()
+        .unwrap();
+    let table = String::from_utf8(snmp.stdout).unwrap();
+    let mut lines = table.lines().filter_map(|line| line.strip_prefix("Tcp: "));
+    let (names, figures) = (lines.next().expect("names"), lines.next().expect("figures"));
+    let mut pairs = names.split(' ').zip(figures.split(' '));
+    let again = pairs.find(|(name, _)| *name == "RetransSegs");
+    again.expect("it is counted").1.parse().unwrap()
+}
+
 pub fn pull(host: Host) {
     run(&format!("ip link set {} down", host.namespace.unwrap()));
 }

@@ -1,7 +1,5 @@
 //! SGLang's pairs: rooms, leaving, and the incident.
 
-use std::time::Duration;
-
 use scripted::{Act, Engine, Fleet, Rule, Stage, What, Whose, expected, whose};
 use serde_json::json;
 
@@ -126,8 +124,7 @@ async fn who_leaves_in_mid_transfer_breaks_it_and_the_other_leg_fails() {
         let body = leg(&PROMPT, 1, "r");
         let leaving = send(fleet.address(leaver), "/generate", &body).await;
         let mut staying = send(fleet.address(other), "/generate", &body).await;
-        assert!(fleet.until(SOON, |it| it.in_flight == 2).await);
-        tokio::time::sleep(Duration::from_millis(20)).await;
+        assert!(fleet.until(SOON, |it| it.transfers_begun == 1).await);
         drop(leaving);
         let got = read(&mut staying).await.unwrap();
         assert_eq!(got.status, 500);
@@ -161,7 +158,7 @@ async fn leaving_after_the_transfer_breaks_nothing() {
             .status,
         200
     );
-    tokio::time::sleep(Duration::from_millis(20)).await;
+    assert!(fleet.until(SOON, |it| it.transferred == 2).await);
     drop(leaving);
     assert!(fleet.quiet(SOON).await);
     let decode = fleet.counts("decode");
