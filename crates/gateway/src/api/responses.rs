@@ -54,15 +54,23 @@ impl Echo {
         response
     }
 
-    fn message(&self, text: &str, status: &str) -> Value {
+    /// The `n`th message of the answer.
+    fn message(&self, n: usize, text: &str, status: &str) -> Value {
         let content = match status {
             "in_progress" => json!([]),
             _ => json!([part(text)]),
         };
         json!({
-            "id": format!("msg_{}", self.id), "type": "message", "status": status,
+            "id": self.message_id(n), "type": "message", "status": status,
             "role": "assistant", "content": content,
         })
+    }
+
+    fn message_id(&self, n: usize) -> String {
+        match n {
+            0 => format!("msg_{}", self.id),
+            n => format!("msg_{}_{n}", self.id),
+        }
     }
 
     fn call(&self, call: &Call, arguments: &str, status: &str) -> Value {
@@ -79,7 +87,7 @@ impl Echo {
             _ => "completed",
         };
         let said = !text.is_empty() || calls.is_empty();
-        let said = said.then(|| self.message(text, status));
+        let said = said.then(|| self.message(0, text, status));
         let calls = calls
             .iter()
             .map(|call| self.call(call, &call.arguments, "completed"));
@@ -101,11 +109,12 @@ fn part(text: &str) -> Value {
 pub(super) struct Events {
     echo: Echo,
     number: u64,
-    text: String,
-    calls: Vec<Call>,
-    /// Items that were opened; the message is the first, if there is one.
-    items: usize,
-    speaking: bool,
+    /// Items that are complete, in the order in which they were said.
+    items: Vec<Value>,
+    /// Messages before the one that is open, or would be next.
+    messages: usize,
+    /// What the open message says so far.
+    open: Option<String>,
     finish: Option<Finish>,
 }
 
@@ -114,10 +123,9 @@ impl Events {
         Self {
             echo,
             number: 0,
-            text: String::new(),
-            calls: Vec::new(),
-            items: 0,
-            speaking: false,
+            items: Vec::new(),
+            messages: 0,
+            open: None,
             finish: None,
         }
     }
@@ -140,7 +148,7 @@ impl Events {
         }
         if let Some(finish) = piece.finish {
             self.finish = Some(finish);
-            if self.items == 0 {
+            if self.items.is_empty() && self.open.is_none() {
                 self.say(&mut frame, "");
             }
             let status = match finish {
@@ -154,23 +162,21 @@ impl Events {
 
     fn at(&self) -> Value {
         json!({
-            "item_id": format!("msg_{}", self.echo.id), "output_index": self.items.saturating_sub(1),
+            "item_id": self.echo.message_id(self.messages), "output_index": self.items.len(),
             "content_index": 0,
         })
     }
 
     fn say(&mut self, frame: &mut String, text: &str) {
-        if !self.speaking {
-            self.speaking = true;
-            let item = self.echo.message("", "in_progress");
-            let added = json!({"output_index": self.items, "item": item});
-            self.items += 1;
+        if self.open.is_none() {
+            let item = self.echo.message(self.messages, "", "in_progress");
+            let added = json!({"output_index": self.items.len(), "item": item});
             self.event(frame, "response.output_item.added", added);
             let added = with(self.at(), "part", part(""));
             self.event(frame, "response.content_part.added", added);
         }
+        *self.open.get_or_insert_default() += text;
         if !text.is_empty() {
-            self.text += text;
             let delta = with(with(self.at(), "delta", json!(text)), "logprobs", json!([]));
             self.event(frame, "response.output_text.delta", delta);
         }
@@ -178,25 +184,20 @@ impl Events {
 
     /// Closes the message, if it is open.
     fn hush(&mut self, frame: &mut String, status: &str) {
-        if !std::mem::take(&mut self.speaking) {
+        let Some(text) = self.open.take() else {
             return;
-        }
-        let done = with(
-            with(self.at(), "text", json!(self.text)),
-            "logprobs",
-            json!([]),
-        );
+        };
+        let done = with(with(self.at(), "text", json!(text)), "logprobs", json!([]));
         self.event(frame, "response.output_text.done", done);
-        let done = with(self.at(), "part", part(&self.text));
+        let done = with(self.at(), "part", part(&text));
         self.event(frame, "response.content_part.done", done);
-        let item = self.echo.message(&self.text, status);
-        let done = json!({"output_index": self.items - 1, "item": item});
-        self.event(frame, "response.output_item.done", done);
+        let item = self.echo.message(self.messages, &text, status);
+        self.messages += 1;
+        self.done(frame, item);
     }
 
     fn called(&mut self, frame: &mut String, call: &Call) {
-        let place = self.items;
-        self.items += 1;
+        let place = self.items.len();
         let item = self.echo.call(call, "", "in_progress");
         let at = json!({"item_id": item["id"], "output_index": place});
         let added = json!({"output_index": place, "item": item});
@@ -210,15 +211,20 @@ impl Events {
         );
         self.event(frame, "response.function_call_arguments.done", done);
         let item = self.echo.call(call, &call.arguments, "completed");
-        let done = json!({"output_index": place, "item": item});
+        self.done(frame, item);
+    }
+
+    /// An item is complete.
+    fn done(&mut self, frame: &mut String, item: Value) {
+        let done = json!({"output_index": self.items.len(), "item": item.clone()});
+        self.items.push(item);
         self.event(frame, "response.output_item.done", done);
-        self.calls.push(call.clone());
     }
 
     /// The last event of an answer that is one.
     pub(super) fn end(&mut self, usage: Usage) -> String {
         let mut frame = String::new();
-        let output = self.echo.output(&self.text, &self.calls, self.finish);
+        let output = std::mem::take(&mut self.items);
         let response = self.echo.response(output, self.finish, Some(usage));
         let kind = match self.finish {
             Some(Finish::Length) => "response.incomplete",

@@ -218,6 +218,51 @@ async fn a_response_is_a_chat_in_other_words() {
     assert_eq!(cut["incomplete_details"]["reason"], "max_output_tokens");
 }
 
+/// Words between and behind calls are messages of their own, each with its own name, and the whole that
+/// ends the stream is what was streamed, in its order.
+#[tokio::test]
+async fn a_response_streams_words_behind_a_call_as_another_message() {
+    let server = roomy().await;
+    let said = "One.<tool_call>{\"name\": \"now\"}</tool_call>Two.\
+                <tool_call>{\"name\": \"now\"}</tool_call>Three.";
+    let body = flat(json!({"stream": true}));
+    let events = events(&server, "/v1/responses", body, said, Finish::Stop).await;
+    let events: Vec<Value> = { events.iter() }
+        .map(|event| serde_json::from_str(event).unwrap())
+        .collect();
+    let of = |kind: &str| {
+        let of = events.iter().filter(|event| event["type"] == kind);
+        of.cloned().collect::<Vec<_>>()
+    };
+    let done = of("response.output_item.done");
+    let places = done.iter().map(|it| it["output_index"].as_u64().unwrap());
+    assert!(places.eq(0..5), "{done:?}");
+    let items: Vec<_> = done.iter().map(|it| it["item"].clone()).collect();
+    let texts = items.iter().map(|item| item["content"][0]["text"].as_str());
+    let texts: Vec<_> = texts.collect();
+    assert_eq!(
+        texts,
+        [Some("One."), None, Some("Two."), None, Some("Three.")]
+    );
+    let mut ids: Vec<_> = items.iter().map(|item| item["id"].to_string()).collect();
+    for delta in of("response.output_text.delta") {
+        let item = &items[delta["output_index"].as_u64().unwrap() as usize];
+        assert_eq!(delta["item_id"], item["id"]);
+    }
+    let added = of("response.output_item.added");
+    assert!(
+        added
+            .iter()
+            .zip(&items)
+            .all(|(it, item)| it["item"]["id"] == item["id"])
+    );
+    ids.dedup();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 5, "{ids:?}");
+    assert_eq!(events.last().unwrap()["response"]["output"], json!(items));
+}
+
 #[tokio::test]
 async fn a_response_streams_its_events_to_completed() {
     let server = roomy().await;
