@@ -131,6 +131,12 @@ pub fn of_failure(failure: Failure, committed: bool) -> Fault {
             Code::PrefillFailed,
             "a forward pass of the prefill worker failed",
         ),
+        Failure::Form => Fault::new(
+            Code::FormNotKept,
+            "the answer could not be kept to the form that was asked for: it had come to where no \
+             token of the model can follow, or where what may follow costs more to find than is \
+             allowed; give every part of the form an end, and fewer ways to go on",
+        ),
     }
 }
 
@@ -307,6 +313,7 @@ mod tests {
             (Failure::PeerFailed(Transfer), Code::PrefillFailed),
             (Failure::PeerFailed(Decode), Code::DecodeFailed),
             (Failure::Unsettled, Code::PrefillFailed),
+            (Failure::Form, Code::FormNotKept),
         ];
         for (failure, code) in table {
             assert_eq!(

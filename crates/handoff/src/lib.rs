@@ -28,7 +28,7 @@ pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, Submission
 pub use limit::{Capacity, Lengths, Limit};
 pub use message::{
     Answers, Closing, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, Finish,
-    GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, PrefillToDecode,
+    GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, NoToken, PrefillToDecode,
     PrefillToGateway, Refusal, Rejection, Reserve, Resumed, Role, Spec, Stage, StatedPage, digest,
 };
 pub use pages::Sound;

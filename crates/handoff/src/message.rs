@@ -501,6 +501,26 @@ pub enum Failure {
     Integrity(Fault),
     /// The forward pass failed.
     Compute,
+    /// The answer cannot be held to the form that its client asked for.
+    Form,
+}
+
+/// Why a forward pass gave no token.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub enum NoToken {
+    /// It failed.
+    Compute,
+    /// None may follow in the form that the client asked for.
+    Form,
+}
+
+impl From<NoToken> for Failure {
+    fn from(why: NoToken) -> Self {
+        match why {
+            NoToken::Compute => Self::Compute,
+            NoToken::Form => Self::Form,
+        }
+    }
 }
 
 /// A stage of an attempt.

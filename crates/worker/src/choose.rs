@@ -1,6 +1,6 @@
 //! From logits to a token record, and when a choice has enough: the same for every engine.
 
-use crate::masks::{Held, Masks, Next, Seat};
+use crate::masks::{Held, Lost, Masks, Next, Seat};
 use grammar::Mask;
 use handoff::{Finish, Spec};
 use model::sampling::{Draw, History, InvalidParameter, Sampler, SamplingParams};
@@ -163,7 +163,7 @@ impl ChoiceState {
     }
 
     /// Why it can never go on, if that is so.
-    pub(crate) fn is_lost(&self) -> Option<String> {
+    pub(crate) fn is_lost(&self) -> Option<Lost> {
         match self.seat.as_ref()?.next() {
             Next::Never(why) => Some(why),
             _ => None,

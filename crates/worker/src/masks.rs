@@ -7,6 +7,7 @@
 
 use crate::WorkerError;
 use grammar::{Grammars, Mask, STACK_BYTES, Walk};
+use handoff::NoToken;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
@@ -24,7 +25,7 @@ const MASK_MAX: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Held {
     form: Form,
-    start: OnceLock<Result<Walk, String>>,
+    start: OnceLock<Result<Walk, Lost>>,
 }
 
 impl Held {
@@ -42,7 +43,34 @@ pub(crate) enum Next {
     /// These tokens may come.
     Mask(Arc<Mask>),
     /// None can be had: the choice cannot go on.
-    Never(String),
+    Never(Lost),
+}
+
+/// Why a choice cannot go on.
+#[derive(Clone, Debug)]
+pub(crate) struct Lost {
+    /// For the log.
+    pub(crate) why: String,
+    /// Whose fault it is: the form's, or ours.
+    pub(crate) fault: NoToken,
+}
+
+impl Lost {
+    fn form(why: impl ToString) -> Self {
+        let fault = NoToken::Form;
+        Self {
+            why: why.to_string(),
+            fault,
+        }
+    }
+
+    fn ours(why: impl ToString) -> Self {
+        let fault = NoToken::Compute;
+        Self {
+            why: why.to_string(),
+            fault,
+        }
+    }
 }
 
 /// One choice's place in its form.
@@ -129,7 +157,7 @@ impl Masks {
     fn put(&self, seat: Arc<Seat>) {
         let sent = self.queue.as_ref().map(|queue| queue.send(seat));
         if let Some(Err(unsent)) = sent {
-            lock(&unsent.0.talk).next = Next::Never("its threads have ended".to_owned());
+            lock(&unsent.0.talk).next = Next::Never(Lost::ours("its threads have ended"));
         }
     }
 }
@@ -160,8 +188,8 @@ fn work<'g>(
         let next = match grammars() {
             // What panics ends its request alone.
             Ok(grammars) => catch_unwind(AssertUnwindSafe(|| advance(&seat, grammars)))
-                .unwrap_or_else(|_| Err("its mask cannot be computed".to_owned())),
-            Err(problem) => Err(problem.clone()),
+                .unwrap_or_else(|_| Err(Lost::ours("its mask cannot be computed"))),
+            Err(problem) => Err(Lost::ours(problem)),
         };
         let next = next.map_or_else(Next::Never, |mask| Next::Mask(Arc::new(mask)));
         lock(&seat.talk).next = next;
@@ -170,21 +198,21 @@ fn work<'g>(
 }
 
 /// Takes what was said since, and computes what may come next.
-fn advance(seat: &Seat, grammars: &Grammars) -> Result<Mask, String> {
+fn advance(seat: &Seat, grammars: &Grammars) -> Result<Mask, Lost> {
     let mut walk = lock(&seat.walk);
     let said = std::mem::take(&mut lock(&seat.talk).said);
     if walk.is_none() {
-        let begin = || grammars.begin(&seat.held.form).map_err(|it| it.to_string());
+        let begin = || grammars.begin(&seat.held.form).map_err(Lost::form);
         *walk = Some(seat.held.start.get_or_init(begin).clone()?);
     }
     let Some(walk) = walk.as_mut() else {
-        return Err("no beginning".to_owned());
+        return Err(Lost::ours("no beginning"));
     };
     let begun = Instant::now();
     let taken = walk.take(&said).and_then(|()| walk.mask());
-    let mask = taken.map_err(|stuck| stuck.to_string())?;
+    let mask = taken.map_err(Lost::form)?;
     match begun.elapsed() {
-        took if took > MASK_MAX => Err(format!("one mask took {took:?}")),
+        took if took > MASK_MAX => Err(Lost::ours(format!("one mask took {took:?}"))),
         _ => Ok(mask),
     }
 }

@@ -186,6 +186,37 @@ fn an_answer_that_is_cut_says_so_and_other_forms_are_kept_to() {
     }
 }
 
+/// A client's own grammar that leads to where nothing can follow: its request ends by that name, whole or
+/// in a stream, and it is the client's fault.
+#[test]
+fn a_form_that_leads_nowhere_ends_its_own_request() {
+    let model = small::model(4096);
+    let grammar = "start: \"x\" tail\ntail: tail \"y\"";
+    let body =
+        json!({"prompt": "Say it.", "structured_outputs": {"grammar": grammar}, "max_tokens": 200});
+    let mut streamed = body.clone();
+    streamed["stream"] = true.into();
+    for words in ENGINES {
+        let (_running, api) = serve(&model, words);
+        let reply = api.post("/v1/completions", &body);
+        let error = reply.json()["error"].clone();
+        assert_eq!(
+            (reply.status, &error["code"]),
+            (400, &json!("form_not_kept"))
+        );
+        assert_eq!(error["type"], "invalid_request_error");
+
+        let (events, done) = api.stream("/v1/completions", &streamed).rest();
+        assert!(!done, "an answer that broke off does not look whole");
+        let (last, said) = events.split_last().unwrap();
+        let said: String = { said.iter() }
+            .map(|event| event["choices"][0]["text"].as_str().unwrap())
+            .collect();
+        assert_eq!((said.as_str(), &last["error"]), ("x", &error));
+        rest(&api);
+    }
+}
+
 /// Whoever is not held to a form is answered as if nobody were.
 #[test]
 fn neighbours_of_a_batch_keep_to_their_own_forms() {

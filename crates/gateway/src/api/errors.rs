@@ -116,6 +116,12 @@ pub fn row(code: Code) -> Row {
         ),
         Code::PrefillFailed => (502, FAULT, None, "The prefill stage failed."),
         Code::DecodeFailed => (502, FAULT, None, "The decode stage failed."),
+        Code::FormNotKept => (
+            400,
+            BAD,
+            None,
+            "The form that was asked for led to where no token can follow, or cost too much.",
+        ),
         Code::IntegrityWrongTokens => (
             502,
             FAULT,

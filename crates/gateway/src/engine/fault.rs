@@ -71,6 +71,8 @@ codes! {
     PrefillFailed = "prefill_failed",
     /// The decode stage failed.
     DecodeFailed = "decode_failed",
+    /// The answer could not be kept to the form that the client asked for.
+    FormNotKept = "form_not_kept",
     /// Prefill held another prompt than the gateway had announced.
     IntegrityWrongTokens = "integrity_wrong_tokens",
     /// A page of the KV cache had a tag that was not granted for it.

@@ -2,7 +2,7 @@
 
 use crate::{
     ArenaId, AttemptId, Broken, Conn, DecodeToGateway, DecodeToPrefill, Failure, Finish,
-    GatewayToDecode, HandoffId, Hangup, PrefillToDecode, Spec,
+    GatewayToDecode, HandoffId, Hangup, NoToken, PrefillToDecode, Spec,
 };
 use pages::{Epoch, PageId, StatedTag, WriterLife};
 use serde::{Deserialize, Serialize};
@@ -62,7 +62,7 @@ pub enum Event {
     /// It has ended: one output for each sequence of the step, in any order.
     StepEnd(Vec<Output>),
     /// It has failed: nothing of it may be used. The sequences end.
-    StepFailed,
+    StepFailed(NoToken),
     /// A timer that was armed has fired.
     Fired(Timer),
     /// No new attempts from now on.

@@ -225,7 +225,7 @@ impl<J: Decisions> Decode<J> {
             Event::First(outputs) => self.handle_outputs(outputs),
             Event::StepBegin(lanes) => self.handle_step_begin(lanes),
             Event::StepEnd(outputs) => self.handle_step_end(outputs),
-            Event::StepFailed => self.handle_step_failed(),
+            Event::StepFailed(why) => self.handle_step_failed(why),
             Event::Fired(timer) => self.handle_fired(timer),
             Event::Drain => self.draining = true,
         }

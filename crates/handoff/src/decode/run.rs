@@ -5,7 +5,7 @@ use super::{Decode, Effect, Lane, Output, must};
 use crate::Decisions;
 use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{Broken, DecodeToGateway, Ending, Entry, Failure};
+use crate::{Broken, DecodeToGateway, Ending, Entry, NoToken};
 use pages::{Seal, Step, Verified, VerifyFault};
 use std::collections::BTreeMap;
 
@@ -108,14 +108,14 @@ impl<J: Decisions> Decode<J> {
         }
     }
 
-    pub(super) fn handle_step_failed(&mut self) {
+    pub(super) fn handle_step_failed(&mut self, why: NoToken) {
         let Some(step) = self.step.take() else {
             return self.stop(Broken::StepNotBegun);
         };
         let ended = self.pool.end(step.op);
         self.must(ended);
         for (id, _) in &step.lanes {
-            self.end_handoff(*id, Ending::Failed(Failure::Compute));
+            self.end_handoff(*id, Ending::Failed(why.into()));
         }
         if self.decisions.step_gives_back(true) {
             self.release_held(&step);

@@ -403,7 +403,8 @@ impl<J: Decisions> Gateway<J> {
             return self.again(n, attempt);
         }
         let may = match ending {
-            Ending::Failed(Failure::Deadline(_)) => false,
+            // Another attempt would be given the same form.
+            Ending::Failed(Failure::Deadline(_) | Failure::Form) => false,
             // That nobody else is there would say less than the last words of who was.
             Ending::Failed(Failure::Integrity(Fault::FailStop)) => !self.pairs().is_empty(),
             Ending::Failed(_) => true,

@@ -6,7 +6,7 @@ use super::{Effect, Prefill, must};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::prefix::Page;
-use crate::{Broken, Ending, Entry, Failure, OfferId};
+use crate::{Broken, Ending, Entry, NoToken, OfferId};
 use pages::{Step, Verified, VerifyFault};
 
 impl<J: Decisions> Prefill<J> {
@@ -99,11 +99,11 @@ impl<J: Decisions> Prefill<J> {
         self.after_chunk(id);
     }
 
-    pub(super) fn handle_chunk_failed(&mut self, offer: OfferId) {
+    pub(super) fn handle_chunk_failed(&mut self, offer: OfferId, why: NoToken) {
         if self.end_chunk(offer).is_none() {
             return self.stop(Broken::ChunkNotBegun);
         }
-        self.end_job(JobKey(offer.n), Ending::Failed(Failure::Compute));
+        self.end_job(JobKey(offer.n), Ending::Failed(why.into()));
         self.after_chunk(JobKey(offer.n));
     }
 

@@ -1,7 +1,7 @@
 //! What goes into the prefill machine and what comes out of it.
 
 use crate::{
-    ArenaId, AttemptId, Broken, Conn, DecodeToPrefill, GatewayToPrefill, Hangup, OfferId,
+    ArenaId, AttemptId, Broken, Conn, DecodeToPrefill, GatewayToPrefill, Hangup, NoToken, OfferId,
     PrefillToDecode, PrefillToGateway, Spec, SubmissionId,
 };
 use pages::{Epoch, PageId};
@@ -58,6 +58,8 @@ pub enum Event {
     ChunkFailed {
         /// The job.
         offer: OfferId,
+        /// In what.
+        why: NoToken,
     },
     /// A timer that was armed has fired.
     Fired(Timer),

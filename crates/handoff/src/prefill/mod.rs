@@ -158,7 +158,7 @@ impl<J: Decisions> Prefill<J> {
             } => {
                 self.handle_chunk_end(offer, &checksums, first);
             }
-            Event::ChunkFailed { offer } => self.handle_chunk_failed(offer),
+            Event::ChunkFailed { offer, why } => self.handle_chunk_failed(offer, why),
             Event::Fired(Timer::Attempt(attempt)) => self.attempt_deadline(attempt),
             Event::Fired(Timer::Retry(attempt)) => self.retry(attempt),
             Event::Fired(Timer::Peer(epoch)) => self.peer_deadline(epoch),

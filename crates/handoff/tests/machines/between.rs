@@ -10,7 +10,7 @@ use crate::rig::{DECODE, Epoch, NEIGHBOUR, PAGE, PREFILL, attempt, checksum, hel
 use handoff::decode::{Effect, Event, Output, Timer};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, Finish, GatewayToDecode,
-    GatewayToPrefill, Manifest, OfferId, Role, Spec, SubmissionId, prefill,
+    GatewayToPrefill, Manifest, NoToken, OfferId, Role, Spec, SubmissionId, prefill,
 };
 use proptest::prelude::*;
 
@@ -241,7 +241,7 @@ proptest! {
             if !scene.connected {
                 running.clear(); // the gateway is gone, and with it all that it wanted
             }
-            let said = scene.tell(Event::StepFailed);
+            let said = scene.tell(Event::StepFailed(NoToken::Compute));
             let failed = |n| (n, Ending::Failed(Failure::Compute));
             let expected: Vec<_> = running.into_iter().map(failed).collect();
             let mut ended = crate::decode_rig::endings(&said);
@@ -479,7 +479,7 @@ proptest! {
             scene.come(thing);
         }
         if fails {
-            scene.tell(prefill::Event::ChunkFailed { offer });
+            scene.tell(prefill::Event::ChunkFailed { offer, why: NoToken::Compute });
         } else {
             let size = u32::from(PAGE);
             let complete = if to == 14 { to.div_ceil(size) } else { to / size };

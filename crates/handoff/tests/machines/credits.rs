@@ -4,7 +4,7 @@
 use crate::decode_rig::{DecodeRig, Ticket, endings, starts, to_gateway};
 use crate::rig::{PAGE, PREFILL, attempt, spec};
 use handoff::decode::{Effect, Event, Lane};
-use handoff::{DecodeToGateway, Ending, Failure, Finish, GatewayToDecode, Reserve, Spec};
+use handoff::{DecodeToGateway, Ending, Failure, Finish, GatewayToDecode, NoToken, Reserve, Spec};
 use proptest::prelude::*;
 
 pub fn scene(pages: u32) -> DecodeRig {
@@ -211,16 +211,21 @@ fn h11_stopped_before_its_first_token_it_still_ends() {
 
 #[test]
 fn a_step_that_failed_ends_those_that_were_in_it_and_nobody_else() {
-    let mut d = scene(24);
-    let first = d.committed(PREFILL, 10, 1, &spec(1, 14, 8));
-    d.first(&first, 1, None);
-    let lanes = d.machine.runnable();
-    let second = d.committed(PREFILL, 10, 2, &spec(2, 14, 8));
-    d.first(&second, 1, None);
-    d.tell(Event::StepBegin(lanes));
-    let said = d.tell(Event::StepFailed);
-    assert_eq!(endings(&said), [(1, Ending::Failed(Failure::Compute))]);
-    assert_eq!(d.machine.runnable().len(), 1, "the other one goes on");
+    for (why, failure) in [
+        (NoToken::Compute, Failure::Compute),
+        (NoToken::Form, Failure::Form),
+    ] {
+        let mut d = scene(24);
+        let first = d.committed(PREFILL, 10, 1, &spec(1, 14, 8));
+        d.first(&first, 1, None);
+        let lanes = d.machine.runnable();
+        let second = d.committed(PREFILL, 10, 2, &spec(2, 14, 8));
+        d.first(&second, 1, None);
+        d.tell(Event::StepBegin(lanes));
+        let said = d.tell(Event::StepFailed(why));
+        assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
+        assert_eq!(d.machine.runnable().len(), 1, "the other one goes on");
+    }
 }
 
 /// H-9: neither tokens nor cached pages before verification.

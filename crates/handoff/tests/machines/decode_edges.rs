@@ -9,8 +9,8 @@ use crate::sync::unknown_handoff;
 use handoff::decode::{Effect, Event, Timer};
 use handoff::{
     Answers, ArenaId, AttemptId, Broken, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending,
-    Failure, Fault, GatewayToDecode, HandoffId, Manifest, PrefillToDecode, Refusal, Rejection,
-    Role, Spec, Stage, digest,
+    Failure, Fault, GatewayToDecode, HandoffId, Manifest, NoToken, PrefillToDecode, Refusal,
+    Rejection, Role, Spec, Stage, digest,
 };
 use pages::State;
 
@@ -419,7 +419,7 @@ fn h3_a_report_that_nobody_asked_for_ends_the_worker() {
         (copied(ticket.handoff, 9), Broken::CopyNotBegun),
         (copied(unknown_handoff(99), 0), Broken::CopyNotBegun),
         (Event::StepEnd(Vec::new()), Broken::StepNotBegun),
-        (Event::StepFailed, Broken::StepNotBegun),
+        (Event::StepFailed(NoToken::Compute), Broken::StepNotBegun),
     ] {
         let said = d.machine.handle(event.clone());
         assert_eq!(said, [Effect::FailStop(why)], "{event:?}");

@@ -152,7 +152,7 @@ fn h16_no_retry_once_a_token_was_sent() {
 }
 
 #[test]
-fn h5_no_retry_of_what_was_rejected_refused_or_out_of_time() {
+fn h5_no_retry_of_what_would_end_the_same_way() {
     let late = Failure::Deadline(Stage::Transfer);
     let cases = [
         (
@@ -164,6 +164,10 @@ fn h5_no_retry_of_what_was_rejected_refused_or_out_of_time() {
             Outcome::Refused(Refusal::QueueFull),
         ),
         (Ending::Failed(late), Outcome::Failed(late)),
+        (
+            Ending::Failed(Failure::Form),
+            Outcome::Failed(Failure::Form),
+        ),
     ];
     for (ending, outcome) in cases {
         let mut g = GatewayRig::new();

@@ -5,7 +5,7 @@ use crate::prefill_rig::{D, PrefillRig, endings, offer, offers, submitted};
 use crate::rig::Epoch;
 use crate::rig::{DECODE, PAGE, PREFILL, attempt, checksum, hello, spec};
 use handoff::prefill::{Effect, Event, Timer};
-use handoff::{DecodeToPrefill, Ending, Failure, Hello, OfferId, Role, Spec};
+use handoff::{DecodeToPrefill, Ending, Failure, Hello, NoToken, OfferId, Role, Spec};
 
 fn fails(p: &mut PrefillRig, event: Event) -> bool {
     let said = p.machine.handle(event);
@@ -79,7 +79,16 @@ fn a_pass_ends_as_it_began() {
     }
     let mut p = PrefillRig::connected(16);
     let offer = p.ticketed(1, &spec(1, 14, 1));
-    assert!(fails(&mut p, Event::ChunkFailed { offer }), "not begun");
+    assert!(
+        fails(
+            &mut p,
+            Event::ChunkFailed {
+                offer,
+                why: NoToken::Compute
+            }
+        ),
+        "not begun"
+    );
     assert!(fails(&mut p, end(offer, 0, None)), "not begun");
 }
 
@@ -284,7 +293,10 @@ fn the_last_page_of_a_prompt_that_is_cached_whole_is_computed() {
         let verified = p.machine.verify_in_full().expect("a sound table");
         assert_eq!(verified.sequences()[0].start(), hit as usize);
         let offer = of;
-        p.tell(Event::ChunkFailed { offer });
+        p.tell(Event::ChunkFailed {
+            offer,
+            why: NoToken::Compute,
+        });
     }
 }
 

@@ -7,7 +7,8 @@ use crate::prefill_rig::{
 use crate::rig::spec;
 use handoff::prefill::{Effect, Event};
 use handoff::{
-    Answers, Closing, DecodeToPrefill, Ending, Failure, LandingSite, PrefillToDecode, Stage,
+    Answers, Closing, DecodeToPrefill, Ending, Failure, LandingSite, NoToken, PrefillToDecode,
+    Stage,
 };
 
 fn closed(n: u64, rank: u16, how: Closing) -> PrefillToDecode {
@@ -135,17 +136,22 @@ fn h7_a_failed_write_is_unsettled_and_not_sent_again() {
 
 #[test]
 fn a_failed_pass_is_abandoned_at_once() {
-    let mut p = PrefillRig::connected(8);
-    let offer = p.ticketed(1, &spec(1, 14, 1));
-    p.tell(Event::ChunkBegin { offer, tokens: 8 });
-    let said = p.tell(Event::ChunkFailed { offer });
-    assert_eq!(endings(&said), [(1, Ending::Failed(Failure::Compute))]);
-    assert_eq!(
-        to_decode(&said),
-        [closed(1, 0, abandoned(Failure::Compute))],
-        "with the reason, which D cannot know"
-    );
-    assert_eq!(p.counts().free, 8);
+    for (why, failure) in [
+        (NoToken::Compute, Failure::Compute),
+        (NoToken::Form, Failure::Form),
+    ] {
+        let mut p = PrefillRig::connected(8);
+        let offer = p.ticketed(1, &spec(1, 14, 1));
+        p.tell(Event::ChunkBegin { offer, tokens: 8 });
+        let said = p.tell(Event::ChunkFailed { offer, why });
+        assert_eq!(endings(&said), [(1, Ending::Failed(failure))]);
+        assert_eq!(
+            to_decode(&said),
+            [closed(1, 0, abandoned(failure))],
+            "with the reason, which D cannot know"
+        );
+        assert_eq!(p.counts().free, 8);
+    }
 }
 
 #[test]

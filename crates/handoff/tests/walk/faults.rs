@@ -4,7 +4,7 @@
 use crate::dice::Dice;
 use crate::strangers::some_closing;
 use crate::world::{Message, Node, World};
-use handoff::{Closing, Manifest, PrefillToDecode, decode, gateway, prefill};
+use handoff::{Closing, Manifest, NoToken, PrefillToDecode, decode, gateway, prefill};
 use pages::StatedTag;
 
 impl World {
@@ -78,7 +78,13 @@ impl World {
         match dice.roll(5) {
             0 => {
                 if let Some((offer, ..)) = self.prefills[p].chunk.take() {
-                    self.tell_prefill(p, prefill::Event::ChunkFailed { offer });
+                    self.tell_prefill(
+                        p,
+                        prefill::Event::ChunkFailed {
+                            offer,
+                            why: NoToken::Compute,
+                        },
+                    );
                 }
             }
             1 => {
@@ -109,7 +115,7 @@ impl World {
             }
             _ => {
                 if self.decodes[d].step.take().is_some() {
-                    self.tell_decode(d, decode::Event::StepFailed);
+                    self.tell_decode(d, decode::Event::StepFailed(NoToken::Compute));
                 }
             }
         }

@@ -53,7 +53,7 @@ impl Watch {
                 batch,
                 checksums,
             } => self.compare((*handoff, *rank, *batch), checksums.as_deref()),
-            Event::StepEnd(_) | Event::StepFailed => self.step = None,
+            Event::StepEnd(_) | Event::StepFailed(_) => self.step = None,
             _ => {}
         }
     }

@@ -250,7 +250,7 @@ impl Tale {
                 );
                 self.say(75, DECODE, Some(Safeguard::Coverage), what);
             }
-            decode::Event::StepFailed if self.handoff.is_some() => {
+            decode::Event::StepFailed(_) if self.handoff.is_some() => {
                 let what = "The first step fails: what it read was no number.".to_owned();
                 self.say(82, DECODE, Some(Safeguard::Scrub), what);
             }

@@ -8,7 +8,7 @@ use super::state::{FlightState, Lost, Pair, State};
 use crate::model::Notes;
 use crate::scenario::Setup;
 use crate::situations;
-use handoff::{Closing, Conn, Decisions, PrefillToDecode, decode, gateway, prefill};
+use handoff::{Closing, Conn, Decisions, NoToken, PrefillToDecode, decode, gateway, prefill};
 use std::collections::VecDeque;
 
 impl<J: Decisions> State<J> {
@@ -350,14 +350,22 @@ impl<J: Decisions> World<J> {
                 let life = state.prefills[p].change();
                 if let Some(chunk) = life.chunk.take() {
                     let offer = chunk.offer;
-                    self.tell_prefill(state, p, prefill::Event::ChunkFailed { offer }, notes);
+                    self.tell_prefill(
+                        state,
+                        p,
+                        prefill::Event::ChunkFailed {
+                            offer,
+                            why: NoToken::Compute,
+                        },
+                        notes,
+                    );
                 }
             }
             Fault::StepFailed(d) => {
                 state.left.failed_computes -= 1;
                 notes.saw(situations::COMPUTE_FAILED);
                 state.decodes[d].change().step = None;
-                self.tell_decode(state, d, decode::Event::StepFailed, notes);
+                self.tell_decode(state, d, decode::Event::StepFailed(NoToken::Compute), notes);
             }
             Fault::CopyFailed(d, at) => {
                 state.left.failed_computes -= 1;

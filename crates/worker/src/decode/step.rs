@@ -3,9 +3,10 @@
 
 use super::engine::Engine;
 use crate::choose::ChoiceState;
+use crate::masks::Lost;
 use crate::{FailStop, WorkerError};
-use handoff::Decisions;
 use handoff::decode::{Event, Lane, Output};
+use handoff::{Decisions, NoToken};
 use model::{Logits, SequenceInput, Want};
 use pages::PageId;
 use wire::TokenOut;
@@ -25,7 +26,7 @@ impl<J: Decisions> Engine<J> {
             Ok(logits) => Event::StepEnd(self.sample(&lanes, &logits)?),
             Err(error) => {
                 tracing::error!(%error, "a step failed: its sequences end");
-                Event::StepFailed
+                Event::StepFailed(NoToken::Compute)
             }
         };
         self.tell(event)
@@ -66,11 +67,11 @@ impl<J: Decisions> Engine<J> {
     pub(super) fn end_lost(&mut self) -> Result<(), WorkerError> {
         let waiting = self.choice_states.iter().filter(|(_, state)| state.waits());
         let lost = waiting.filter_map(|(lane, state)| Some((*lane, state.is_lost()?)));
-        for (lane, why) in lost.collect::<Vec<_>>() {
+        for (lane, Lost { why, fault }) in lost.collect::<Vec<_>>() {
             if self.machine.runnable().contains(&lane) {
                 tracing::warn!(handoff = %lane.handoff, why, "a choice cannot keep to its form");
                 self.tell(Event::StepBegin(vec![lane]))?;
-                self.tell(Event::StepFailed)?;
+                self.tell(Event::StepFailed(fault))?;
             }
         }
         Ok(())

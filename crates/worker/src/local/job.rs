@@ -3,7 +3,7 @@
 use super::Event;
 use super::engine::{Waiting, broken};
 use crate::choose::{ChoiceState, Rules};
-use crate::masks::{Masks, Next, Seat};
+use crate::masks::{Lost, Masks, Next, Seat};
 use crate::{FailStop, WorkerError};
 use handoff::{Capacity, Ending, Failure, Finish, Spec, Stage};
 use model::KvMemory;
@@ -127,7 +127,7 @@ impl Job {
     }
 
     /// Why it can keep to its form no further, if that is so.
-    pub(super) fn is_lost(&self) -> Option<String> {
+    pub(super) fn is_lost(&self) -> Option<Lost> {
         if let Some(Next::Never(why)) = self.first_mask() {
             return Some(why);
         }

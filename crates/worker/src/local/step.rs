@@ -4,7 +4,7 @@
 use super::Event;
 use super::engine::{Engine, broken};
 use super::job::{Job, Sequence};
-use crate::masks::Next;
+use crate::masks::{Lost, Next};
 use crate::{FailStop, WorkerError};
 use handoff::{Ending, Failure};
 use model::{Logits, SequenceInput, Want};
@@ -54,9 +54,9 @@ impl Engine {
             .jobs
             .values()
             .filter_map(|job| Some((job.id, job.is_lost()?)));
-        for (id, why) in lost.collect::<Vec<_>>() {
+        for (id, Lost { why, fault }) in lost.collect::<Vec<_>>() {
             tracing::warn!(id, why, "an answer cannot keep to its form");
-            self.end(id, Ending::Failed(Failure::Compute))?;
+            self.end(id, Ending::Failed(fault.into()))?;
         }
         Ok(())
     }

@@ -4,12 +4,11 @@
 
 use super::engine::{Chunk, Engine};
 use crate::choose::{ChoiceState, Rules};
-use crate::masks::Next;
+use crate::masks::{Lost, Next};
 use crate::{FailStop, WorkerError};
 use grammar::Mask;
-use handoff::Decisions;
-use handoff::OfferId;
 use handoff::prefill::Event;
+use handoff::{Decisions, NoToken, OfferId};
 use model::{Logits, SequenceInput, Want};
 use pages::PageId;
 use std::sync::Arc;
@@ -33,7 +32,7 @@ impl<J: Decisions> Engine<J> {
         };
         self.driver.counters.steps += 1;
         let event = match self.compute(chunk)? {
-            Some((checksums, first)) => {
+            Ok((checksums, first)) => {
                 if let Some(job) = self.jobs.get_mut(&offer) {
                     job.computed = chunk.to;
                 }
@@ -48,7 +47,7 @@ impl<J: Decisions> Engine<J> {
                     first,
                 }
             }
-            None => Event::ChunkFailed { offer },
+            Err(why) => Event::ChunkFailed { offer, why },
         };
         self.tell(event)
     }
@@ -69,25 +68,25 @@ impl<J: Decisions> Engine<J> {
         able
     }
 
-    /// Checksums of the pages that became complete, and with the last chunk the first tokens. None
-    /// if the pass failed.
+    /// Checksums of the pages that became complete, and with the last chunk the first tokens. The
+    /// outer error ends the worker.
     #[allow(clippy::type_complexity)] // both halves are named by the event that takes them
     fn compute(
         &mut self,
         chunk: Chunk,
-    ) -> Result<Option<(Vec<u32>, Option<Vec<u8>>)>, WorkerError> {
+    ) -> Result<Result<(Vec<u32>, Option<Vec<u8>>), NoToken>, WorkerError> {
         let job = self.jobs.get(&chunk.offer);
         let job = job.and_then(|job| Some((&job.spec, job.rules.clone()?, job.seat.clone())));
         let Some((spec, rules, seat)) = job else {
-            return Ok(None);
+            return Ok(Err(NoToken::Compute));
         };
         let mask = match seat.filter(|_| chunk.last).map(|seat| seat.next()) {
             None => None,
             Some(Next::Mask(mask)) => Some(mask),
-            Some(Next::Coming) => return Ok(None), // `able` has left it out
-            Some(Next::Never(why)) => {
+            Some(Next::Coming) => return Ok(Err(NoToken::Compute)), // `able` has left it out
+            Some(Next::Never(Lost { why, fault })) => {
                 tracing::warn!(offer = %chunk.offer, why, "an answer cannot be held to its form");
-                return Ok(None);
+                return Ok(Err(fault));
             }
         };
         let Some(tokens) = spec.tokens.get(chunk.from as usize..chunk.to as usize) else {
@@ -122,12 +121,12 @@ impl<J: Decisions> Engine<J> {
                 let first = chunk
                     .last
                     .then(|| self.first_tokens(&rules, choices, &logits, mask.as_deref()));
-                Ok(Some((checksums, first)))
+                Ok(Ok((checksums, first)))
             }
             Err(model::Error::Kv(error)) => Err(FailStop::Memory(error).into()),
             Err(error) => {
                 tracing::error!(offer = %chunk.offer, %error, "a chunk failed: its job ends");
-                Ok(None)
+                Ok(Err(NoToken::Compute))
             }
         }
     }
