@@ -49,6 +49,7 @@ class Lifetime(unittest.TestCase):
         from cofferdam_guard.sglang import (
             config,
             decode,
+            door,
             pages,
             prefill,
             record,
@@ -59,6 +60,7 @@ class Lifetime(unittest.TestCase):
         )
 
         self.decode, self.prefill, self.source, self.step = decode, prefill, source, step
+        self.door = door
         self.config = config
         self.pages, self.wire = pages, wire
         self.modules = stand_in()
@@ -221,6 +223,18 @@ class Lifetime(unittest.TestCase):
             self.source._answer_unsettled(self.guard, scheduler, [handoff])
         self.assertEqual([int(status) for _, status in told], [503], "once")
         self.assertIn("cofferdam-guard: refused: unsettled", told[0][0])
+
+    def test_a_rejected_request_leaves_with_a_place_for_the_log_probabilities_that_its_client_asked_for(self):
+        """SGLang has said by then that it wants none; its front end asks for them all the same, and ends the server."""
+        sent, nothing = [], lambda *_: None
+        scheduler = types.SimpleNamespace(
+            beam_coordinator=types.SimpleNamespace(retire_group=nothing),
+            enable_hicache_storage=False,
+            output_streamer=types.SimpleNamespace(stream_output=lambda *words: sent.append(words)),
+        )
+        req = types.SimpleNamespace(session=None, return_logprob=False, update_finish_state=nothing)
+        self.door._retire(scheduler, req)
+        self.assertEqual(sent, [([req], True)])
 
     def batch(self, *reservations):
         reqs = [

@@ -364,8 +364,8 @@ const CANARY: &[Group] = &[
     (
         "How much",
         &[
-            ("every", "Time between two steps [default: 30s]"),
-            ("tokens", "Tokens a minute [default: 20000]"),
+            ("every", "Time between two steps"),
+            ("tokens", "Tokens a minute"),
             ("steps", "End after so many [default: at a signal]"),
         ],
     ),

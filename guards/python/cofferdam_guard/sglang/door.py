@@ -67,7 +67,9 @@ def _retire(scheduler, req) -> None:
     if scheduler.enable_hicache_storage:
         scheduler.tree_cache.release_aborted_request(req.rid)
     req.update_finish_state()
-    scheduler.output_streamer.stream_output([req], req.return_logprob)
+    # With log-probabilities, of which there are none: a rejected request says that it wants none, SGLang sends no
+    # place for them then, and its front end, which knows what the client asked for, ends the server for want of it.
+    scheduler.output_streamer.stream_output([req], True)
 
 
 def _note(req, reason) -> None:

@@ -18,6 +18,7 @@ def run(pair, stock=None):
     for rank in range(pair.dp["prefill"]):
         _around_the_limit(pair, stock, pair.pool("prefill", rank) - 6, (rank, 0) if pair.several else None)
     _chat(pair)
+    _log_probabilities(pair)
     check(pair.metric("prefill", "cofferdam_guard_rejected_total") >= 5, "rejections are counted")
     check(pair.refused() == alarms, "nothing was refused besides")
     if stock is not None:
@@ -68,6 +69,15 @@ def _chat(pair):
         "chat, over-long, streamed: the error and no text",
         f"{status} {text[:110]!r} {seconds:.3f} s",
     )
+
+
+def _log_probabilities(pair):
+    """Without the guard such a request ends 0.5.19's prefill."""
+    body = {"model": "x", "max_tokens": 8, "temperature": 0, "prompt": " the" * 2500, "logprobs": 2}
+    status, text, seconds = pair.post("/v1/completions", body)
+    said = status == 400 and "exceeds the maximum allowed length" in text
+    check(said, "over-long, with log-probabilities: 400", f"{status} {text[:110]} {seconds:.3f} s")
+    check(pair.generate(prompt(100), 8, timeout=30)[0] == 200, "and the next one is answered")
 
 
 def _what_stock_does(stock):
