@@ -72,7 +72,7 @@ GROUPS = (Group(0, SIZE, 0, ("layer0", "layer1")),)
 class Engine:
     """A scheduler's guard, a worker's guard, a pool and its memory."""
 
-    def __init__(self, port, policy="fail", wait_s=2, serve=False, rank=0, ranks=1, groups=GROUPS):
+    def __init__(self, port, policy="fail", wait_s=2, serve=False, rank=0, ranks=1, groups=GROUPS, steps=True):
         settings = load({"guard_policy": policy, "guard_wait_s": wait_s}, SECRET)
         self.evidence = Evidence("vllm")
         model = SimpleNamespace(model="m", revision=None)
@@ -88,6 +88,9 @@ class Engine:
         self.worker = WorkerGuard(settings, self.evidence, rank, 30, self.groups)
         self.pool = Pool()
         self.scheduler.blocks.watch(self.pool)
+        self.manager = SimpleNamespace(allocate_slots=lambda asked, tokens: self.take(tokens))
+        if steps:
+            self.scheduler.plan.watch(self.manager)
         rng = np.random.default_rng(port)
         layers = [layer for group in groups for layer in group.layers]
         self.kv = {layer: rng.integers(0, 99, (BLOCKS, SIZE, 6), np.int32) for layer in layers}
@@ -107,7 +110,7 @@ class Engine:
     def prefill(self, name, prompt=PROMPT, salt=None, forward=True):
         """Computes a prompt; gives what goes to the client."""
         asked = request(name, prompt, salt, {"do_remote_decode": True})
-        rows = [self.take(len(prompt)) for _ in self.groups]
+        rows = [self.manager.allocate_slots(asked, len(prompt)) for _ in self.groups]
         for group, row in zip(self.groups, rows):
             for layer in group.layers:
                 for at, block in enumerate(row):
@@ -209,6 +212,19 @@ class PairTest(unittest.TestCase):
         self.assertEqual(self.d.fetch("d3", dict(params), self.p), "answered")
         self.counts()
         self.assert_refused(self.d.fetch("d4", dict(params), self.p), "refused_reuse_total")
+
+    def test_a_prompt_with_a_salt_is_handed_over_like_any_other(self):
+        """Its blocks are of its own domain on prefill."""
+        params = self.p.prefill("p", salt="s")
+        self.assertEqual(self.d.fetch("d", params, self.p, salt="s"), "answered")
+        self.assertEqual(self.counts(self.p), {"stated_total": 1})
+
+    def test_without_the_check_of_each_step_it_is_handed_over_too_and_nothing_is_kept_for_that_check(self):
+        bare = Engine(PairTest.port + 50, serve=True, steps=False)
+        self.addCleanup(bare.close)
+        params = bare.prefill("p", salt="s")
+        self.assertEqual(self.d.fetch("d", params, bare, salt="s"), "answered")
+        self.assertEqual(bare.scheduler.blocks.take_granted(), [])
 
     def test_a_second_decode_instance_is_refused_by_the_producer(self):
         params = self.p.prefill("p")

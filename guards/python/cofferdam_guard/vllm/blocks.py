@@ -21,7 +21,9 @@ class BlockGuard:
         # Blocks that vLLM wanted to hand out while they were held, and how to give them back.
         self._aside: dict[int, Any] = {}
         self._free: Callable[[list[Any]], None] | None = None
-        # In whose isolation domain blocks are handed out just now; what was handed out since the last look.
+        # Where each step is looked at (`steps.Plan.watch`): in whose isolation domain blocks are handed out just now,
+        # and what was handed out since the last look. Elsewhere all are of one domain, and nobody looks.
+        self.with_steps = False
         self.domain = 0
         self._granted: list[tuple[int, int]] = []
 
@@ -52,7 +54,8 @@ class BlockGuard:
                 blocks += take(num_blocks - len(blocks))
             numbers = [block.block_id for block in blocks]
             tags = self.ledger.allocate(numbers, self.domain)
-            self._granted.extend(zip(numbers, tags, strict=True))
+            if self.with_steps:
+                self._granted.extend(zip(numbers, tags, strict=True))
             return blocks
 
         pool.get_new_blocks = get_new_blocks

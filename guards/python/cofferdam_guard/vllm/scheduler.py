@@ -211,7 +211,7 @@ class SchedulerGuard:
         stated = self._stated.pop(name, None)
         if stated is None:
             return
-        if not (params and held and params.get("do_remote_prefill") and self._fits(params, stated)):
+        if not (params and held and params.get("do_remote_prefill") and self._fits(request, params, stated)):
             self._next.void.extend(one.serial for one in stated)
             return
         params[FIELD] = ",".join(
@@ -229,15 +229,16 @@ class SchedulerGuard:
         self.blocks.hold(name, [block for one in stated for block in one.blocks])
         self.evidence.count("stated_total")
 
-    def _fits(self, params: dict[str, Any], stated: list[State]) -> bool:
-        """Whether what is handed out is what was stated, and still under the same tags. Blocks that the
-        window has left are block 0, which nobody owns."""
+    def _fits(self, request: Any, params: dict[str, Any], stated: list[State]) -> bool:
+        """Whether what is handed out is what was stated, still under the same tags and in the request's domain.
+        Blocks that the window has left are block 0, which nobody owns."""
         given = [[block for block in row if block] for row in params["remote_block_ids"]]
         if given != [one.blocks for one in stated]:
             return False
+        domain = self.domain(request) if self.blocks.with_steps else 0
         try:
             for one in stated:
-                self.blocks.ledger.check(one.blocks, one.tags)
+                self.blocks.ledger.check(one.blocks, one.tags, domain)
         except GuardFault:
             return False
         return True

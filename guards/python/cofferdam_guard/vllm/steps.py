@@ -42,7 +42,7 @@ class Plan:
 
     def watch(self, manager: Any) -> None:
         """Blocks are handed out in the name of a request: in its isolation domain."""
-        allocate = manager.allocate_slots
+        allocate, self._blocks.with_steps = manager.allocate_slots, True
 
         def allocate_slots(request: Any, *args: Any, **kwargs: Any) -> Any:
             domain = self._domains.setdefault(request.request_id, self._domain_of(request))
