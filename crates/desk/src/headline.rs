@@ -60,6 +60,7 @@ pub fn headline(state: &State) -> Headline {
         of_leaking_pairs(state),
         of_incidents(state),
         of_verdicts(state),
+        of_restored(state),
         of_journal(state),
         of_standing(state),
         of_engines(state),
@@ -133,7 +134,8 @@ fn of_leaking_pairs(state: &State) -> Option<Headline> {
 
 /// The open incident whose users are least kept away; of several the newest.
 fn of_incidents(state: &State) -> Option<Headline> {
-    let open = state.incidents.iter().filter(|it| it.closed_ms.is_none());
+    let open = state.incidents.iter();
+    let open = open.filter(|it| it.closed_ms.is_none() && it.restored_ms.is_none());
     let count = open.clone().count();
     let (incident, scope, access) = open
         .map(|it| {
@@ -179,16 +181,37 @@ fn of_incidents(state: &State) -> Option<Headline> {
             incident.title
         ),
         since_ms: Some(incident.opened_ms),
-        affected: Some(match incident.affected {
-            0 => "no request is known to be affected".into(),
-            n => format!(
-                "{} may have got text that was not theirs",
-                counted(n, "request", "requests")
-            ),
-        }),
+        affected: Some(affected(incident)),
         next: incident.next.first().cloned(),
         press: press.map(|(act, scope)| Press { act, scope }),
         incident: Some(incident.id.clone()),
+    })
+}
+
+fn affected(incident: &Incident) -> String {
+    match incident.affected {
+        0 => "no request is known to be affected".into(),
+        n => format!(
+            "{} may have got text that was not theirs",
+            counted(n, "request", "requests")
+        ),
+    }
+}
+
+/// What an incident had closed is open again with its proofs: nothing is left but to end it.
+fn of_restored(state: &State) -> Option<Headline> {
+    let mut open = state.incidents.iter().filter(|it| it.closed_ms.is_none());
+    let incident = open.find(|it| it.restored_ms.is_some())?;
+    Some(Headline {
+        sentence: format!(
+            "What incident {} had closed was tested and is open again; the incident itself is not closed",
+            incident.id
+        ),
+        since_ms: incident.restored_ms,
+        affected: Some(affected(incident)),
+        next: incident.next.first().cloned(),
+        incident: Some(incident.id.clone()),
+        ..Headline::default()
     })
 }
 

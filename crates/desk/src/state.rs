@@ -351,6 +351,8 @@ pub struct Incident {
     pub opened_ms: u64,
     /// When it was closed; none: it is open.
     pub closed_ms: Option<u64>,
+    /// When a person has opened again what was closed because of it, with nothing found since; none: not so.
+    pub restored_ms: Option<u64>,
     /// What gave the alarm.
     pub signal: String,
     /// What it is about, in words: a pair, an engine, the model.

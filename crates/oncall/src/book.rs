@@ -51,6 +51,21 @@ pub struct Incident {
     pub timeline: Vec<Dated>,
 }
 
+impl Incident {
+    /// When a person has opened again what was closed because of it, if nothing was found or closed since.
+    pub fn restored(&self) -> Option<Ms> {
+        let last = self.timeline.iter().rev().find(|it| {
+            let entry = &it.entry;
+            matches!(
+                entry,
+                Entry::Signal { .. } | Entry::Restricted { .. } | Entry::Restored { .. }
+            )
+        });
+        last.filter(|it| matches!(it.entry, Entry::Restored { .. }))
+            .map(|it| it.at)
+    }
+}
+
 /// See the module.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Book {

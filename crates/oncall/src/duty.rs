@@ -421,11 +421,19 @@ impl Duty {
         };
         let held =
             |(_, it): &(&Scope, &crate::book::Restriction)| it.incident.as_deref() == Some(id);
+        let tell = (incident.affected > 0).then(|| {
+            let n = incident.affected;
+            format!("tell those who are affected: {n} requests are named in the report")
+        });
         let Some((scope, restriction)) = self.book.restrictions().find(held) else {
-            return vec![
-                "nothing is closed because of it: make it private if it can leak".to_owned(),
-                "close it with the reason, when it is explained".to_owned(),
-            ];
+            let first = match incident.restored() {
+                Some(_) => tell,
+                None => Some(
+                    "nothing is closed because of it: make it private if it can leak".to_owned(),
+                ),
+            };
+            let last = "close it with the reason, when it is explained".to_owned();
+            return first.into_iter().chain([last]).collect();
         };
         let mut steps = Vec::new();
         let proven = self.proven(at, scope, running);
@@ -436,12 +444,7 @@ impl Duty {
                     .to_owned(),
             );
         }
-        if incident.affected > 0 {
-            let n = incident.affected;
-            steps.push(format!(
-                "tell those who are affected: {n} requests are named in the report"
-            ));
-        }
+        steps.extend(tell);
         let since = span(at.saturating_sub(restriction.since));
         let access = restriction.access.as_str();
         steps.push(match proven {

@@ -81,9 +81,11 @@ fn trigger(incident: &Incident) -> String {
 }
 
 fn lives(lives: &[Life]) -> String {
-    let each = lives
-        .iter()
-        .map(|it| format!("{} (life {})", it.engine, it.life));
+    let each = lives.iter().map(|it| match it.engine.as_str() {
+        // Evidence of `probe` names lives alone.
+        "" => format!("life {}", it.life),
+        engine => format!("{engine} (life {})", it.life),
+    });
     match each.collect::<Vec<_>>().join(", ") {
         none if none.is_empty() => "not known".to_owned(),
         named => named,

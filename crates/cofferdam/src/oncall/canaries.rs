@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// One canary; longer is no answer.
 const PATIENCE: Duration = Duration::from_secs(120);
+/// How soon it is looked again whether an engine is up.
+const LOOK_AGAIN: Duration = Duration::from_secs(1);
 /// Time between two proofs about the same lives while every door is open.
 const PROOF_EVERY_MS: u64 = 6 * 3_600_000;
 /// Pairs that take turns; of more than that, the first of each decode.
@@ -31,7 +33,6 @@ pub(super) struct Counted {
     pub(super) total: Sums,
     /// By the lives of a pair, since it is there: what makes a proof.
     by_lives: BTreeMap<[Life; 2], Clean>,
-    pub(super) by_pair: BTreeMap<(String, String), (Sums, u64)>,
     pub(super) paused: Option<String>,
     /// What they never test, and why.
     pub(super) untested: Option<String>,
@@ -43,8 +44,18 @@ pub(super) struct Counted {
 #[derive(Default)]
 struct Clean {
     sums: Sums,
+    /// When the last one was there.
+    last: u64,
     proven_seen: u64,
     proven_at: u64,
+}
+
+impl Counted {
+    /// At the lives of a pair, and when the last one was there: what was found at others is not theirs.
+    pub(super) fn at(&self, lives: &[Life; 2]) -> (Sums, u64) {
+        let of = self.by_lives.get(lives);
+        of.map_or_else(Default::default, |it| (it.sums, it.last))
+    }
 }
 
 /// Where canaries go: by the API's names, and the lives there.
@@ -136,6 +147,9 @@ impl OnCall {
                 Ok(targets) => targets,
                 Err(why) => {
                     locked(&self.canaried).paused = Some(why);
+                    // Looked at again soon: engines that come up are not left alone for a whole interval.
+                    tokio::time::sleep(self.settings.canary_every.min(LOOK_AGAIN)).await;
+                    every.reset_immediately();
                     continue;
                 }
             };
@@ -261,12 +275,9 @@ impl OnCall {
         let mut counted = locked(&self.canaried);
         counted.all.add(now / 60_000, &sums);
         counted.total.add(&sums);
-        let pair = (prefill.engine.clone(), decode.engine.clone());
-        let of_pair = counted.by_pair.entry(pair).or_default();
-        of_pair.0.add(&sums);
-        of_pair.1 = now;
         let of_lives = counted.by_lives.entry(target.lives.clone()).or_default();
         of_lives.sums.add(&sums);
+        of_lives.last = now;
         if counted.by_lives.len() > PAIRS_MAX {
             counted.by_lives.retain(|lives, _| *lives == target.lives);
         }
@@ -317,14 +328,11 @@ impl OnCall {
     /// What canaries have found at this life, and when the last one was there.
     pub(super) fn found_at(&self, life: &Life) -> Option<(u64, u64)> {
         let counted = locked(&self.canaried);
-        let of = counted
-            .by_lives
-            .iter()
-            .filter(|(lives, _)| lives.contains(life));
-        let found: u64 = of.map(|(_, clean)| clean.sums.found).sum();
-        let of = counted.by_pair.iter();
-        let of = of.filter(|((prefill, decode), _)| [prefill, decode].contains(&&life.engine));
-        let last = of.map(|(_, (_, at))| *at).max().unwrap_or(0);
+        let of = counted.by_lives.iter();
+        let of = of.filter(|(lives, _)| lives.contains(life));
+        let (found, last) = of.fold((0, 0), |(found, last), (_, it)| {
+            (found + it.sums.found, last.max(it.last))
+        });
         (found > 0).then_some((found, last))
     }
 

@@ -345,14 +345,14 @@ impl OnCall {
         let alone = of(WorkerRole::Unified).map(|it| (it, it));
         let together = of(WorkerRole::Decode)
             .flat_map(|decode| of(WorkerRole::Prefill).map(move |prefill| (prefill, decode)));
-        let counted = locked(&self.canaried).by_pair.clone();
         let duty = self.duty();
         let book = duty.book();
         let pair = |(prefill, decode): (&WorkerFacts, &WorkerFacts)| {
             let names = (self.name(&prefill.name), self.name(&decode.name));
             let worst = [&names.0, &names.1].map(|it| book.of_engine(it));
             let worst = worst.into_iter().flatten().max_by_key(|it| it.access);
-            let (sums, last) = counted.get(&names).copied().unwrap_or_default();
+            let lives = both(&[self.life(prefill), self.life(decode)]);
+            let (sums, last) = locked(&self.canaried).at(&lives);
             state::Pair {
                 standing: standing(worst),
                 canaries: state::PairCanaries {
@@ -502,6 +502,7 @@ fn incident_state(it: &Incident, next: Vec<String>) -> state::Incident {
         id: it.id.clone(),
         opened_ms: it.opened,
         closed_ms: it.closed,
+        restored_ms: it.restored(),
         signal: signal.unwrap_or("opened by hand").to_owned(),
         scope: it.scope.to_string(),
         title: it.title.clone(),

@@ -91,6 +91,34 @@ fn an_incident_says_which_pair_why_since_when_who_and_what_to_press() {
 }
 
 #[test]
+fn what_was_restored_with_its_proofs_is_not_suspect_any_more() {
+    let mut state = fleet("incident").unwrap();
+    state.model.standing = Standing::default();
+    for pair in &mut state.pairs {
+        pair.standing = Standing::default();
+        pair.canaries.seen = 0;
+    }
+    for engine in &mut state.engines {
+        engine.standing = Standing::default();
+        engine.verdicts.clear();
+    }
+    assert_eq!(
+        said(&state).0,
+        Level::Alarm,
+        "open, and nobody has said that it is well"
+    );
+    for incident in &mut state.incidents {
+        incident.restored_ms = Some(incident.opened_ms + 1);
+    }
+    let (level, sentence, pressed) = said(&state);
+    assert_eq!((level, pressed), (Level::Attention, None));
+    assert!(
+        sentence.contains("was tested and is open again"),
+        "{sentence}"
+    );
+}
+
+#[test]
 fn a_suspect_that_users_reach_is_an_alarm() {
     let mut state = fleet("incident").unwrap();
     for open in [Access::Open, Access::Draining] {

@@ -148,6 +148,12 @@ fn what_was_closed_opens_with_proofs_about_the_lives_that_run_and_by_a_person() 
     );
     restore(&mut duty, 50, &now).unwrap();
     assert!(duty.book().of_model("m").is_none());
+    // What is done is not asked for again, until something is found again.
+    assert_eq!(duty.book().incident("i").unwrap().restored(), Some(50));
+    let close = "close it with the reason, when it is explained";
+    assert_eq!(duty.next_steps(51, "i", &now), [close]);
+    duty.signal(52, signal(SignalKind::GateViolated, &now), "i");
+    assert_eq!(duty.book().incident("i").unwrap().restored(), None);
     let closed = duty.asked(60, Asked::Close("i".into()), SAYS, &now, "x").1;
     closed.unwrap();
     assert_eq!(duty.book().incident("i").unwrap().closed, Some(60));
