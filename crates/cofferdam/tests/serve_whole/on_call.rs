@@ -266,6 +266,15 @@ fn a_leak_is_seen_closed_told_repaired_proven_and_restored() {
     });
     println!("restored after {:?}", begin.elapsed());
     assert!(restored.to_string().contains("is open again"), "{restored}");
+    // The page does not ask for what is done, nor blame those that run for what others did.
+    let headline = it.admin.get("/state").good()["headline"].take();
+    assert_eq!(headline["level"], "attention", "{headline}");
+    assert!(
+        headline
+            .to_string()
+            .contains("was tested and is open again"),
+        "{headline}"
+    );
     let (_, right) = it.asked("key-blue", &prompt(TRUE_POOL + 100, 1));
     assert!(right);
     let (status, said) = it.press(
@@ -331,6 +340,10 @@ fn report(it: &OnCall, id: &str, wrong: &[String]) {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(wrong.iter().all(|it| text.contains(it)), "{text}");
+    assert!(
+        !text.contains("( (life"),
+        "a proof names a life, and no engine: {text}"
+    );
     let (code, said) = it.incident(&["verify"]);
     assert_eq!(code, 0, "{said}");
     let (_, exported) = it.incident(&["export"]);
