@@ -161,6 +161,8 @@ mod tests {
                 assert!(few, "{} lines:\n{text}", lines.len());
                 let wide = lines.iter().find(|it| it.chars().count() > COLUMNS);
                 assert!(wide.is_none(), "{wide:?}");
+                let twice = lines.iter().find(|it| it.matches("[default: ").count() > 1);
+                assert!(twice.is_none(), "{twice:?}");
             }
         }
     }
