@@ -224,6 +224,20 @@ class Lifetime(unittest.TestCase):
         self.assertEqual([int(status) for _, status in told], [503], "once")
         self.assertIn("cofferdam-guard: refused: unsettled", told[0][0])
 
+    def test_a_request_that_was_aborted_with_writes_under_way_stays_in_the_queue_of_those_in_flight(self):
+        """In none, SGLang takes itself for idle, and what is held for lost memory: it ends."""
+        sender, told = types.SimpleNamespace(abort=lambda: told.append("abort")), []
+        req = types.SimpleNamespace(disagg_kv_sender=sender, bootstrap_room=7)
+        scheduler = types.SimpleNamespace(disagg_prefill_inflight_queue=[])
+        self.guard.handoffs[7] = self.state.Handoff(7, None, req, None, unsettled=True)
+        for _ in range(2):
+            freed = self.source.retire_aborted_prefill_result(lambda *_: True, scheduler, req)
+            self.assertFalse(freed)
+        self.assertEqual(scheduler.disagg_prefill_inflight_queue, [req], "once")
+        self.assertEqual(told, ["abort"] * 2)
+        self.guard.handoffs.clear()
+        self.assertTrue(self.source.retire_aborted_prefill_result(lambda *_: True, scheduler, req))
+
     def test_a_rejected_request_leaves_with_a_place_for_the_log_probabilities_that_its_client_asked_for(self):
         """SGLang has said by then that it wants none; its front end asks for them all the same, and ends the server."""
         sent, nothing = [], lambda *_: None

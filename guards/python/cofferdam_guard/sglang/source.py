@@ -106,6 +106,9 @@ def retire_aborted_prefill_result(original, self, req):
     sender = req.disagg_kv_sender
     if sender is not None and _busy_anywhere(req.bootstrap_room):
         sender.abort()
+        # SGLang drops it here. In no queue, it would be looked for as lost memory when nothing else is left to do.
+        if req not in self.disagg_prefill_inflight_queue:
+            self.disagg_prefill_inflight_queue.append(req)
         return False
     return original(self, req)
 
