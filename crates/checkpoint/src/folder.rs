@@ -1,15 +1,16 @@
 //! A folder as Hugging Face ships it, as the GGUF that it would be.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs::File;
 use std::io::Read;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use gguf::{DType, Described, Metadata};
+use gguf::{DType, Described, Metadata, Part};
 use serde_json::Value as Json;
 
 use crate::config::Config;
 use crate::error::bad;
-use crate::names::{Change, Heads, named, pair};
+use crate::names::{Change, Heads, named};
 use crate::shard::{Shard, Stored};
 use crate::{Error, JSON_BYTES_MAX, SHARDS_MAX};
 
@@ -32,63 +33,54 @@ pub(crate) fn metadata(dir: &Path) -> Result<Metadata, Error> {
     Ok(config.metadata)
 }
 
-/// Every file of which the model is made, in an order of their own.
-pub(crate) fn files(dir: &Path) -> Result<Vec<PathBuf>, Error> {
-    let texts = TOKENS.iter().map(|name| dir.join(name));
-    let texts = texts.filter(|path| path.is_file());
-    let weights = shards(dir)?.into_iter().map(|shard| shard.path);
-    let config = [dir.join(CONFIG)].into_iter();
-    Ok(config.chain(texts).chain(weights).collect())
+/// A hash of what says how the model is computed and how texts become tokens.
+pub(crate) fn texts(dir: &Path) -> Result<[u8; 32], Error> {
+    let mut hash = blake3::Hasher::new();
+    for name in [CONFIG].iter().chain(&TOKENS) {
+        let path = dir.join(name);
+        if !path.is_file() {
+            continue;
+        }
+        let bad = |error| bad(&path, error);
+        let file = File::open(&path).map_err(bad)?;
+        let bytes = blake3::Hasher::new()
+            .update_reader(file)
+            .map_err(bad)?
+            .finalize();
+        hash.update(name.as_bytes()).update(bytes.as_bytes());
+    }
+    Ok(*hash.finalize().as_bytes())
 }
 
 pub(crate) fn open(dir: &Path) -> Result<gguf::File, Error> {
     let config = config(dir)?;
     let shards = shards(dir)?;
-    let planned = plan(&config, &shards)?;
-    let mut data = Vec::with_capacity(shards.len() + 1);
     let mut described = Vec::new();
-    for (part, shard) in shards.iter().enumerate() {
-        let mut bytes = shard.read()?;
-        for Planned {
-            stored,
-            name,
-            change,
-            ..
-        } in planned.iter().filter(|it| it.part == part)
-        {
-            let own = &mut bytes[stored.offset..][..stored.bytes];
-            let tensor = Described {
-                name: name.clone(),
-                dims: stored.shape.iter().rev().map(|dim| *dim as u64).collect(),
-                dtype: stored.dtype,
-                part,
-                offset: stored.offset as u64,
-            };
-            match change {
-                Change::Pairs(which) => {
-                    let heads = match which {
-                        Heads::Queries => config.heads,
-                        Heads::Keys => config.kv_heads,
-                    };
-                    in_pairs(own, stored, heads)?;
-                }
-                Change::Nothing | Change::LeftOut => {}
-            }
-            described.push(tensor);
-        }
-        data.push(bytes);
+    for planned in plan(&config, &shards)? {
+        let stored = planned.stored;
+        described.push(Described {
+            name: planned.name,
+            dims: stored.shape.iter().rev().map(|dim| *dim as u64).collect(),
+            dtype: stored.dtype,
+            part: planned.part,
+            offset: stored.offset,
+            paired: planned.paired,
+        });
     }
+    let mut parts: Vec<Part> = shards.into_iter().map(Shard::part).collect();
     if let Some(frequencies) = &config.frequencies {
         described.push(Described {
             name: "rope_freqs.weight".into(),
             dims: vec![frequencies.len() as u64],
             dtype: DType::F32,
-            part: data.len(),
+            part: parts.len(),
             offset: 0,
+            paired: None,
         });
-        data.push(frequencies.iter().flat_map(|x| x.to_le_bytes()).collect());
+        let bytes = frequencies.iter().flat_map(|x| x.to_le_bytes()).collect();
+        parts.push(Part::of_memory(bytes));
     }
-    Ok(gguf::File::assembled(config.metadata, data, described)?)
+    Ok(gguf::File::assembled(config.metadata, parts, described)?)
 }
 
 fn config(dir: &Path) -> Result<Config, Error> {
@@ -167,7 +159,8 @@ struct Planned<'s> {
     part: usize,
     stored: &'s Stored,
     name: String,
-    change: Change,
+    /// Rows of a head that become pairs.
+    paired: Option<usize>,
 }
 
 fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Error> {
@@ -188,11 +181,16 @@ fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Er
         if known.change == Change::LeftOut || is_head && config.tied {
             continue;
         }
+        let paired = match known.change {
+            Change::Nothing | Change::LeftOut => None,
+            Change::Pairs(Heads::Queries) => Some(head_rows(stored, config.heads)?),
+            Change::Pairs(Heads::Keys) => Some(head_rows(stored, config.kv_heads)?),
+        };
         planned.push(Planned {
             part,
             stored,
             name: known.name,
-            change: known.change,
+            paired,
         });
     }
     if !head && !config.tied {
@@ -204,20 +202,19 @@ fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Er
     Ok(planned)
 }
 
-fn in_pairs(bytes: &mut [u8], stored: &Stored, heads: usize) -> Result<(), Error> {
+fn head_rows(stored: &Stored, heads: usize) -> Result<usize, Error> {
     let rows = stored.shape.first().copied().unwrap_or_default();
-    if rows == 0 || bytes.is_empty() || !rows.is_multiple_of(2 * heads) {
+    if rows == 0 || !rows.is_multiple_of(2 * heads) {
         return Err(Error::Tensor {
             name: stored.name.clone(),
             problem: format!("has {rows} rows, which are no pairs of {heads} heads"),
         });
     }
-    pair(bytes, heads, rows);
-    Ok(())
+    Ok(rows / heads)
 }
 
 fn json(path: &Path) -> Result<Json, Error> {
-    let file = std::fs::File::open(path).map_err(|error| bad(path, error))?;
+    let file = File::open(path).map_err(|error| bad(path, error))?;
     let mut bytes = Vec::new();
     let read = file.take(JSON_BYTES_MAX + 1).read_to_end(&mut bytes);
     read.map_err(|error| bad(path, error))?;

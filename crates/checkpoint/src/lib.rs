@@ -5,10 +5,11 @@
 //! ```no_run
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
 //! let path = "Llama-3.2-1B-Instruct".as_ref();
-//! let metadata = checkpoint::metadata(path)?; // what it is, before gigabytes are read
+//! let metadata = checkpoint::metadata(path)?; // what it says of itself
 //! assert_eq!(metadata.string("general.architecture")?, "llama");
 //! let file = checkpoint::open(path)?;
 //! assert_eq!(file.tensor("blk.0.attn_q.weight")?.dims(), [2048, 2048]);
+//! let first = file.tensor("output_norm.weight")?.dequantize()?; // only now is a number read
 //! # Ok(())
 //! # }
 //! ```
@@ -20,8 +21,7 @@ mod folder;
 mod names;
 mod shard;
 
-use std::fs::File;
-use std::io::{self, Read};
+use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 pub use error::Error;
@@ -45,51 +45,60 @@ pub fn metadata(path: &Path) -> Result<gguf::Metadata, Error> {
     Ok(gguf::Metadata::open(path)?)
 }
 
-/// Reads the model into memory.
+/// A model whose files are open, as the GGUF that it is or would be (by `Deref`). Its weights are read when
+/// they are asked for.
+#[derive(Debug)]
+pub struct Checkpoint {
+    path: PathBuf,
+    /// Of what a folder has beside its weights.
+    texts: Option<[u8; 32]>,
+    file: gguf::File,
+}
+
+/// Opens all files of a model, and checks all but the numbers themselves.
 ///
 /// # Errors
 /// See [`metadata`]; or a tensor cannot be used.
-pub fn open(path: &Path) -> Result<gguf::File, Error> {
-    match path.is_dir() {
-        true => folder::open(path),
-        false => Ok(gguf::File::open(path)?),
-    }
-}
-
-/// All bytes of which the model is made, one file after the other: what its fingerprint is of.
-///
-/// # Errors
-/// A file is missing, or cannot be opened.
-pub fn bytes(path: &Path) -> Result<impl Read + use<>, Error> {
-    let files = match path.is_dir() {
-        true => folder::files(path)?,
-        false => gguf::parts(path)?,
+pub fn open(path: &Path) -> Result<Checkpoint, Error> {
+    let (texts, file) = match path.is_dir() {
+        true => (Some(folder::texts(path)?), folder::open(path)?),
+        false => (None, gguf::File::open(path)?),
     };
-    Ok(Chain {
-        files: files.into_iter(),
-        open: None,
+    Ok(Checkpoint {
+        path: path.to_owned(),
+        texts,
+        file,
     })
 }
 
-struct Chain {
-    files: std::vec::IntoIter<PathBuf>,
-    open: Option<File>,
+impl Checkpoint {
+    /// Identity of all bytes of which the model is made. What was read of the weights counts as it was read,
+    /// so this is cheap after they were loaded, and reads them before.
+    ///
+    /// # Errors
+    /// A file cannot be read, or has changed since it was opened.
+    pub fn fingerprint(&self) -> Result<[u8; 32], Error> {
+        let weights = self.file.fingerprint()?;
+        let Some(texts) = self.texts else {
+            return Ok(weights);
+        };
+        if folder::texts(&self.path)? != texts {
+            return Err(error::bad(
+                &self.path,
+                "its configuration or tokenizer has changed while it was read: start again when nobody \
+                 writes to it",
+            ));
+        }
+        let mut hash = blake3::Hasher::new_derive_key("cofferdam 2026-12 folder of a model");
+        hash.update(&texts).update(&weights);
+        Ok(*hash.finalize().as_bytes())
+    }
 }
 
-impl Read for Chain {
-    fn read(&mut self, into: &mut [u8]) -> io::Result<usize> {
-        loop {
-            let Some(file) = &mut self.open else {
-                match self.files.next() {
-                    None => return Ok(0),
-                    Some(path) => self.open = Some(File::open(path)?),
-                }
-                continue;
-            };
-            match file.read(into)? {
-                0 if !into.is_empty() => self.open = None,
-                n => return Ok(n),
-            }
-        }
+impl Deref for Checkpoint {
+    type Target = gguf::File;
+
+    fn deref(&self) -> &gguf::File {
+        &self.file
     }
 }

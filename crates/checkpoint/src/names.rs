@@ -77,16 +77,3 @@ pub(crate) fn named(theirs: &str, family: &Family) -> Option<Named> {
     };
     Some(Named { name, change })
 }
-
-/// Puts the rows of each head, of which there are so many, in pairs.
-pub(crate) fn pair(bytes: &mut [u8], heads: usize, rows: usize) {
-    let (head_rows, row) = (rows / heads, bytes.len() / rows);
-    let half = head_rows / 2;
-    for head in bytes.chunks_exact_mut(head_rows * row) {
-        let before = head.to_vec();
-        for (at, from) in before.chunks_exact(row).enumerate() {
-            let to = at % half * 2 + at / half;
-            head[to * row..][..row].copy_from_slice(from);
-        }
-    }
-}

@@ -1,11 +1,10 @@
 //! One `.safetensors` file. Its header is checked before a byte of a tensor is read: that lengths and types
 //! agree, that tensors lie one behind the other without a gap, and that the file ends with the last.
 
-use std::fs::File;
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
-use gguf::DType;
+use gguf::{DType, Opened, Part};
 use safetensors::Dtype;
 use safetensors::tensor::Metadata;
 
@@ -18,7 +17,10 @@ const LENGTH: u64 = 8;
 pub(crate) struct Shard {
     pub(crate) path: PathBuf,
     pub(crate) tensors: Vec<Stored>,
-    bytes: u64,
+    opened: Opened,
+    /// Bytes of length and header, and their hash.
+    begin: u64,
+    head: [u8; 32],
 }
 
 /// A tensor as the header has it.
@@ -27,17 +29,16 @@ pub(crate) struct Stored {
     /// The last dimension is the contiguous one.
     pub(crate) shape: Vec<usize>,
     pub(crate) dtype: DType,
-    /// Where in the file it begins, and its length.
-    pub(crate) offset: usize,
-    pub(crate) bytes: usize,
+    /// Where it begins behind the header.
+    pub(crate) offset: u64,
 }
 
 impl Shard {
     pub(crate) fn open(path: &Path) -> Result<Shard, Error> {
         let bad = |problem: String| bad(path, problem);
         let io = |error: std::io::Error| bad(error.to_string());
-        let mut file = File::open(path).map_err(io)?;
-        let bytes = file.metadata().map_err(io)?.len();
+        let opened = Opened::open(path).map_err(io)?;
+        let (mut file, bytes) = (opened.file(), opened.bytes());
         let mut length = [0; LENGTH as usize];
         if bytes < LENGTH {
             return Err(bad(format!(
@@ -45,6 +46,8 @@ impl Shard {
             )));
         }
         file.read_exact(&mut length).map_err(io)?;
+        let mut hash = blake3::Hasher::new();
+        hash.update(&length);
         let length = u64::from_le_bytes(length);
         if length > HEADER_BYTES_MAX || length > bytes - LENGTH {
             return Err(bad(format!(
@@ -54,6 +57,7 @@ impl Shard {
         }
         let mut header = vec![0; length as usize];
         file.read_exact(&mut header).map_err(io)?;
+        hash.update(&header);
         let header: Metadata = serde_json::from_slice(&header).map_err(|it| bad(it.to_string()))?;
         let expected = LENGTH + length + header.data_len() as u64;
         if bytes != expected {
@@ -61,27 +65,24 @@ impl Shard {
                 "has {bytes} bytes, by its header {expected}: fetch it again"
             )));
         }
-        let behind = (LENGTH + length) as usize;
-        let stored = |name: String| stored(&header, name, behind);
+        let stored = |name: String| stored(&header, name);
         let tensors = header.offset_keys().into_iter().map(stored);
         Ok(Shard {
             path: path.to_owned(),
             tensors: tensors.collect::<Result<_, _>>()?,
-            bytes,
+            opened,
+            begin: LENGTH + length,
+            head: *hash.finalize().as_bytes(),
         })
     }
 
-    /// All of the file.
-    pub(crate) fn read(&self) -> Result<Vec<u8>, Error> {
-        let read = std::fs::read(&self.path).map_err(|error| bad(&self.path, error))?;
-        match read.len() as u64 == self.bytes {
-            true => Ok(read),
-            false => Err(bad(&self.path, "has changed while it was read")),
-        }
+    /// To read tensors from.
+    pub(crate) fn part(self) -> Part {
+        Part::of_file(self.opened, self.begin, self.head)
     }
 }
 
-fn stored(header: &Metadata, name: String, behind: usize) -> Result<Stored, Error> {
+fn stored(header: &Metadata, name: String) -> Result<Stored, Error> {
     let about = header.info(&name).expect("it is named in the header");
     let dtype = match about.dtype {
         Dtype::F32 => DType::F32,
@@ -92,12 +93,10 @@ fn stored(header: &Metadata, name: String, behind: usize) -> Result<Stored, Erro
             return Err(Error::Tensor { name, problem });
         }
     };
-    let (begin, end) = about.data_offsets;
     Ok(Stored {
         name,
         shape: about.shape.clone(),
         dtype,
-        offset: behind + begin,
-        bytes: end - begin,
+        offset: about.data_offsets.0 as u64,
     })
 }

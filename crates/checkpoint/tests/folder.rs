@@ -81,7 +81,11 @@ fn a_folder_is_the_gguf_that_it_would_be() {
         );
     }
     // What Llama 3.1's paper says of these numbers, by another way: transformers' own.
-    let frequencies = file.tensor("rope_freqs.weight").unwrap().dequantize();
+    let frequencies = file
+        .tensor("rope_freqs.weight")
+        .unwrap()
+        .dequantize()
+        .unwrap();
     assert_eq!(frequencies[0], 1.0);
     assert_eq!(frequencies[7], 8.0);
     let metadata = checkpoint::metadata(&fixture("llama")).unwrap();

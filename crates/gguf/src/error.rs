@@ -1,4 +1,4 @@
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 /// Why a file, a key or a tensor could not be read. Except for [`Error::Io`] and the two
 /// `Missing…` and `WrongType` variants (the caller asked for what this file does not have),
@@ -13,6 +13,12 @@ pub enum Error {
         path: PathBuf,
         /// The system's own words.
         source: std::io::Error,
+    },
+    /// Somebody wrote to the file, or cut it off, after it was opened.
+    #[error("{} has changed while it was read: start again when nobody writes to it", path.display())]
+    Changed {
+        /// The file.
+        path: PathBuf,
     },
     /// The first four bytes are not `GGUF`.
     #[error("not a GGUF file: it starts with {found:02x?}, expected 47 47 55 46 (\"GGUF\")")]
@@ -92,4 +98,15 @@ pub enum Error {
         /// What is wrong with it.
         problem: String,
     },
+}
+
+impl Error {
+    /// Of a read of what was there when the file was opened.
+    pub(crate) fn reading(path: &Path, source: std::io::Error) -> Error {
+        let path = path.to_owned();
+        match source.kind() {
+            std::io::ErrorKind::UnexpectedEof => Error::Changed { path },
+            _ => Error::Io { path, source },
+        }
+    }
 }

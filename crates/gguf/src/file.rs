@@ -5,24 +5,26 @@ use std::ops::{Deref, Range};
 use std::path::{Path, PathBuf};
 
 use crate::metadata::{self, Header};
+use crate::part::Digest;
 use crate::source::Source;
 use crate::tensor::name_of_other;
-use crate::{DIMS_MAX, DType, Error, Metadata, Tensor, split};
+use crate::{DIMS_MAX, DType, Error, Metadata, Part, Tensor, split};
 
-/// A GGUF file in memory. It is also its [`Metadata`] (by `Deref`): `file.u32("…")` reads a key,
-/// and a `&File` goes where a `&Metadata` is wanted.
+/// An open GGUF file: what it says is in memory, tensors are read when they are wanted. It is also its
+/// [`Metadata`] (by `Deref`): `file.u32("…")` reads a key, and a `&File` goes where a `&Metadata` is wanted.
 pub struct File {
     metadata: Metadata,
     tensors: BTreeMap<String, Description>,
-    data: Vec<Vec<u8>>, // of each part
+    parts: Vec<Part>,
 }
 
-/// Where a tensor lies: `range` is within that part's data.
-struct Description {
-    dims: Vec<usize>,
-    dtype: DType,
+/// Where a tensor lies: `range` is within that part's tensors.
+pub(crate) struct Description {
+    pub(crate) dims: Vec<usize>,
+    pub(crate) dtype: DType,
     part: usize,
-    range: Range<usize>,
+    pub(crate) range: Range<u64>,
+    pub(crate) paired: Option<usize>,
 }
 
 /// A tensor that is described elsewhere, for [`File::assembled`].
@@ -38,11 +40,13 @@ pub struct Described {
     pub part: usize,
     /// Where in there it begins.
     pub offset: u64,
+    /// Rows of a head, if each has first all that are first of a pair: they are given out in pairs.
+    pub paired: Option<usize>,
 }
 
 impl File {
-    /// Reads the file at `path` into memory and checks everything but the numbers themselves. If it is the
-    /// first part of several (`-00001-of-00003.gguf`), the others are read with it.
+    /// Opens the file at `path` and checks everything but the numbers themselves. If it is the first part of
+    /// several (`-00001-of-00003.gguf`), the others are opened with it.
     pub fn open(path: &Path) -> Result<File, Error> {
         let first = File::open_part(path)?;
         let others = split::others(path, &first.metadata)?;
@@ -58,31 +62,33 @@ impl File {
 
     /// The same for a file of one part that is in memory already.
     pub fn from_bytes(bytes: &[u8]) -> Result<File, Error> {
-        let here = PathBuf::from("<memory>");
-        File::read(Source::new(bytes, here, bytes.len() as u64))
+        let mut source = Source::new(bytes, PathBuf::from("<memory>"), bytes.len() as u64);
+        let said = Said::read(&mut source)?;
+        let behind = bytes[source.position() as usize..].to_vec();
+        Ok(said.file(Part::with_head(behind, source.digest())))
     }
 
     /// A file that is put together of what is stored in another format: checked as one that is read.
     pub fn assembled(
         metadata: Metadata,
-        data: Vec<Vec<u8>>,
+        parts: Vec<Part>,
         tensors: Vec<Described>,
     ) -> Result<File, Error> {
         let mut whole = File {
             metadata,
             tensors: BTreeMap::new(),
-            data: Vec::new(),
+            parts: Vec::new(),
         };
-        for (part, data) in data.into_iter().enumerate() {
-            let here = tensors.iter().filter(|tensor| tensor.part == part);
+        for (number, part) in parts.into_iter().enumerate() {
+            let here = tensors.iter().filter(|tensor| tensor.part == number);
             let claims = here.map(Claim::of).collect::<Result<Vec<Claim>, Error>>()?;
             for claim in &claims {
-                claim.check(1, data.len() as u64)?;
+                claim.check(1, part.len())?;
             }
             whole.append(File {
                 metadata: Metadata::default(),
                 tensors: describe(claims)?,
-                data: vec![data],
+                parts: vec![part],
             })?;
         }
         Ok(whole)
@@ -107,24 +113,60 @@ impl File {
     }
 
     fn view<'f>(&'f self, name: &'f str, about: &'f Description) -> Tensor<'f> {
-        let bytes = &self.data[about.part][about.range.clone()];
-        Tensor {
-            name,
-            dims: &about.dims,
-            dtype: about.dtype,
-            bytes,
+        let part = &self.parts[about.part];
+        Tensor { name, about, part }
+    }
+
+    /// Identity of all bytes of which the model is made, of every part: of tensors that were read, as they
+    /// were then; the rest is read now.
+    ///
+    /// # Errors
+    /// A file cannot be read, or is not any more what was opened.
+    pub fn fingerprint(&self) -> Result<Digest, Error> {
+        let mut tensors = vec![Vec::new(); self.parts.len()];
+        for about in self.tensors.values() {
+            tensors[about.part].push(about.range.clone());
         }
+        let mut hash = blake3::Hasher::new_derive_key("cofferdam 2026-12 files of a model");
+        for (part, mut ranges) in self.parts.iter().zip(tensors) {
+            ranges.sort_by_key(|range| range.start);
+            ranges.push(part.len()..part.len());
+            hash.update(&part.head()).update(&part.len().to_le_bytes());
+            let mut at = 0;
+            for range in ranges {
+                let pieces = [at..range.start, range.clone()];
+                for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
+                    hash.update(&(piece.end - piece.start).to_le_bytes());
+                    hash.update(&part.digest(piece)?);
+                }
+                at = range.end;
+            }
+        }
+        self.check_unchanged()?;
+        Ok(*hash.finalize().as_bytes())
+    }
+
+    /// Whether the files are, as far as the system tells, what was opened: it is asked after the last read.
+    ///
+    /// # Errors
+    /// One has another length or time of change.
+    pub fn check_unchanged(&self) -> Result<(), Error> {
+        self.parts.iter().try_for_each(Part::check_unchanged)
     }
 
     fn open_part(path: &Path) -> Result<File, Error> {
-        let (file, len) = metadata::open(path)?;
-        File::read(Source::new(BufReader::new(file), path.to_owned(), len))
+        let opened = metadata::open(path)?;
+        let reader = BufReader::new(&opened.file);
+        let mut source = Source::new(reader, path.to_owned(), opened.len);
+        let said = Said::read(&mut source)?;
+        let (begin, head) = (source.position(), source.digest());
+        Ok(said.file(Part::of_file(opened, begin, head)))
     }
 
     /// Takes the tensors of another part.
     fn append(&mut self, part: File) -> Result<(), Error> {
         split::check_limit(self.tensors.len() + part.tensors.len())?;
-        let behind = self.data.len();
+        let behind = self.parts.len();
         for (name, about) in part.tensors {
             if self.tensors.contains_key(&name) {
                 let problem = "occurs twice".into();
@@ -133,32 +175,44 @@ impl File {
             let part = behind + about.part;
             self.tensors.insert(name, Description { part, ..about });
         }
-        self.data.extend(part.data);
+        self.parts.extend(part.parts);
         Ok(())
     }
+}
 
-    fn read<R: Read>(mut source: Source<R>) -> Result<File, Error> {
-        let header = Header::read(&mut source)?;
+/// What stands before the tensors.
+struct Said {
+    metadata: Metadata,
+    tensors: BTreeMap<String, Description>,
+}
+
+impl Said {
+    fn read<R: Read>(source: &mut Source<R>) -> Result<Said, Error> {
+        let header = Header::read(source)?;
         let alignment = alignment(&header.metadata)?;
         let mut claims = Vec::new();
         for index in 0..header.tensor_count {
-            claims.push(Claim::read(&mut source, index)?);
+            claims.push(Claim::read(source, index)?);
         }
         let padding = source.position().next_multiple_of(alignment) - source.position();
         if !claims.is_empty() {
             source.bytes(padding, || "the padding before the tensors".into())?;
         }
-        let data_len = source.left();
         for claim in &claims {
-            claim.check(alignment, data_len)?;
+            claim.check(alignment, source.left())?;
         }
-        let tensors = describe(claims)?;
-        let data = source.bytes(data_len, || "the tensors".into())?;
-        Ok(File {
+        Ok(Said {
             metadata: header.metadata,
-            tensors,
-            data: vec![data],
+            tensors: describe(claims)?,
         })
+    }
+
+    fn file(self, part: Part) -> File {
+        File {
+            metadata: self.metadata,
+            tensors: self.tensors,
+            parts: vec![part],
+        }
     }
 }
 
@@ -176,7 +230,7 @@ impl fmt::Debug for File {
         write!(
             f,
             "GGUF file of {keys} keys, {tensors} tensors, {} bytes",
-            self.data.iter().map(Vec::len).sum::<usize>()
+            self.parts.iter().map(Part::len).sum::<u64>()
         )
     }
 }
@@ -201,6 +255,7 @@ struct Claim {
     dtype: DType,
     offset: u64,
     bytes: u64,
+    paired: Option<usize>,
 }
 
 impl Claim {
@@ -243,7 +298,18 @@ impl Claim {
             let problem = format!("has {} dimensions, expected 1 to {DIMS_MAX}", dims.len());
             return Err(Error::Tensor { name, problem });
         }
-        Claim::new(name, dims, dtype, offset)
+        let paired = described.paired;
+        let rows = dims[1..]
+            .iter()
+            .fold(1u64, |rows, dim| rows.saturating_mul(*dim));
+        if paired.is_some_and(|of| of == 0 || of % 2 == 1 || rows % of as u64 != 0) {
+            let problem = format!("has {rows} rows, which are no pairs in heads of {paired:?}");
+            return Err(Error::Tensor { name, problem });
+        }
+        Ok(Claim {
+            paired,
+            ..Claim::new(name, dims, dtype, offset)?
+        })
     }
 
     fn new(name: String, dims: Vec<u64>, dtype: DType, offset: u64) -> Result<Claim, Error> {
@@ -262,6 +328,7 @@ impl Claim {
             dtype,
             offset,
             bytes,
+            paired: None,
         })
     }
 
@@ -286,8 +353,8 @@ impl Claim {
         Ok(())
     }
 
-    fn range(&self) -> Range<usize> {
-        self.offset as usize..(self.offset + self.bytes) as usize
+    fn range(&self) -> Range<u64> {
+        self.offset..self.offset + self.bytes
     }
 }
 
@@ -324,7 +391,11 @@ fn describe(mut claims: Vec<Claim>) -> Result<BTreeMap<String, Description>, Err
     for claim in claims {
         let range = claim.range();
         let Claim {
-            name, dims, dtype, ..
+            name,
+            dims,
+            dtype,
+            paired,
+            ..
         } = claim;
         if tensors.contains_key(&name) {
             return Err(Error::Tensor {
@@ -340,6 +411,7 @@ fn describe(mut claims: Vec<Claim>) -> Result<BTreeMap<String, Description>, Err
                 dtype,
                 part,
                 range,
+                paired,
             },
         );
     }

@@ -4,8 +4,10 @@
 //! every length, offset and count in it is checked before it is used, and what is damaged,
 //! truncated or unsupported gives an [`Error`] that names the key or the tensor. No input panics.
 //!
-//! The file is read into memory, not mapped: this crate forbids `unsafe`, and a mapping would let
-//! somebody who writes to the file change weights that were already checked.
+//! What the file says is read into memory when it is opened; tensors are read when they are wanted, a
+//! mebibyte at a time, so that a model is never in memory twice. Nothing is mapped: this crate forbids
+//! `unsafe`, and a mapping would let somebody who writes to the file change weights that were already
+//! checked. Of a file that changes meanwhile, [`Error::Changed`] tells.
 //!
 //! ```
 //! # fn main() -> Result<(), Box<dyn std::error::Error>> {
@@ -28,9 +30,7 @@
 //! let weight = file.tensor("output.weight")?;
 //! assert_eq!(weight.dtype(), gguf::DType::F32);
 //! assert_eq!((weight.row_len(), weight.rows()), (2, 2));
-//! let mut row = [0.0; 2];
-//! weight.dequantize_row(1, &mut row);
-//! assert_eq!(row, [3.0, 4.0]);
+//! assert_eq!(weight.dequantize()?, [1.0, 2.0, 3.0, 4.0]);
 //!
 //! let error = file.u32("llama.context_length").unwrap_err();
 //! assert_eq!(error.to_string(), "metadata key `llama.context_length` is missing from the file");
@@ -46,6 +46,7 @@ mod dequant;
 mod error;
 mod file;
 mod metadata;
+mod part;
 mod run;
 mod source;
 mod split;
@@ -54,6 +55,7 @@ mod tensor;
 pub use error::Error;
 pub use file::{Described, File};
 pub use metadata::{Array, Metadata, Value};
+pub use part::{Opened, Part, Rows};
 pub use run::Run;
 pub use split::{parts, stem};
 pub use tensor::{DType, Tensor};

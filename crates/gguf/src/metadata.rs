@@ -2,6 +2,7 @@ use std::collections::BTreeMap;
 use std::io::{BufReader, Read};
 use std::path::Path;
 
+use crate::part::Opened;
 use crate::source::Source;
 use crate::{ARRAY_LEN_MAX, Error, KEYS_MAX, TENSORS_MAX};
 
@@ -52,8 +53,9 @@ pub enum Array {
 impl Metadata {
     /// Reads the metadata alone, without the tensors: what a tokenizer needs.
     pub fn open(path: &Path) -> Result<Metadata, Error> {
-        let (file, len) = open(path)?;
-        let mut source = Source::new(BufReader::new(file), path.to_owned(), len);
+        let opened = open(path)?;
+        let reader = BufReader::new(&opened.file);
+        let mut source = Source::new(reader, path.to_owned(), opened.len);
         Header::read(&mut source).map(|header| header.metadata)
     }
 
@@ -192,14 +194,11 @@ fn required<T>(key: &str, found: Result<Option<T>, Error>) -> Result<T, Error> {
     })
 }
 
-pub(crate) fn open(path: &Path) -> Result<(std::fs::File, u64), Error> {
-    let io = |source| Error::Io {
+pub(crate) fn open(path: &Path) -> Result<Opened, Error> {
+    Opened::open(path).map_err(|source| Error::Io {
         path: path.to_owned(),
         source,
-    };
-    let file = std::fs::File::open(path).map_err(io)?;
-    let len = file.metadata().map_err(io)?.len();
-    Ok((file, len))
+    })
 }
 
 /// What stands before the description of the tensors.

@@ -1,6 +1,7 @@
 use std::io::Read;
 use std::path::PathBuf;
 
+use crate::part::Digest;
 use crate::{Error, NAME_BYTES_MAX, STRING_BYTES_MAX};
 
 /// The bytes of a file, front to back. Nothing is allocated for what the file merely announces:
@@ -10,6 +11,7 @@ pub(crate) struct Source<R> {
     path: PathBuf,
     position: u64,
     len: u64,
+    hash: blake3::Hasher,
 }
 
 impl<R: Read> Source<R> {
@@ -19,7 +21,13 @@ impl<R: Read> Source<R> {
             path,
             position: 0,
             len,
+            hash: blake3::Hasher::new(),
         }
+    }
+
+    /// Of all that was read.
+    pub(crate) fn digest(&self) -> Digest {
+        *self.hash.finalize().as_bytes()
     }
 
     pub(crate) fn position(&self) -> u64 {
@@ -109,10 +117,8 @@ impl<R: Read> Source<R> {
 
     fn fill(&mut self, bytes: &mut [u8]) -> Result<(), Error> {
         let read = self.reader.read_exact(bytes);
-        read.map_err(|source| Error::Io {
-            path: self.path.clone(),
-            source,
-        })?;
+        read.map_err(|source| Error::reading(&self.path, source))?;
+        self.hash.update(bytes);
         self.position += bytes.len() as u64;
         Ok(())
     }

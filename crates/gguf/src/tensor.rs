@@ -1,6 +1,7 @@
 use std::fmt;
 
-use crate::dequant;
+use crate::file::Description;
+use crate::{Error, Part, Rows};
 
 /// How the numbers of a tensor are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -132,9 +133,8 @@ impl fmt::Display for DType {
 #[derive(Clone, Copy)]
 pub struct Tensor<'f> {
     pub(crate) name: &'f str,
-    pub(crate) dims: &'f [usize],
-    pub(crate) dtype: DType,
-    pub(crate) bytes: &'f [u8],
+    pub(crate) about: &'f Description,
+    pub(crate) part: &'f Part,
 }
 
 impl<'f> Tensor<'f> {
@@ -146,24 +146,17 @@ impl<'f> Tensor<'f> {
     /// Its dimensions, 1 to 4, in the file's own order (ggml's `ne`): **the first is the one that
     /// lies contiguous in memory**. A matrix that maps `n` inputs to `m` outputs has `[n, m]`.
     pub fn dims(&self) -> &'f [usize] {
-        self.dims
+        &self.about.dims
     }
 
     /// How its numbers are stored.
     pub fn dtype(&self) -> DType {
-        self.dtype
-    }
-
-    /// The stored bytes: the rows one after the other, each [`Tensor::row_bytes`] long. They start
-    /// at a multiple of the file's alignment counted from the first tensor; nothing is promised
-    /// about their address in memory.
-    pub fn bytes(&self) -> &'f [u8] {
-        self.bytes
+        self.about.dtype
     }
 
     /// Elements in all.
     pub fn len(&self) -> usize {
-        self.dims.iter().product()
+        self.dims().iter().product()
     }
 
     /// Never: a file with an empty tensor is refused.
@@ -173,41 +166,67 @@ impl<'f> Tensor<'f> {
 
     /// Elements of a row: the first dimension.
     pub fn row_len(&self) -> usize {
-        self.dims[0]
+        self.dims()[0]
     }
 
     /// Rows in all: the product of the other dimensions.
     pub fn rows(&self) -> usize {
-        self.dims[1..].iter().product()
+        self.dims()[1..].iter().product()
     }
 
     /// Bytes of a row.
     pub fn row_bytes(&self) -> usize {
-        self.row_len() / self.dtype.block_len() * self.dtype.block_bytes()
+        self.row_len() / self.dtype().block_len() * self.dtype().block_bytes()
     }
 
-    /// The stored bytes of row `index`. Panics when there is no such row.
-    pub fn row(&self, index: usize) -> &'f [u8] {
-        &self.bytes[index * self.row_bytes()..][..self.row_bytes()]
+    /// Reads it from the first row on.
+    pub fn in_rows(self) -> Rows<'f> {
+        Rows::new(self)
     }
 
-    /// All elements in float32, in the order of [`Tensor::bytes`].
-    pub fn dequantize(&self) -> Vec<f32> {
+    /// The stored bytes: the rows one after the other, each [`Tensor::row_bytes`] long.
+    ///
+    /// # Errors
+    /// The file cannot be read, or has changed since it was opened.
+    pub fn read(self) -> Result<Vec<u8>, Error> {
+        let mut bytes = Vec::with_capacity(self.rows() * self.row_bytes());
+        let mut rows = self.in_rows();
+        for _ in 0..self.rows() {
+            bytes.extend_from_slice(rows.next_row()?);
+        }
+        Ok(bytes)
+    }
+
+    /// All elements in float32, in the order of [`Tensor::read`].
+    ///
+    /// # Errors
+    /// See [`Tensor::read`].
+    pub fn dequantize(self) -> Result<Vec<f32>, Error> {
         let mut out = vec![0.0; self.len()];
-        dequant::dequantize(self.dtype, self.bytes, &mut out);
-        out
+        let mut rows = self.in_rows();
+        for out in out.chunks_exact_mut(self.row_len()) {
+            self.dtype().dequantize(rows.next_row()?, out);
+        }
+        Ok(out)
     }
 
-    /// Row `index` in float32. Panics when there is no such row, or when `out` is not
-    /// [`Tensor::row_len`] long.
-    pub fn dequantize_row(&self, index: usize, out: &mut [f32]) {
-        assert_eq!(out.len(), self.row_len(), "a row of tensor `{}`", self.name);
-        dequant::dequantize(self.dtype, self.row(index), out);
+    /// Tells its bytes, as the file has them, from others: as they were when they were read, or else as they
+    /// are now.
+    ///
+    /// # Errors
+    /// See [`Tensor::read`].
+    pub fn digest(self) -> Result<[u8; 32], Error> {
+        self.part.digest(self.about.range.clone())
     }
 }
 
 impl fmt::Debug for Tensor<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "tensor `{}` {} {:?}", self.name, self.dtype, self.dims)
+        let dtype = self.dtype();
+        write!(f, "tensor `{}` {dtype} {:?}", self.name, self.dims())?;
+        match self.about.paired {
+            None => Ok(()),
+            Some(rows) => write!(f, ", {rows} rows of a head in halves"),
+        }
     }
 }

@@ -1,6 +1,8 @@
 //! Damaged, truncated and unsupported files give an error that names the key or the tensor.
 #![forbid(unsafe_code)]
 
+use std::os::unix::fs::FileExt;
+
 use gguf::{Error, File};
 use proptest::prelude::*;
 
@@ -74,14 +76,10 @@ fn the_valid_file_is_valid() {
     let (head, data) = bytes.split_at(bytes.len() - 108);
     assert!(head.len().is_multiple_of(32));
     assert_eq!(
-        file.tensor("token_embd.weight").unwrap().bytes(),
+        file.tensor("token_embd.weight").unwrap().read().unwrap(),
         &data[..68]
     );
-    assert_eq!(
-        file.tensor("token_embd.weight").unwrap().row(1),
-        &data[34..68]
-    );
-    assert_eq!(file.tensor("b").unwrap().bytes(), &data[96..108]);
+    assert_eq!(file.tensor("b").unwrap().read().unwrap(), &data[96..108]);
 }
 
 #[test]
@@ -194,20 +192,92 @@ fn a_missing_file_is_the_callers_fault() {
 #[test]
 fn every_truncation_is_an_error() {
     let bytes = valid();
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("cut.gguf");
     for len in 0..bytes.len() {
         let error = File::from_bytes(&bytes[..len]).unwrap_err();
         assert!(
             matches!(error, Error::Truncated { .. }),
             "{len} bytes: {error}"
         );
+        std::fs::write(&path, &bytes[..len]).unwrap();
+        let of_the_file = File::open(&path).unwrap_err();
+        assert_eq!(of_the_file.to_string(), error.to_string());
     }
+}
+
+/// Numbers are read after the file was judged; what somebody does to it meanwhile is said.
+#[test]
+fn a_file_that_changes_after_it_was_opened_is_an_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("changing.gguf");
+    let bytes = valid();
+    let behind = bytes.len() - 108;
+    let changing = |change: &dyn Fn(&std::fs::File)| {
+        std::fs::write(&path, &bytes).unwrap();
+        let file = File::open(&path).unwrap();
+        let before = file.tensor("b").unwrap().dequantize().unwrap();
+        let out = std::fs::File::options().write(true).open(&path).unwrap();
+        change(&out);
+        (file, before)
+    };
+    let says = |error: Error| {
+        assert!(matches!(&error, Error::Changed { .. }), "{error}");
+        let said = error.to_string();
+        assert!(
+            said.contains("changing.gguf has changed while it was read"),
+            "{said}"
+        );
+    };
+    let (cut, _) = changing(&|out| out.set_len(behind as u64 + 60).unwrap());
+    says(
+        cut.tensor("token_embd.weight")
+            .unwrap()
+            .dequantize()
+            .unwrap_err(),
+    );
+    says(cut.tensor("b").unwrap().read().unwrap_err());
+    says(cut.check_unchanged().unwrap_err());
+    says(cut.fingerprint().unwrap_err());
+
+    // Written to behind what was read, with the time that it had.
+    let keep_time = |out: &std::fs::File, at: usize| {
+        let time = out.metadata().unwrap().modified().unwrap();
+        out.write_all_at(&[77], at as u64).unwrap();
+        out.set_modified(time).unwrap();
+    };
+    let (written, before) = changing(&|out| keep_time(out, behind + 100));
+    written.check_unchanged().unwrap(); // as far as the system tells
+    let fingerprint = written.fingerprint().unwrap();
+    assert_eq!(
+        fingerprint,
+        File::from_bytes(&bytes).unwrap().fingerprint().unwrap(),
+        "of what was used"
+    );
+    says(written.tensor("b").unwrap().dequantize().unwrap_err());
+    assert_eq!(before.len(), 3);
+    let (written, _) = changing(&|out| keep_time(out, behind));
+    assert_ne!(
+        written.fingerprint().unwrap(),
+        fingerprint,
+        "of what would be used"
+    );
+
+    let (longer, _) = changing(&|out| out.set_len(bytes.len() as u64 + 1).unwrap());
+    says(longer.check_unchanged().unwrap_err());
+    let hour = std::time::Duration::from_secs(3600);
+    let (touched, _) = changing(&|out| {
+        out.set_modified(std::time::SystemTime::now() + hour)
+            .unwrap()
+    });
+    says(touched.check_unchanged().unwrap_err());
 }
 
 /// Reads everything that a file offers, as the model would.
 fn use_all(bytes: &[u8]) {
     if let Ok(file) = File::from_bytes(bytes) {
         for tensor in file.tensors() {
-            assert_eq!(tensor.dequantize().len(), tensor.len());
+            assert_eq!(tensor.dequantize().unwrap().len(), tensor.len());
         }
         for (key, _) in file.iter() {
             let _ = (

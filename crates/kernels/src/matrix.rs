@@ -73,17 +73,17 @@ pub struct PackedF32 {
 }
 
 impl PackedF32 {
-    /// Packs `rows` rows of `cols` columns; `fill(row, out)` writes one row.
-    pub fn pack(
+    /// Packs `rows` rows of `cols` columns; `fill(row, out)` writes one row, the first one first.
+    pub fn pack<E: From<OutOfMemory>>(
         arena: &mut Arena,
         rows: usize,
         cols: usize,
-        mut fill: impl FnMut(usize, &mut [f32]),
-    ) -> Result<PackedF32, OutOfMemory> {
+        mut fill: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
+    ) -> Result<PackedF32, E> {
         let mut lines: Piece<Line<[f32; GROUP]>> = arena.take(rows.div_ceil(GROUP) * cols)?;
         let mut row_values = vec![0.0; cols];
         for row in 0..rows {
-            fill(row, &mut row_values);
+            fill(row, &mut row_values)?;
             let group = &mut lines[row / GROUP * cols..][..cols];
             for (line, value) in group.iter_mut().zip(&row_values) {
                 line.0[row % GROUP] = *value;
@@ -129,21 +129,22 @@ pub struct PackedInt8 {
 }
 
 impl PackedInt8 {
-    /// Packs the blocks of a GGUF tensor as they are, row by row. Panics unless [`PackedInt8::takes`]
-    /// the type, `cols` is whole blocks and `file` has exactly their bytes.
-    pub fn pack(
+    /// Packs the blocks of a GGUF tensor as they are; `fill(row, out)` writes the bytes of one row, the first
+    /// one first. Panics unless [`PackedInt8::takes`] the type and `cols` is whole blocks.
+    pub fn pack<E: From<OutOfMemory>>(
         arena: &mut Arena,
         dtype: DType,
         rows: usize,
         cols: usize,
-        file: &[u8],
-    ) -> Result<PackedInt8, OutOfMemory> {
+        mut fill: impl FnMut(usize, &mut [u8]) -> Result<(), E>,
+    ) -> Result<PackedInt8, E> {
         let layout = Layout::of(dtype).expect("a type that is taken as it is");
         let (len, size) = (dtype.block_len(), dtype.block_bytes());
         assert!(cols.is_multiple_of(len), "{cols} columns are whole blocks");
-        assert_eq!(file.len(), rows * cols / len * size, "bytes of the tensor");
         let mut packed = Self::zeroed(arena, layout, rows, cols)?;
-        for (row, bytes) in file.chunks_exact(cols / len * size).enumerate() {
+        let mut bytes = vec![0; cols / len * size];
+        for row in 0..rows {
+            fill(row, &mut bytes)?;
             let runs = bytes
                 .chunks_exact(size)
                 .flat_map(|block| (0..len / BLOCK).map(move |index| Run::of(dtype, block, index)));
@@ -160,13 +161,13 @@ impl PackedInt8 {
     }
 
     /// Quantizes rows of f32 to Q8_0 (for dtypes without an integer kernel); `fill(row, out)`
-    /// writes one row. Panics unless `cols` is a multiple of [`BLOCK`].
-    pub fn quantize(
+    /// writes one row, the first one first. Panics unless `cols` is a multiple of [`BLOCK`].
+    pub fn quantize<E: From<OutOfMemory>>(
         arena: &mut Arena,
         rows: usize,
         cols: usize,
-        mut fill: impl FnMut(usize, &mut [f32]),
-    ) -> Result<PackedInt8, OutOfMemory> {
+        mut fill: impl FnMut(usize, &mut [f32]) -> Result<(), E>,
+    ) -> Result<PackedInt8, E> {
         assert!(
             cols.is_multiple_of(BLOCK),
             "{cols} columns are not whole blocks"
@@ -174,7 +175,7 @@ impl PackedInt8 {
         let mut packed = Self::zeroed(arena, Layout::BYTES, rows, cols)?;
         let mut values = vec![0.0; cols];
         for row in 0..rows {
-            fill(row, &mut values);
+            fill(row, &mut values)?;
             for (block, x) in values.chunks_exact(BLOCK).enumerate() {
                 let largest = x.iter().fold(0.0f32, |m, v| m.max(v.abs()));
                 let inverse = if largest > 0.0 { 127.0 / largest } else { 0.0 };
@@ -323,4 +324,4 @@ impl PackedInt8 {
 }
 
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;

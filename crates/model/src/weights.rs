@@ -1,9 +1,8 @@
 //! Loading: from GGUF tensors to packed matrices.
 
 use std::collections::BTreeSet;
-use std::ops::Range;
 
-use gguf::Tensor;
+use gguf::{Rows, Tensor};
 use kernels::{Arena, BLOCK, Isa, Kernels, Matrix, PackedF32, PackedInt8};
 
 use crate::architecture::{Factors, FeedForward, Projections};
@@ -125,7 +124,7 @@ pub(crate) struct Gated {
 }
 
 impl Model {
-    /// Checks and packs every tensor of `file`, which is not needed afterwards.
+    /// Reads, checks and packs every tensor of `file`, one after the other; it is not needed afterwards.
     pub fn load(file: &gguf::File, options: LoadOptions) -> Result<Model, Error> {
         let config = Config::read(file)?;
         let exec = Exec::new(Kernels::new(options.isa)?, options.threads)?;
@@ -151,7 +150,8 @@ impl Model {
         let rope = loader.rope(&config)?;
         let local_rope = Rope::local(&config);
         loader.nothing_left()?;
-        let fingerprint = fingerprint(file, options.numeric);
+        let fingerprint = fingerprint(file, options.numeric)?;
+        file.check_unchanged()?;
         let numeric = options.numeric;
         Ok(Model {
             config,
@@ -190,8 +190,8 @@ impl Model {
     }
 }
 
-fn fingerprint(file: &gguf::File, numeric: Numeric) -> [u8; 32] {
-    let mut hash = blake3::Hasher::new_derive_key("cofferdam model fingerprint 1");
+fn fingerprint(file: &gguf::File, numeric: Numeric) -> Result<[u8; 32], Error> {
+    let mut hash = blake3::Hasher::new_derive_key("cofferdam model fingerprint 2");
     let mut field = |bytes: &[u8]| {
         hash.update(&(bytes.len() as u64).to_le_bytes());
         hash.update(bytes);
@@ -205,9 +205,9 @@ fn fingerprint(file: &gguf::File, numeric: Numeric) -> [u8; 32] {
     }
     for tensor in file.tensors() {
         field(format!("{tensor:?}").as_bytes());
-        field(tensor.bytes());
+        field(&tensor.digest()?); // of what was packed
     }
-    *hash.finalize().as_bytes()
+    Ok(*hash.finalize().as_bytes())
 }
 
 struct Loader<'f> {
@@ -254,24 +254,24 @@ impl<'f> Loader<'f> {
     /// Queries, keys, values.
     fn projections(&mut self, config: &Config, layer: usize) -> Result<[Projection; 3], Error> {
         let architecture = config.architecture;
-        let (hidden, mut first) = (config.hidden, 0);
+        let hidden = config.hidden;
         let widths = [
             config.query_width(),
             config.key_width(),
             config.value_width(),
         ];
+        let mut fused = match architecture.projections {
+            Projections::Apart | Projections::Biased | Projections::Latent => None,
+            Projections::Fused => {
+                let name = format!("blk.{layer}.attn_qkv.weight");
+                Some(self.rows(&name, &[hidden, widths.iter().sum()])?)
+            }
+        };
         let mut one = |part: &str, rows: usize, norm: bool| -> Result<_, Error> {
             let name = |what: &str| format!("blk.{layer}.attn_{part}{what}");
-            let matrix = match architecture.projections {
-                Projections::Apart | Projections::Biased | Projections::Latent => {
-                    self.matrix(&name(".weight"), hidden, rows)?
-                }
-                Projections::Fused => {
-                    let all = format!("blk.{layer}.attn_qkv.weight");
-                    let tensor = self.tensor(&all, &[hidden, widths.iter().sum()])?;
-                    first += rows;
-                    self.rows_of(tensor, first - rows..first)?
-                }
+            let matrix = match &mut fused {
+                None => self.matrix(&name(".weight"), hidden, rows)?,
+                Some(all) => self.next(all, rows)?,
             };
             let biased = architecture.projections == Projections::Biased;
             Ok(Projection {
@@ -301,11 +301,8 @@ impl<'f> Loader<'f> {
                 self.matrix(&name("up"), hidden, width)?,
             ),
             FeedForward::Fused => {
-                let both = self.tensor(&name("up"), &[hidden, 2 * width])?;
-                (
-                    self.rows_of(both, 0..width)?,
-                    self.rows_of(both, width..2 * width)?,
-                )
+                let mut both = self.rows(&name("up"), &[hidden, 2 * width])?;
+                (self.next(&mut both, width)?, self.next(&mut both, width)?)
             }
         };
         let down = self.matrix(&name("down"), width, hidden)?;
@@ -320,8 +317,8 @@ impl<'f> Loader<'f> {
     ) -> Result<Mixture, Error> {
         let name = |part: &str| format!("blk.{layer}.ffn_{part}.weight");
         let (hidden, width, count) = (config.hidden, experts.width, experts.count);
-        let router = self.tensor(&name("gate_inp"), &[hidden, count])?;
-        let router = self.rows_as(Numeric::Exact, router, 0..count)?;
+        let mut router = self.rows(&name("gate_inp"), &[hidden, count])?;
+        let router = self.next_as(Numeric::Exact, &mut router, count)?;
         let gates = self.each(&name("gate_exps"), hidden, width, count)?;
         let ups = self.each(&name("up_exps"), hidden, width, count)?;
         let downs = self.each(&name("down_exps"), width, hidden, count)?;
@@ -368,10 +365,8 @@ impl<'f> Loader<'f> {
         rows: usize,
         count: usize,
     ) -> Result<Vec<Matrix>, Error> {
-        let tensor = self.tensor(name, &[cols, rows, count])?;
-        (0..count)
-            .map(|i| self.rows_of(tensor, i * rows..(i + 1) * rows))
-            .collect()
+        let mut all = self.rows(name, &[cols, rows, count])?;
+        (0..count).map(|_| self.next(&mut all, rows)).collect()
     }
 
     fn rope(&mut self, config: &Config) -> Result<Rope, Error> {
@@ -423,7 +418,7 @@ impl<'f> Loader<'f> {
     }
 
     fn vector(&mut self, name: &str, len: usize) -> Result<Vec<f32>, Error> {
-        let values = self.tensor(name, &[len])?.dequantize();
+        let values = self.tensor(name, &[len])?.dequantize()?;
         if values.iter().all(|v| v.is_finite()) {
             Ok(values)
         } else {
@@ -433,43 +428,51 @@ impl<'f> Loader<'f> {
         }
     }
 
+    fn rows(&mut self, name: &str, expected: &[usize]) -> Result<Rows<'f>, Error> {
+        Ok(self.tensor(name, expected)?.in_rows())
+    }
+
     fn matrix(&mut self, name: &str, cols: usize, rows: usize) -> Result<Matrix, Error> {
-        let tensor = self.tensor(name, &[cols, rows])?;
-        self.rows_of(tensor, 0..rows)
+        let mut all = self.rows(name, &[cols, rows])?;
+        self.next(&mut all, rows)
     }
 
-    /// Some rows of a tensor as a matrix of their own.
-    fn rows_of(&mut self, tensor: Tensor<'f>, rows: Range<usize>) -> Result<Matrix, Error> {
-        self.rows_as(self.numeric, tensor, rows)
+    /// The next rows of a tensor as a matrix of their own.
+    fn next(&mut self, from: &mut Rows<'f>, rows: usize) -> Result<Matrix, Error> {
+        self.next_as(self.numeric, from, rows)
     }
 
-    fn rows_as(
+    fn next_as(
         &mut self,
         numeric: Numeric,
-        tensor: Tensor<'f>,
-        rows: Range<usize>,
+        from: &mut Rows<'f>,
+        rows: usize,
     ) -> Result<Matrix, Error> {
-        let (cols, first, count) = (tensor.row_len(), rows.start, rows.len());
+        let tensor = from.tensor();
+        let (dtype, cols) = (tensor.dtype(), tensor.row_len());
         let mut finite = true;
         let arena = &mut self.arena;
-        let fill = |row: usize, out: &mut [f32]| {
-            tensor.dequantize_row(first + row, out);
+        let floats = |_, out: &mut [f32]| -> Result<(), Error> {
+            dtype.dequantize(from.next_row()?, out);
             finite &= out.iter().all(|v| v.is_finite());
+            Ok(())
         };
-        let matrix = match (numeric, PackedInt8::takes(tensor.dtype())) {
-            (Numeric::Exact, _) => Matrix::F32(PackedF32::pack(arena, count, cols, fill)?),
-            (Numeric::Fast, _) if !cols.is_multiple_of(BLOCK) => {
+        let matrix = match numeric {
+            Numeric::Exact => Matrix::F32(PackedF32::pack(arena, rows, cols, floats)?),
+            Numeric::Fast if !cols.is_multiple_of(BLOCK) => {
                 let what = format!("columns of tensor `{}`", tensor.name());
                 return Err(unsupported(what, cols, "a multiple of 32 on the fast path"));
             }
-            (Numeric::Fast, true) => {
-                let row = tensor.row_bytes();
-                let bytes = &tensor.bytes()[first * row..][..count * row];
-                let packed = PackedInt8::pack(arena, tensor.dtype(), count, cols, bytes)?;
+            Numeric::Fast if PackedInt8::takes(dtype) => {
+                let bytes = |_, out: &mut [u8]| -> Result<(), Error> {
+                    out.copy_from_slice(from.next_row()?);
+                    Ok(())
+                };
+                let packed = PackedInt8::pack(arena, dtype, rows, cols, bytes)?;
                 finite = packed.is_finite();
                 Matrix::Int8(packed)
             }
-            (Numeric::Fast, false) => Matrix::Int8(PackedInt8::quantize(arena, count, cols, fill)?),
+            Numeric::Fast => Matrix::Int8(PackedInt8::quantize(arena, rows, cols, floats)?),
         };
         if finite {
             Ok(matrix)

@@ -138,7 +138,8 @@ fn rounded_to_bf16(file: &gguf::File) -> gguf::File {
     for tensor in file.tensors() {
         let matrix = tensor.dims().len() > 1;
         let dtype = if matrix { DType::BF16 } else { DType::F32 };
-        writer.tensor(tensor.name(), tensor.dims(), dtype, &tensor.dequantize());
+        let numbers = tensor.dequantize().expect("it was read before");
+        writer.tensor(tensor.name(), tensor.dims(), dtype, &numbers);
     }
     let dir = tempfile::tempdir().expect("a temporary directory");
     let path = dir.path().join("bf16.gguf");

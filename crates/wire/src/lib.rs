@@ -20,8 +20,9 @@ pub mod trace;
 mod ask;
 mod codec;
 mod facts;
-mod fingerprint;
+
 mod frame;
+mod short_name;
 mod timers;
 mod token;
 
@@ -30,7 +31,7 @@ pub use ask::{
 };
 pub use codec::{BYTES_MAX, Malformed, VERSION};
 pub use facts::{Counters, Facts, Held, Pages, Quarantine};
-pub use fingerprint::{model_fingerprint, short_name};
 pub use frame::{Frame, FrameError};
+pub use short_name::short_name;
 pub use timers::Timers;
 pub use token::{CHOICES_MAX, TokenOut, decode_first, encode_first};

@@ -13,14 +13,6 @@ pub enum WorkerError {
     /// A setting that nobody can work with.
     #[error("{0}")]
     Setting(String),
-    /// The model file cannot be read.
-    #[error("cannot read {path}: {source}")]
-    File {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
     /// The model file is damaged or not supported.
     #[error("{path}: {problem}")]
     Model {

@@ -172,16 +172,10 @@ impl<J: Decisions> Loaded<J> {
 
 fn load(config: &EngineConfig) -> Result<(Model, Tokenizer, [u8; 32]), WorkerError> {
     let path: &Path = &config.model;
-    let unreadable = |source| WorkerError::File {
-        path: path.to_owned(),
-        source,
-    };
     let unusable = |problem: String| WorkerError::Model {
         path: path.to_owned(),
         problem,
     };
-    let bytes = checkpoint::bytes(path).map_err(|error| unusable(error.to_string()))?;
-    let fingerprint = wire::model_fingerprint(bytes).map_err(unreadable)?;
     let file = checkpoint::open(path).map_err(|error| unusable(error.to_string()))?;
     let options = LoadOptions {
         numeric: config.numeric,
@@ -194,6 +188,8 @@ fn load(config: &EngineConfig) -> Result<(Model, Tokenizer, [u8; 32]), WorkerErr
         false => Tokenizer::from_gguf(&file),
     };
     let tokenizer = tokenizer.map_err(|error| unusable(error.to_string()))?;
+    let fingerprint = file.fingerprint(); // of what was loaded
+    let fingerprint = fingerprint.map_err(|error| unusable(error.to_string()))?;
     Ok((model, tokenizer, fingerprint))
 }
 

@@ -143,8 +143,8 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
 
 /// Which weights these are: workers say it too, and it must be the same.
 fn fingerprint(weights: &Path) -> anyhow::Result<[u8; 32]> {
-    let bytes = checkpoint::bytes(weights)?;
-    wire::model_fingerprint(bytes).with_context(|| weights.display().to_string())
+    let fingerprint = checkpoint::open(weights).and_then(|it| it.fingerprint());
+    fingerprint.with_context(|| weights.display().to_string())
 }
 
 /// Runs a gateway for these weights.

@@ -69,7 +69,7 @@ impl Past {
         let hello = Hello {
             epoch,
             role: Role::Gateway,
-            model: wire::model_fingerprint(std::fs::File::open(model).unwrap()).unwrap(),
+            model: gguf::File::open(model).unwrap().fingerprint().unwrap(),
             layout: [0; 32],
             capacity: None,
             ranks: 1,

@@ -18,7 +18,10 @@ fn isas() -> impl Iterator<Item = Kernels> {
 
 /// A matrix of each kind, with a padded last group; of each type also one whose codes are the largest.
 fn matrices(rows: usize, cols: usize) -> Vec<(String, Matrix)> {
-    let fill = |row: usize, out: &mut [f32]| out.copy_from_slice(&noise(row, cols));
+    let fill = |row: usize, out: &mut [f32]| {
+        out.copy_from_slice(&noise(row, cols));
+        Ok::<(), crate::OutOfMemory>(())
+    };
     let mut arena = Arena::default();
     let floats = PackedF32::pack(&mut arena, rows, cols, fill).unwrap();
     let bytes = PackedInt8::quantize(&mut arena, rows, cols, fill).unwrap();
@@ -41,7 +44,7 @@ fn matrices(rows: usize, cols: usize) -> Vec<(String, Matrix)> {
             block[codes].fill(if dtype == DType::Q8_0 { 127 } else { 255 });
         }
         for (what, file) in [("drawn", drawn), ("largest", largest)] {
-            let packed = PackedInt8::pack(&mut arena, dtype, rows, cols, &file).unwrap();
+            let packed = crate::matrix::tests::pack(&mut arena, dtype, rows, &file);
             all.push((format!("{dtype} {what}"), Matrix::Int8(packed)));
         }
     }

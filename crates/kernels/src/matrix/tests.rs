@@ -1,6 +1,17 @@
 use super::*;
 use testkit::draw;
 
+/// The rows of a tensor that are in memory.
+pub(crate) fn pack(arena: &mut Arena, dtype: DType, rows: usize, file: &[u8]) -> PackedInt8 {
+    let row_bytes = file.len() / rows;
+    let cols = row_bytes / dtype.block_bytes() * dtype.block_len();
+    let fill = |row: usize, out: &mut [u8]| {
+        out.copy_from_slice(&file[row * row_bytes..][..row_bytes]);
+        Ok::<(), OutOfMemory>(())
+    };
+    PackedInt8::pack(arena, dtype, rows, cols, fill).unwrap()
+}
+
 #[test]
 fn packed_rows_read_back_as_the_file_says() {
     // 17 rows: the second group is mostly padding.
@@ -8,7 +19,7 @@ fn packed_rows_read_back_as_the_file_says() {
     let mut taken = 0;
     for dtype in DType::ALL.into_iter().filter(|it| PackedInt8::takes(*it)) {
         let file = draw("weights", rows * cols, 0.0, 1.0, dtype);
-        let packed = PackedInt8::pack(&mut Arena::default(), dtype, rows, cols, &file).unwrap();
+        let packed = pack(&mut Arena::default(), dtype, rows, &file);
         let matrix = Matrix::Int8(packed);
         let mut got = vec![0.0; cols];
         let row_bytes = file.len() / rows;
@@ -32,7 +43,7 @@ fn the_k_types_take_no_more_memory_than_a_twentieth_over_the_file() {
     let (rows, cols) = (32, 2048);
     for dtype in [DType::Q4_K, DType::Q5_K, DType::Q6_K] {
         let file = draw("weights", rows * cols, 0.0, 1.0, dtype);
-        let packed = PackedInt8::pack(&mut Arena::default(), dtype, rows, cols, &file).unwrap();
+        let packed = pack(&mut Arena::default(), dtype, rows, &file);
         let halves = packed.scales.len() + packed.minima.len();
         let bytes = packed.lines.len() * 64 + halves * 2 + packed.factors.len();
         assert!(
@@ -50,6 +61,7 @@ fn requantized_rows_stay_within_half_a_step() {
         out.iter_mut()
             .enumerate()
             .for_each(|(c, o)| *o = value(row, c));
+        Ok::<(), OutOfMemory>(())
     };
     let matrix = Matrix::Int8(PackedInt8::quantize(&mut Arena::default(), 5, 96, fill).unwrap());
     let mut got = vec![0.0; 96];

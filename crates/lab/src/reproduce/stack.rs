@@ -10,7 +10,6 @@ use gateway::api::text::ServedText;
 use gateway::engine::{Engine, Readiness};
 use gateway::pairs::{self, Pairs};
 use handoff::Decisions;
-use std::fs::File;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, mpsc};
 use std::thread::JoinHandle;
@@ -98,7 +97,7 @@ impl Stack {
             .enable_all()
             .build()?;
         let identity = Identity::load(&certs, Role::Gateway)?;
-        let fingerprint = wire::model_fingerprint(File::open(model)?)?;
+        let fingerprint = gguf::File::open(model)?.fingerprint()?;
         let text = served_text(model)?;
         let config = pairs::Config {
             trace: differs.traced.then(|| dir.path().join("gateway.trace")),

@@ -215,11 +215,11 @@ impl Edge {
     /// A gateway of this life that is connected to nobody.
     pub fn new(certs: &Path, model: &Path, epoch: u128) -> Self {
         let identity = Identity::load(certs, Role::Gateway).unwrap();
-        let file = std::fs::File::open(model).unwrap();
+        let file = gguf::File::open(model).unwrap();
         let hello = Hello {
             epoch: Epoch::new(epoch),
             role: handoff::Role::Gateway,
-            model: wire::model_fingerprint(file).unwrap(),
+            model: file.fingerprint().unwrap(),
             layout: [0; 32],
             capacity: None,
             ranks: 1,
