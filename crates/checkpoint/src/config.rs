@@ -4,57 +4,7 @@ use gguf::{Metadata, Value};
 use serde_json::Value as Json;
 
 use crate::Error;
-
-/// How one kind of models differs from the others, as far as its files go.
-#[derive(Debug)]
-pub(crate) struct Family {
-    /// `model_type` in `config.json`.
-    model_type: &'static str,
-    /// `general.architecture` of its GGUF.
-    architecture: &'static str,
-    /// Rows of queries and keys are stored in halves, and a GGUF has them in pairs.
-    pub(crate) pairs: bool,
-    /// Whether the head is the embedding, where the file does not say.
-    tied: bool,
-    window: Window,
-}
-
-/// What `sliding_window` means.
-#[derive(Clone, Copy, Debug, PartialEq)]
-enum Window {
-    /// Layers have one if it is a number.
-    Own,
-    /// Nothing unless `use_sliding_window`, and then it is not known.
-    Unused,
-}
-
-const LLAMA: Family = Family {
-    model_type: "llama",
-    architecture: "llama",
-    pairs: true,
-    tied: false,
-    window: Window::Unused,
-};
-const FAMILIES: [Family; 4] = [
-    LLAMA,
-    Family {
-        model_type: "mistral",
-        window: Window::Own,
-        ..LLAMA
-    },
-    Family {
-        model_type: "qwen2",
-        architecture: "qwen2",
-        pairs: false,
-        ..LLAMA
-    },
-    Family {
-        model_type: "qwen3",
-        architecture: "qwen3",
-        pairs: false,
-        ..LLAMA
-    },
-];
+use crate::family::{FAMILIES, Family, Window};
 
 /// Counts, and what a GGUF calls them behind the architecture's name.
 const COUNTS: [(&str, &str); 9] = [
@@ -71,14 +21,28 @@ const COUNTS: [(&str, &str); 9] = [
     ),
     ("head_dim", "attention.key_length"),
 ];
-const NUMBERS: [(&str, &str); 2] = [
+const NUMBERS: [(&str, &str); 5] = [
     ("rms_norm_eps", "attention.layer_norm_rms_epsilon"),
     ("rope_theta", "rope.freq_base"),
+    // Of those that have such keys.
+    ("rope_local_base_freq", "rope.freq_base_swa"),
+    ("attn_logit_softcapping", "attn_logit_softcapping"),
+    ("final_logit_softcapping", "final_logit_softcapping"),
+];
+/// Some of them, which are no keys of every kind.
+const ONLY_OF_SOME: [&str; 3] = [
+    "rope_local_base_freq",
+    "attn_logit_softcapping",
+    "final_logit_softcapping",
 ];
 
+/// Up to where a model was trained before its positions were scaled.
+const ORIGINAL: &str = "original_max_position_embeddings";
+
 /// Keys that are looked at by themselves below.
-const LOOKED_AT: [&str; 8] = [
+const LOOKED_AT: [&str; 9] = [
     "model_type",
+    "partial_rotary_factor",
     "hidden_act",
     "tie_word_embeddings",
     "rope_scaling",
@@ -123,13 +87,17 @@ const OF_NO_MATTER: [&str; 30] = [
 ];
 
 /// Keys that must be as they are computed, if they are there.
-const FIXED: [(&str, bool); 5] = [
+const FIXED: [(&str, bool); 6] = [
+    ("lm_head_bias", false),
     ("attention_bias", false),
     ("mlp_bias", false),
     ("is_encoder_decoder", false),
     ("add_cross_attention", false),
     ("use_bidirectional_attention", false),
 ];
+
+/// The same of keys that must be 1.
+const OF_ONE: [&str; 2] = ["full_attn_mod", "interpolate_factor"];
 
 /// What a folder says of its model.
 pub(crate) struct Config {
@@ -138,17 +106,18 @@ pub(crate) struct Config {
     pub(crate) tied: bool,
     pub(crate) heads: usize,
     pub(crate) kv_heads: usize,
-    /// What each pair's frequency is divided by (`rope_freqs.weight`), if that is not 1.
-    pub(crate) frequencies: Option<Vec<f32>>,
+    /// Tensors that a GGUF has for what is said here.
+    pub(crate) tensors: Vec<(&'static str, Vec<f32>)>,
 }
 
 impl Config {
     pub(crate) fn read(json: &Json) -> Result<Config, Error> {
         let family = family(json)?;
-        only_what_is_known(json)?;
+        only_what_is_known(json, family)?;
         let mut read = Read {
             json,
-            architecture: family.architecture,
+            family,
+            tensors: Vec::new(),
             keys: vec![string("general.architecture", family.architecture)],
         };
         let (heads, hidden) = (
@@ -157,12 +126,13 @@ impl Config {
         );
         let kv_heads = read.find("num_key_value_heads")?.unwrap_or(heads);
         let head_dim = read.find("head_dim")?.unwrap_or(hidden / heads);
-        for key in [
+        let always = [
             "num_hidden_layers",
             "max_position_embeddings",
             "intermediate_size",
             "vocab_size",
-        ] {
+        ];
+        for key in always.iter().chain(family.needed) {
             read.count(key)?;
         }
         for (theirs, ours) in COUNTS {
@@ -178,17 +148,17 @@ impl Config {
         read.put("attention.head_count_kv", Value::U32(kv_heads as u32));
         read.put("attention.key_length", Value::U32(head_dim as u32));
         read.put("attention.value_length", Value::U32(head_dim as u32));
-        read.put("rope.dimension_count", Value::U32(head_dim as u32));
         read.activation()?;
-        read.window(family)?;
-        let frequencies = read.rope(head_dim)?;
+        read.window()?;
+        read.score_scale()?;
+        read.rope(head_dim)?;
         Ok(Config {
             family,
             tied: json["tie_word_embeddings"].as_bool().unwrap_or(family.tied),
             metadata: Metadata::assembled(read.keys),
             heads,
             kv_heads,
-            frequencies,
+            tensors: read.tensors,
         })
     }
 }
@@ -208,21 +178,22 @@ fn family(json: &Json) -> Result<&'static Family, Error> {
         })
 }
 
-fn only_what_is_known(json: &Json) -> Result<(), Error> {
+fn only_what_is_known(json: &Json, family: &Family) -> Result<(), Error> {
     let known = |key: &str| {
         let counts = COUNTS
             .iter()
             .chain(&NUMBERS)
             .any(|(known, _)| *known == key);
-        counts || LOOKED_AT.contains(&key) || OF_NO_MATTER.contains(&key)
+        let of_all = counts && !ONLY_OF_SOME.contains(&key) || LOOKED_AT.contains(&key);
+        of_all || family.own_keys.contains(&key) || OF_NO_MATTER.contains(&key)
     };
     for (key, value) in json.as_object().into_iter().flatten() {
         if let Some((_, fixed)) = FIXED.iter().find(|(name, _)| name == key) {
             if !value.is_null() && *value != *fixed {
                 return Err(refused(key, value, fixed));
             }
-        } else if key == "partial_rotary_factor" {
-            if value.as_f64() != Some(1.0) {
+        } else if OF_ONE.contains(&key.as_str()) {
+            if !value.is_null() && value.as_f64() != Some(1.0) {
                 return Err(refused(key, value, "1"));
             }
         } else if !value.is_null() && !known(key) {
@@ -239,14 +210,15 @@ fn only_what_is_known(json: &Json) -> Result<(), Error> {
 /// The file, and the keys that were made of it.
 struct Read<'j> {
     json: &'j Json,
-    architecture: &'static str,
+    family: &'static Family,
     keys: Vec<(String, Value)>,
+    tensors: Vec<(&'static str, Vec<f32>)>,
 }
 
 impl Read<'_> {
     fn put(&mut self, key: &str, value: Value) {
         self.keys
-            .push((format!("{}.{key}", self.architecture), value));
+            .push((format!("{}.{key}", self.family.architecture), value));
     }
 
     fn find(&self, key: &str) -> Result<Option<usize>, Error> {
@@ -276,41 +248,88 @@ impl Read<'_> {
     }
 
     fn activation(&self) -> Result<(), Error> {
-        let value = &self.json["hidden_act"];
-        match value.is_null() || *value == "silu" {
-            true => Ok(()),
-            false => Err(refused("hidden_act", value, "silu")),
+        for key in ["hidden_act", "hidden_activation"] {
+            let (value, expected) = (&self.json[key], self.family.activation);
+            if !value.is_null() && *value != expected {
+                return Err(refused(key, value, expected));
+            }
         }
+        Ok(())
     }
 
-    fn window(&mut self, family: &Family) -> Result<(), Error> {
-        match family.window {
-            Window::Unused if self.json["use_sliding_window"] == true => {
+    fn window(&mut self) -> Result<(), Error> {
+        let (json, window) = (self.json, self.family.window);
+        if window == Window::Unused {
+            if json["use_sliding_window"] == true {
                 return Err(refused("use_sliding_window", true, false));
             }
-            Window::Unused => {}
-            Window::Own => {
-                if let Some(window) = self.find("sliding_window")? {
-                    self.put("attention.sliding_window", Value::U32(window as u32));
-                }
+        } else if let Some(window) = self.find("sliding_window")? {
+            self.put("attention.sliding_window", Value::U32(window as u32));
+        }
+        let kinds = &json["layer_types"];
+        let full = |is: &Json| *is == "full_attention";
+        let (fits, expected) = match (window, kinds.as_array()) {
+            (_, None) => (kinds.is_null(), "a list".to_owned()),
+            // Layers of Mistral are called so whether there is a window or not.
+            (Window::Own, _) => (true, String::new()),
+            (Window::Unused, Some(kinds)) => {
+                (kinds.iter().all(full), "full_attention in each".to_owned())
+            }
+            (Window::AllBut(n), Some(kinds)) => {
+                let mut kinds = kinds.iter().zip(1..);
+                let fits = |(kind, at): (&Json, u64)| match at % n {
+                    0 => full(kind),
+                    _ => *kind == "sliding_attention",
+                };
+                let expected = format!("sliding_attention in each but every {n}. layer");
+                (kinds.all(fits), expected)
+            }
+        };
+        if !fits {
+            return Err(refused("layer_types", kinds, expected));
+        }
+        for key in ["sliding_window_pattern", "_sliding_window_pattern"] {
+            let stated = &json[key];
+            if !stated.is_null() && window != stated.as_u64().map_or(Window::Own, Window::AllBut) {
+                return Err(refused(key, stated, "what all models of this kind have"));
             }
         }
-        match &self.json["layer_types"] {
-            Json::Null => Ok(()),
-            // Layers of Mistral are called so whether there is a window or not.
-            Json::Array(_) if family.window == Window::Own => Ok(()),
-            Json::Array(kinds) if kinds.iter().all(|kind| kind == "full_attention") => Ok(()),
-            stated => Err(refused("layer_types", stated, "full_attention in each")),
-        }
+        Ok(())
     }
 
-    /// Keys about positions, and what Llama 3.1 divides frequencies by.
-    fn rope(&mut self, head_dim: usize) -> Result<Option<Vec<f32>>, Error> {
+    fn score_scale(&mut self) -> Result<(), Error> {
+        let key = "query_pre_attn_scalar";
+        if let Some(width) = self.number(key)? {
+            if width <= 0.0 {
+                return Err(refused(key, width, "a positive number"));
+            }
+            self.put("attention.scale", Value::F32(width.sqrt().recip() as f32));
+        }
+        Ok(())
+    }
+
+    /// Keys about positions, and what Llama 3.1 and Phi-3 divide frequencies by.
+    fn rope(&mut self, head_dim: usize) -> Result<(), Error> {
         let json = self.json;
-        let (name, rope) = match &json["rope_parameters"] {
-            Json::Null => ("rope_scaling", &json["rope_scaling"]),
-            stated => ("rope_parameters", stated),
+        let (name, rope) = match (&json["rope_parameters"], self.family.window) {
+            (Json::Null, _) => ("rope_scaling", &json["rope_scaling"]),
+            // Transformers 5: of layers with a window by themselves.
+            (stated, Window::AllBut(_)) if stated["full_attention"].is_object() => {
+                self.local_rope(&stated["sliding_attention"])?;
+                ("rope_parameters.full_attention", &stated["full_attention"])
+            }
+            (stated, _) => ("rope_parameters", stated),
         };
+        let partial = "partial_rotary_factor";
+        let rotated = rope[partial].as_f64().or(json[partial].as_f64());
+        let rotated = rotated.unwrap_or(1.0);
+        let most = if self.family.long_rope { 0.0 } else { 1.0 };
+        if !(rotated > 0.0 && (most..=1.0).contains(&rotated)) {
+            let expected = if most == 0.0 { "up to 1" } else { "1" };
+            return Err(refused(partial, rotated, expected));
+        }
+        let dims = (head_dim as f64 * rotated) as u32;
+        self.put("rope.dimension_count", Value::U32(dims));
         if let Some(base) = rope["rope_theta"].as_f64() {
             self.put("rope.freq_base", Value::F32(base as f32));
         }
@@ -329,16 +348,17 @@ impl Read<'_> {
                 .ok_or_else(missing)
         };
         match kind.unwrap_or("default") {
-            "default" => Ok(None),
+            "default" => Ok(()),
             "linear" => {
                 let factor = number("factor")?;
-                let key = format!("{}.rope.scaling.type", self.architecture);
+                let key = format!("{}.rope.scaling.type", self.family.architecture);
                 self.keys.push(string(&key, "linear"));
                 self.put("rope.scaling.factor", Value::F32(factor as f32));
-                Ok(None)
+                Ok(())
             }
+            "longrope" | "su" if self.family.long_rope => self.long_rope(name, rope),
             "llama3" => {
-                let context = number("original_max_position_embeddings")?;
+                let context = number(ORIGINAL)?;
                 self.put(
                     "rope.scaling.original_context_length",
                     Value::U32(context as u32),
@@ -353,10 +373,76 @@ impl Read<'_> {
                     let frequency = base.powf(-(2.0 * pair as f64) / head_dim as f64);
                     divisors.of(frequency) as f32
                 });
-                Ok(Some(pairs.collect()))
+                self.tensors.push(("rope_freqs.weight", pairs.collect()));
+                Ok(())
             }
             other => Err(refused(name, other, "default, linear or llama3")),
         }
+    }
+
+    fn local_rope(&mut self, rope: &Json) -> Result<(), Error> {
+        let base = rope["rope_theta"].as_f64();
+        match base.filter(|_| rope["rope_type"] == "default") {
+            None => {
+                let name = "rope_parameters.sliding_attention";
+                Err(refused(name, rope, "rope_type default and a rope_theta"))
+            }
+            Some(base) => {
+                self.put("rope.freq_base_swa", Value::F32(base as f32));
+                Ok(())
+            }
+        }
+    }
+
+    /// Phi-3's two lists of factors, and what cosines and sines are multiplied with.
+    fn long_rope(&mut self, name: &str, rope: &Json) -> Result<(), Error> {
+        const KNOWN: [&str; 8] = [
+            "type",
+            "rope_type",
+            "rope_theta",
+            "partial_rotary_factor",
+            "short_factor",
+            "long_factor",
+            "attention_factor",
+            ORIGINAL,
+        ];
+        let keys = rope.as_object().into_iter().flatten();
+        if let Some((key, value)) = keys
+            .filter(|(_, value)| !value.is_null())
+            .find(|(key, _)| !KNOWN.contains(&key.as_str()))
+        {
+            return Err(refused(&format!("{name}.{key}"), value, "nothing"));
+        }
+        for (theirs, ours) in [
+            ("short_factor", "rope_factors_short.weight"),
+            ("long_factor", "rope_factors_long.weight"),
+        ] {
+            let numbers = rope[theirs].as_array().into_iter().flatten();
+            let numbers: Option<Vec<f32>> = numbers.map(|it| Some(it.as_f64()? as f32)).collect();
+            let factors = numbers.filter(|factors| !factors.is_empty());
+            let wrong = || refused(&format!("{name}.{theirs}"), &rope[theirs], "numbers");
+            self.tensors.push((ours, factors.ok_or_else(wrong)?));
+        }
+        let original = rope[ORIGINAL].as_u64().or(self.json[ORIGINAL].as_u64());
+        let missing = || {
+            refused(
+                ORIGINAL,
+                "missing",
+                "a count above 1 beside two lists of factors",
+            )
+        };
+        let original = original
+            .filter(|n| (2..=1 << 24).contains(n))
+            .ok_or_else(missing)?;
+        self.put(
+            "rope.scaling.original_context_length",
+            Value::U32(original as u32),
+        );
+        let longer = self.count("max_position_embeddings")? as f64 / original as f64;
+        let computed = (1.0 + longer.max(1.0).ln() / (original as f64).ln()).sqrt();
+        let factor = rope["attention_factor"].as_f64().unwrap_or(computed);
+        self.put("rope.scaling.attn_factor", Value::F32(factor as f32));
+        Ok(())
     }
 }
 

@@ -56,8 +56,15 @@ pub(crate) fn open(dir: &Path) -> Result<gguf::File, Error> {
     let config = config(dir)?;
     let shards = shards(dir)?;
     let mut described = Vec::new();
+    let mut made = Made::default();
     for planned in plan(&config, &shards)? {
         let stored = planned.stored;
+        if planned.plus_one {
+            let mut numbers = shards[planned.part].vector(stored)?;
+            numbers.iter_mut().for_each(|x| *x += 1.0);
+            made.add(&planned.name, &numbers);
+            continue;
+        }
         described.push(Described {
             name: planned.name,
             dims: stored.shape.iter().rev().map(|dim| *dim as u64).collect(),
@@ -67,20 +74,40 @@ pub(crate) fn open(dir: &Path) -> Result<gguf::File, Error> {
             paired: planned.paired,
         });
     }
+    for (name, numbers) in &config.tensors {
+        made.add(name, numbers);
+    }
     let mut parts: Vec<Part> = shards.into_iter().map(Shard::part).collect();
-    if let Some(frequencies) = &config.frequencies {
-        described.push(Described {
-            name: "rope_freqs.weight".into(),
-            dims: vec![frequencies.len() as u64],
+    let part = parts.len();
+    let of_memory = made
+        .described
+        .into_iter()
+        .map(|it| Described { part, ..it });
+    described.extend(of_memory);
+    parts.push(Part::of_memory(made.bytes));
+    Ok(gguf::File::assembled(config.metadata, parts, described)?)
+}
+
+/// Vectors that stand in no file as they are used.
+#[derive(Default)]
+struct Made {
+    described: Vec<Described>,
+    bytes: Vec<u8>,
+}
+
+impl Made {
+    fn add(&mut self, name: &str, numbers: &[f32]) {
+        self.described.push(Described {
+            name: name.to_owned(),
+            dims: vec![numbers.len() as u64],
             dtype: DType::F32,
-            part: parts.len(),
-            offset: 0,
+            part: 0,
+            offset: self.bytes.len() as u64,
             paired: None,
         });
-        let bytes = frequencies.iter().flat_map(|x| x.to_le_bytes()).collect();
-        parts.push(Part::of_memory(bytes));
+        self.bytes
+            .extend(numbers.iter().flat_map(|x| x.to_le_bytes()));
     }
-    Ok(gguf::File::assembled(config.metadata, parts, described)?)
 }
 
 fn config(dir: &Path) -> Result<Config, Error> {
@@ -161,6 +188,7 @@ struct Planned<'s> {
     name: String,
     /// Rows of a head that become pairs.
     paired: Option<usize>,
+    plus_one: bool,
 }
 
 fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Error> {
@@ -182,7 +210,7 @@ fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Er
             continue;
         }
         let paired = match known.change {
-            Change::Nothing | Change::LeftOut => None,
+            Change::Nothing | Change::PlusOne | Change::LeftOut => None,
             Change::Pairs(Heads::Queries) => Some(head_rows(stored, config.heads)?),
             Change::Pairs(Heads::Keys) => Some(head_rows(stored, config.kv_heads)?),
         };
@@ -191,6 +219,7 @@ fn plan<'s>(config: &Config, shards: &'s [Shard]) -> Result<Vec<Planned<'s>>, Er
             stored,
             name: known.name,
             paired,
+            plus_one: known.change == Change::PlusOne,
         });
     }
     if !head && !config.tied {

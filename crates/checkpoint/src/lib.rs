@@ -17,6 +17,7 @@
 
 mod config;
 mod error;
+mod family;
 mod folder;
 mod names;
 mod shard;

@@ -1,7 +1,7 @@
 //! How Hugging Face and GGUF call the same things: one table of tensors, and what is done to some of them
 //! on the way. (The other table, of keys, is `config`'s.)
 
-use crate::config::Family;
+use crate::family::Family;
 
 /// What a tensor of a folder becomes.
 #[derive(Debug, PartialEq)]
@@ -17,6 +17,8 @@ pub(crate) enum Change {
     /// Rows of each head are put in pairs, as they are rotated: Hugging Face's Llama has the first of all
     /// pairs, then the second of all.
     Pairs(Heads),
+    /// 1 is added to each.
+    PlusOne,
     /// It says what is computed anyway.
     LeftOut,
 }
@@ -66,13 +68,15 @@ pub(crate) fn named(theirs: &str, family: &Family) -> Option<Named> {
             }
             let (part, kind) = rest.rsplit_once('.')?;
             (kind == "weight" || kind == "bias").then_some(())?;
-            let part = OF_A_LAYER.iter().find(|(name, _)| *name == part)?.1;
+            let mut names = family.names.iter().chain(&OF_A_LAYER);
+            let part = names.find(|(name, _)| *name == part)?.1;
             (format!("blk.{layer}.{part}.{kind}"), part)
         }
     };
     let change = match part {
         "attn_q" if family.pairs => Change::Pairs(Heads::Queries),
         "attn_k" if family.pairs => Change::Pairs(Heads::Keys),
+        _ if family.norms_plus_one && name.ends_with("_norm.weight") => Change::PlusOne,
         _ => Change::Nothing,
     };
     Some(Named { name, change })

@@ -2,6 +2,7 @@
 //! agree, that tensors lie one behind the other without a gap, and that the file ends with the last.
 
 use std::io::Read;
+use std::os::unix::fs::FileExt;
 use std::path::{Path, PathBuf};
 
 use gguf::{DType, Opened, Part};
@@ -74,6 +75,29 @@ impl Shard {
             begin: LENGTH + length,
             head: *hash.finalize().as_bytes(),
         })
+    }
+
+    /// A tensor of one dimension.
+    pub(crate) fn vector(&self, stored: &Stored) -> Result<Vec<f32>, Error> {
+        let [len] = stored.shape[..] else {
+            return Err(Error::Tensor {
+                name: stored.name.clone(),
+                problem: format!("has {} dimensions, expected 1", stored.shape.len()),
+            });
+        };
+        // The header's lengths agree with each other and with the file.
+        let mut bytes = vec![0; len * stored.dtype.block_bytes()];
+        let read = self
+            .opened
+            .file()
+            .read_exact_at(&mut bytes, self.begin + stored.offset);
+        read.map_err(|error| match error.kind() {
+            std::io::ErrorKind::UnexpectedEof => bad(&self.path, "has changed while it was read"),
+            _ => bad(&self.path, error),
+        })?;
+        let mut numbers = vec![0.0; len];
+        stored.dtype.dequantize(&bytes, &mut numbers);
+        Ok(numbers)
     }
 
     /// To read tensors from.

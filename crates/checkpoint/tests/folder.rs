@@ -191,6 +191,131 @@ fn keys_that_are_not_known_to_be_computed_are_refused_by_name() {
 }
 
 #[test]
+fn keys_of_one_kind_are_refused_where_they_mean_something_else() {
+    let pattern = "`sliding_window_pattern` is 4";
+    for (folder, key, value, says) in [
+        (
+            "gemma2",
+            "hidden_activation",
+            json!("gelu"),
+            "`hidden_activation` is \"gelu\"",
+        ),
+        (
+            "gemma2",
+            "query_pre_attn_scalar",
+            Json::Null,
+            "`query_pre_attn_scalar` is missing",
+        ),
+        ("gemma2", "head_dim", Json::Null, "`head_dim` is missing"),
+        (
+            "gemma2",
+            "sliding_window",
+            Json::Null,
+            "`sliding_window` is missing",
+        ),
+        (
+            "gemma2",
+            "layer_types",
+            json!(["full_attention"]),
+            "each but every 2. layer",
+        ),
+        (
+            "gemma2",
+            "rope_local_base_freq",
+            json!(1e4),
+            "`rope_local_base_freq`",
+        ),
+        ("gemma3", "sliding_window_pattern", json!(4), pattern),
+        (
+            "gemma3",
+            "use_bidirectional_attention",
+            json!(true),
+            "`use_bidirectional_attention`",
+        ),
+        (
+            "phi3",
+            "partial_rotary_factor",
+            json!(1.5),
+            "expected up to 1",
+        ),
+        (
+            "phi3",
+            "hidden_activation",
+            json!("silu"),
+            "`hidden_activation`",
+        ),
+        ("phi3", "full_attn_mod", json!(2), "`full_attn_mod` is 2"),
+        (
+            "phi3-long",
+            "original_max_position_embeddings",
+            Json::Null,
+            "`original_max_position_embeddings`",
+        ),
+        (
+            "phi3-long",
+            "rope_scaling",
+            json!({"type": "longrope", "short_factor": [1.0]}),
+            "long_factor",
+        ),
+        (
+            "qwen3",
+            "final_logit_softcapping",
+            json!(30.0),
+            "`final_logit_softcapping` is 30",
+        ),
+        (
+            "qwen3",
+            "rope_scaling",
+            json!({"type": "longrope"}),
+            "`rope_scaling` is longrope",
+        ),
+    ] {
+        let dir = copy(folder);
+        change(&dir.path().join("config.json"), |config| {
+            config[key] = value.clone()
+        });
+        let error = refusal(dir.path());
+        assert!(error.contains(says), "{folder}, {key}: {error}");
+    }
+    let dir = copy("phi3-long");
+    change(&dir.path().join("config.json"), |config| {
+        config["rope_scaling"]["short_mscale"] = json!(1.2)
+    });
+    assert!(refusal(dir.path()).contains("`rope_scaling.short_mscale` is 1.2"));
+}
+
+/// Layers with a window rotate by a base of their own.
+#[test]
+fn positions_of_gemma_3_are_read_as_either_transformers_writes_them() {
+    let dir = copy("gemma3");
+    let read = |path: &Path| {
+        let file = checkpoint::metadata(path).unwrap();
+        [
+            "rope.freq_base",
+            "rope.freq_base_swa",
+            "rope.scaling.factor",
+        ]
+        .map(|key| file.f32(&format!("gemma3.{key}")).unwrap())
+    };
+    let before = read(dir.path());
+    assert_eq!(before, [1e6, 1000.0, 8.0]);
+    change(&dir.path().join("config.json"), |config| {
+        for key in ["rope_theta", "rope_local_base_freq", "rope_scaling"] {
+            config[key] = Json::Null;
+        }
+        config["rope_parameters"] = json!({
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 1e6},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0},
+        });
+    });
+    assert_eq!(read(dir.path()), before);
+    change(&dir.path().join("config.json"), |config| {
+        config["rope_parameters"]["sliding_attention"]["rope_type"] = json!("linear")
+    });
+    assert!(refusal(dir.path()).contains("`rope_parameters.sliding_attention`"));
+}
+
+#[test]
 fn positions_that_are_scaled_are_said() {
     let dir = copy("llama");
     let linear = json!({"type": "linear", "factor": 4.0});

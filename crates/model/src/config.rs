@@ -151,7 +151,7 @@ impl Config {
                 Factors::ShortAndLong => keys.find_f32("rope.scaling.attn_factor")?.unwrap_or(1.0),
                 _ => 1.0,
             },
-            score_scale: 1.0 / (scale_dim as f32).sqrt(),
+            score_scale: score_scale(&keys, architecture, scale_dim)?,
             score_cap: cap("attn_logit_softcapping")?,
             logit_cap: cap("final_logit_softcapping")?,
             local: local(&keys, architecture)?,
@@ -258,6 +258,20 @@ impl Config {
         let everywhere =
             |local: &&Windowed| local.every == 0 || !(layer + 1).is_multiple_of(local.every);
         self.local.as_ref().filter(everywhere)
+    }
+}
+
+/// What scores are multiplied with. Only Gemma has a setting for it, which a GGUF leaves unsaid.
+fn score_scale(keys: &Keys<'_>, architecture: &Architecture, dim: usize) -> Result<f32, Error> {
+    const SCALE: &str = "attention.scale";
+    let stated = match architecture.scaled_by_width {
+        None => None,
+        Some(_) => keys.find_f32(SCALE)?.filter(|scale| *scale != 0.0),
+    };
+    match stated {
+        None => Ok(1.0 / (dim as f32).sqrt()),
+        Some(scale) if scale.is_finite() && scale > 0.0 => Ok(scale),
+        Some(scale) => Err(unsupported(keys.name(SCALE), scale, "a positive number")),
     }
 }
 

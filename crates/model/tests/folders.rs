@@ -54,5 +54,17 @@ fn the_logits_of_a_folder_are_those_of_transformers() {
         compared.push(folder.file_name().unwrap().to_string_lossy().into_owned());
     }
     compared.sort();
-    assert_eq!(compared, ["llama", "qwen2", "qwen3"]);
+    assert_eq!(
+        compared,
+        [
+            "gemma2",
+            "gemma3",
+            "llama",
+            "mistral",
+            "phi3",
+            "phi3-long",
+            "qwen2",
+            "qwen3"
+        ]
+    );
 }
