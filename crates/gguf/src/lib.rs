@@ -55,7 +55,7 @@ mod tensor;
 pub use error::Error;
 pub use file::{Described, File};
 pub use metadata::{Array, Metadata, Value};
-pub use part::{Opened, Part, Rows};
+pub use part::{Opened, Part, RowReader};
 pub use run::Run;
 pub use split::{parts, stem};
 pub use tensor::{DType, Tensor};

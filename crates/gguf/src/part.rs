@@ -180,7 +180,7 @@ impl Opened {
 }
 
 /// The rows of a tensor, from the first on; a mebibyte of them is in memory at a time.
-pub struct Rows<'f> {
+pub struct RowReader<'f> {
     tensor: Tensor<'f>,
     buffer: Vec<u8>,
     /// Bytes of the buffer that were given out, and of the tensor that were read.
@@ -189,9 +189,9 @@ pub struct Rows<'f> {
     hash: blake3::Hasher,
 }
 
-impl<'f> Rows<'f> {
-    pub(crate) fn new(tensor: Tensor<'f>) -> Rows<'f> {
-        Rows {
+impl<'f> RowReader<'f> {
+    pub(crate) fn new(tensor: Tensor<'f>) -> RowReader<'f> {
+        RowReader {
             tensor,
             buffer: Vec::new(),
             given: 0,

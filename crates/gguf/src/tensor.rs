@@ -1,7 +1,7 @@
 use std::fmt;
 
 use crate::file::Description;
-use crate::{Error, Part, Rows};
+use crate::{Error, Part, RowReader};
 
 /// How the numbers of a tensor are stored.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -180,8 +180,8 @@ impl<'f> Tensor<'f> {
     }
 
     /// Reads it from the first row on.
-    pub fn in_rows(self) -> Rows<'f> {
-        Rows::new(self)
+    pub fn in_rows(self) -> RowReader<'f> {
+        RowReader::new(self)
     }
 
     /// The stored bytes: the rows one after the other, each [`Tensor::row_bytes`] long.
