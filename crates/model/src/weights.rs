@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use gguf::{Rows, Tensor};
+use gguf::{RowReader, Tensor};
 use kernels::{Arena, BLOCK, Isa, Kernels, Matrix, PackedF32, PackedInt8};
 
 use crate::architecture::{Factors, FeedForward, Projections};
@@ -428,7 +428,7 @@ impl<'f> Loader<'f> {
         }
     }
 
-    fn rows(&mut self, name: &str, expected: &[usize]) -> Result<Rows<'f>, Error> {
+    fn rows(&mut self, name: &str, expected: &[usize]) -> Result<RowReader<'f>, Error> {
         Ok(self.tensor(name, expected)?.in_rows())
     }
 
@@ -438,14 +438,14 @@ impl<'f> Loader<'f> {
     }
 
     /// The next rows of a tensor as a matrix of their own.
-    fn next(&mut self, from: &mut Rows<'f>, rows: usize) -> Result<Matrix, Error> {
+    fn next(&mut self, from: &mut RowReader<'f>, rows: usize) -> Result<Matrix, Error> {
         self.next_as(self.numeric, from, rows)
     }
 
     fn next_as(
         &mut self,
         numeric: Numeric,
-        from: &mut Rows<'f>,
+        from: &mut RowReader<'f>,
         rows: usize,
     ) -> Result<Matrix, Error> {
         let tensor = from.tensor();
