@@ -67,6 +67,9 @@ pub enum Command {
     Top(crate::top::args::Top),
     /// Whose text was it? Joins what watch found with what workers wrote down of their pages.
     Affected(Box<crate::affected::args::Affected>),
+    /// Measure the engine on this machine, beside llama.cpp and what the machine could do.
+    #[cfg(feature = "engine")]
+    Bench(Box<crate::bench::args::Bench>),
     /// Ask a running API whether it would take a request now: for containers and scripts.
     Healthcheck(Healthcheck),
     /// Fetch and verify the default weights, and print where they are.

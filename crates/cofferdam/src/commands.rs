@@ -9,7 +9,7 @@ use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
 use crate::{affected, gate, healthcheck, manuals, probe, screen, top, watch};
 #[cfg(feature = "engine")]
-use crate::{oncall, parts, serve};
+use crate::{bench, oncall, parts, serve};
 use clap::error::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
@@ -49,8 +49,8 @@ pub fn main() -> ExitCode {
 #[cfg(not(feature = "engine"))]
 fn say_what_is_missing(error: &clap::Error) {
     use clap::error::{ContextKind, ContextValue};
-    const MISSING: [&str; 8] = [
-        "serve", "prefill", "decode", "gateway", "canary", "incident", "pull", "cache",
+    const MISSING: [&str; 9] = [
+        "serve", "prefill", "decode", "gateway", "canary", "incident", "bench", "pull", "cache",
     ];
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && MISSING.contains(&name.as_str())
@@ -128,6 +128,8 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         Command::Canary(it) => return oncall::standalone::run(&it),
         #[cfg(feature = "engine")]
         Command::Incident(it) => return oncall::command::run(&it),
+        #[cfg(feature = "engine")]
+        Command::Bench(it) => return bench::run(&it),
         Command::Healthcheck(it) => return healthcheck::run(&it), // the same
         Command::Manuals { directory } => manuals::write(&directory),
         Command::Version => {

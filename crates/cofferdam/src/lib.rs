@@ -36,6 +36,8 @@ pub mod top;
 pub mod watch;
 
 #[cfg(feature = "engine")]
+pub mod bench;
+#[cfg(feature = "engine")]
 mod engine;
 #[cfg(feature = "engine")]
 pub mod lifeline;

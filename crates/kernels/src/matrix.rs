@@ -40,6 +40,17 @@ impl Matrix {
         }
     }
 
+    /// Memory that a product reads.
+    pub fn bytes(&self) -> usize {
+        match self {
+            Matrix::F32(m) => size_of_val(&*m.lines),
+            Matrix::Int8(m) => {
+                let scales = size_of_val(&*m.scales) + size_of_val(&*m.minima);
+                size_of_val(&*m.lines) + scales + size_of_val(&*m.factors)
+            }
+        }
+    }
+
     /// Groups of 16 rows, the last one perhaps padded: the unit in which work is split.
     pub fn groups(&self) -> usize {
         self.rows().div_ceil(GROUP)

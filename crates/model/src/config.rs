@@ -115,7 +115,7 @@ pub fn check_architecture(metadata: &gguf::Metadata) -> Result<&'static Architec
 
 impl Config {
     /// Reads and checks the metadata and the vocabulary's size.
-    pub(crate) fn read(file: &gguf::File) -> Result<Config, Error> {
+    pub fn read(file: &gguf::File) -> Result<Config, Error> {
         let architecture = check_architecture(file)?;
         let keys = Keys::new(file, architecture.name);
         let hidden = keys.count("embedding_length")?;

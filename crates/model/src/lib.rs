@@ -25,6 +25,7 @@
 mod architecture;
 mod attention;
 mod config;
+mod cost;
 mod error;
 mod exec;
 mod forward;
@@ -40,6 +41,7 @@ mod weights;
 
 pub use architecture::{ARCHITECTURES, Architecture};
 pub use config::{Config, Experts, Latent, Windowed, check_architecture};
+pub use cost::Cost;
 pub use error::{Error, KvError, Quantity};
 pub use forward::{Scratch, SequenceInput, Want};
 pub use kernels::Isa;

@@ -15,6 +15,7 @@ pub(super) fn groups(command: &str) -> Option<&'static [Group]> {
         "probe" => PROBE,
         "watch" => WATCH,
         "canary" => CANARY,
+        "bench" => BENCH,
         _ => return None,
     })
 }
@@ -374,6 +375,38 @@ const CANARY: &[Group] = &[
         &[
             ("incidents", "Journal that gets what is found"),
             ("incident-policy", "What leads to what (TOML)"),
+        ],
+    ),
+];
+
+const BENCH: &[Group] = &[
+    (
+        "What is measured",
+        &[
+            (
+                "model",
+                "GGUF file or folder [default: SmolLM2-135M-Instruct]",
+            ),
+            ("only", "Which of its parts"),
+            ("rounds", "Times that each figure is taken, in turn"),
+            ("threads", "Threads that compute"),
+            ("prefill", "Lengths of prompts, in tokens"),
+            ("depths", "Tokens before decode"),
+            ("sequences", "Sequences at once, at the first of the depths"),
+        ],
+    ),
+    (
+        "Beside it",
+        &[
+            ("beside", "A Python with llama-cpp-python, or none"),
+            ("plain-buffers", "llama.cpp without repacked weights"),
+        ],
+    ),
+    (
+        "Written",
+        &[
+            ("json", "File for all figures"),
+            ("plot", "File for a picture (SVG)"),
         ],
     ),
 ];

@@ -3,6 +3,7 @@
 //! Everything runs on a random model of two layers with the real tokenizer, but for `golden`,
 //! which has the real weights.
 
+mod bench;
 mod client;
 mod crowd;
 mod door;
