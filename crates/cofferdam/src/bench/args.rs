@@ -76,6 +76,6 @@ pub enum Suite {
     Limits,
     /// Prefill and decode of the engine alone, beside llama.cpp.
     Engine,
-    /// Through the API: the first token and those behind it, by each fabric and without a handoff.
+    /// First and further tokens through the API, by each way of serving.
     FirstToken,
 }
