@@ -2,21 +2,33 @@
 //!
 //! Queries of one KV head (grouped-query attention: `group` of them a token) and of several
 //! consecutive tokens share every key and value that is loaded. What a query computes does not
-//! depend on who shares:
+//! depend on who shares, nor on how the work is split:
 //!
-//! 1. Scores, 16 absolute positions at a time (a lane each): products of even dimensions and of odd
-//!    dimensions are summed apart, from first to last, then added.
-//! 2. The exact maximum; exponentials; their sum in 16 lanes by position modulo 16, then a tree.
-//! 3. Values, added from the first position it sees to the query's own, then divided by the sum.
+//! 1. Positions are cut into blocks of [`BLOCK`], counted from the first of the sequence.
+//! 2. In a block: scores, 16 absolute positions at a time (a lane each): products of even dimensions
+//!    and of odd dimensions are summed apart, from first to last, then added ([`score`]). The exact
+//!    maximum; exponentials; their sum in 16 lanes by position modulo 16, then a tree
+//!    ([`soften`]). Values, added from the first position it sees to the last ([`weigh`]).
+//! 3. Blocks are joined in their order, each sum scaled to the larger of both maxima; in the end the
+//!    values are divided by the sum of weights.
 //!
 //! A slot behind a query's own position is never read on its behalf; what lies before its window
 //! counts for nothing.
 
+mod score;
+mod soften;
+mod weigh;
+
+use std::ops::Range;
+
 use crate::isa::{Kernels, Op};
 use crate::lanes::{LANES, Lanes};
 
-/// What one call attends to, and where the result goes.
-#[derive(Debug)]
+/// Positions of a block. A tile's scores and the block's keys and values stay in the second cache.
+const BLOCK: usize = 128;
+
+/// What one call attends to.
+#[derive(Clone, Copy, Debug)]
 pub struct Attention<'a> {
     /// Row `r` starts at `r * query_stride` and has `group * key_dim` values.
     pub queries: &'a [f32],
@@ -47,10 +59,28 @@ pub struct Attention<'a> {
     pub keys: &'a [&'a [u16]],
     /// This KV head's values, one slice of `page_size * value_stride` f16 for each page.
     pub values: &'a [&'a [u16]],
-    /// Row `r` starts at `r * out_stride` and receives `group * value_dim` values.
-    pub out: &'a mut [f32],
-    /// Distance between rows of `out`.
-    pub out_stride: usize,
+}
+
+/// Where the result goes.
+#[derive(Debug)]
+pub struct Attended<'a> {
+    /// Row `r` starts at `r * stride` and receives `group * value_dim` values.
+    pub values: &'a mut [f32],
+    /// Distance between rows.
+    pub stride: usize,
+}
+
+/// What attention over some blocks came to, before the division by the sum of weights.
+#[derive(Clone, Debug, Default)]
+pub struct AttendPart {
+    /// Those that see a position of it; nothing is said of the others.
+    queries: Range<usize>,
+    /// The largest score of each query.
+    top: Vec<f32>,
+    /// The sum of its weights, which are relative to `top`.
+    total: Vec<f32>,
+    /// Weighted values, `[query][value_dim]`.
+    sums: Vec<f32>,
 }
 
 /// Memory that calls reuse. Its contents mean nothing between calls.
@@ -58,52 +88,66 @@ pub struct Attention<'a> {
 pub struct AttendScratch {
     /// Scaled queries, `[query][key_dim]`.
     queries: Vec<f32>,
-    /// Scores, then weights: `[query][position]`, each row padded to whole lanes.
+    /// Scores of a block, then weights: `[query][BLOCK]`.
     scores: Vec<f32>,
     /// Sixteen keys, `[dimension][position]`.
     keys: Vec<f32>,
-    /// Unnormalised results, `[query][value_dim]`.
-    sums: Vec<f32>,
+    /// The values of a block, `[value_dim / 16][BLOCK][16]`.
+    values: Vec<f32>,
     /// Stands in for keys behind the last position.
     zeros: Vec<u16>,
-}
-
-impl Kernels {
-    /// Computes `softmax(cap(scale * q · k)) · v` for every row and head of the group. Panics if a
-    /// dimension is not a positive multiple of 16 or a slice is shorter than its shape says.
-    pub fn attend(self, attention: Attention<'_>, scratch: &mut AttendScratch) {
-        let a = &attention;
-        for dim in [a.key_dim, a.value_dim] {
-            assert!(dim > 0 && dim.is_multiple_of(LANES), "dimensions {dim}");
-        }
-        assert!(
-            a.rows > 0 && a.group > 0 && a.page_size > 0 && a.window > 0,
-            "empty attention"
-        );
-        let pages = (a.first_position + a.rows).div_ceil(a.page_size);
-        assert!(
-            pages <= a.keys.len() && pages <= a.values.len(),
-            "pages of the positions"
-        );
-        let page = a.page_size * a.key_dim;
-        assert!(a.keys.iter().all(|run| run.len() == page), "keys of a page");
-        let page = a.page_size * a.value_stride;
-        assert!(
-            a.value_dim <= a.value_stride && a.values.iter().all(|run| run.len() == page),
-            "values of a page"
-        );
-        let row = a.group * a.key_dim;
-        assert!(
-            a.queries.len() >= (a.rows - 1) * a.query_stride + row,
-            "queries"
-        );
-        let row = a.group * a.value_dim;
-        assert!(a.out.len() >= (a.rows - 1) * a.out_stride + row, "out");
-        self.run(Attend { attention, scratch });
-    }
+    /// Of the block at hand.
+    part: AttendPart,
+    /// Of all blocks up to it.
+    joined: AttendPart,
 }
 
 impl Attention<'_> {
+    /// The blocks of positions that its rows see. [`Kernels::attend_blocks`] may do them apart.
+    pub fn blocks(&self) -> Range<usize> {
+        self.start(self.end(0)) / BLOCK..self.positions().div_ceil(BLOCK)
+    }
+
+    /// Panics if a dimension is not a positive multiple of 16 or a slice is shorter than its shape
+    /// says.
+    fn check(&self) {
+        for dim in [self.key_dim, self.value_dim] {
+            assert!(dim > 0 && dim.is_multiple_of(LANES), "dimensions {dim}");
+        }
+        assert!(
+            self.rows > 0 && self.group > 0 && self.page_size > 0 && self.window > 0,
+            "empty attention"
+        );
+        let pages = self.positions().div_ceil(self.page_size);
+        assert!(
+            pages <= self.keys.len() && pages <= self.values.len(),
+            "pages of the positions"
+        );
+        let page = self.page_size * self.key_dim;
+        assert!(
+            self.keys.iter().all(|run| run.len() == page),
+            "keys of a page"
+        );
+        let page = self.page_size * self.value_stride;
+        assert!(
+            self.value_dim <= self.value_stride && self.values.iter().all(|run| run.len() == page),
+            "values of a page"
+        );
+        let row = self.group * self.key_dim;
+        assert!(
+            self.queries.len() >= (self.rows - 1) * self.query_stride + row,
+            "queries"
+        );
+    }
+
+    fn positions(&self) -> usize {
+        self.first_position + self.rows
+    }
+
+    fn query_count(&self) -> usize {
+        self.rows * self.group
+    }
+
     /// The position behind the last one that `query` attends to.
     #[inline(always)]
     fn end(&self, query: usize) -> usize {
@@ -115,313 +159,225 @@ impl Attention<'_> {
     fn start(&self, end: usize) -> usize {
         end.saturating_sub(self.window)
     }
+
+    /// What `query` attends to of `block`.
+    #[inline(always)]
+    fn seen(&self, query: usize, block: &Range<usize>) -> Range<usize> {
+        let end = self.end(query);
+        self.start(end).max(block.start)..end.min(block.end)
+    }
+
+    /// The queries that attend to a position of `block`: both ends of what they see only grow.
+    fn seeing(&self, block: &Range<usize>) -> Range<usize> {
+        let first = block.start.saturating_sub(self.first_position);
+        let last = block.end.saturating_add(self.window - 1);
+        let behind = last.saturating_sub(self.first_position).min(self.rows);
+        first * self.group..behind * self.group
+    }
 }
 
-struct Attend<'a, 'b> {
-    attention: Attention<'a>,
+impl Kernels {
+    /// Computes `softmax(cap(scale * q · k)) · v` for every row and head of the group. Panics if a
+    /// dimension is not a positive multiple of 16 or a slice is shorter than its shape says.
+    pub fn attend(self, a: &Attention<'_>, out: Attended<'_>, scratch: &mut AttendScratch) {
+        a.check();
+        out.check(a);
+        scratch.prepare(a);
+        let mut joined = std::mem::take(&mut scratch.joined);
+        joined.begin(a);
+        for block in a.blocks() {
+            let mut part = std::mem::take(&mut scratch.part);
+            self.run(Block {
+                a,
+                block,
+                part: &mut part,
+                scratch,
+            });
+            self.run(Join {
+                to: &mut joined,
+                part: &part,
+                dim: a.value_dim,
+            });
+            scratch.part = part;
+        }
+        joined.finish(a, out);
+        scratch.joined = joined;
+    }
+
+    /// What [`Kernels::attend`] computes of each of `blocks`, for [`Kernels::join`]: so that several
+    /// threads can share one row. Panics as `attend` does, and if there are not as many parts.
+    pub fn attend_blocks(
+        self,
+        a: &Attention<'_>,
+        blocks: Range<usize>,
+        parts: &mut [AttendPart],
+        scratch: &mut AttendScratch,
+    ) {
+        a.check();
+        assert!(
+            a.blocks().start <= blocks.start && blocks.end <= a.blocks().end,
+            "blocks"
+        );
+        assert_eq!(blocks.len(), parts.len(), "parts");
+        scratch.prepare(a);
+        for (block, part) in blocks.zip(parts) {
+            self.run(Block {
+                a,
+                block,
+                part,
+                scratch,
+            });
+        }
+    }
+
+    /// Joins the parts of all blocks, in their order: bit for bit what [`Kernels::attend`] gives.
+    pub fn join<'p>(
+        self,
+        a: &Attention<'_>,
+        parts: impl Iterator<Item = &'p AttendPart>,
+        out: Attended<'_>,
+        scratch: &mut AttendScratch,
+    ) {
+        out.check(a);
+        let joined = &mut scratch.joined;
+        joined.begin(a);
+        for part in parts {
+            self.run(Join {
+                to: joined,
+                part,
+                dim: a.value_dim,
+            });
+        }
+        joined.finish(a, out);
+    }
+}
+
+/// One block, for all queries that see it.
+struct Block<'a, 'b> {
+    a: &'b Attention<'a>,
+    block: usize,
+    part: &'b mut AttendPart,
     scratch: &'b mut AttendScratch,
 }
 
-impl Op for Attend<'_, '_> {
+impl Op for Block<'_, '_> {
     type Output = ();
 
     #[inline(always)]
     unsafe fn run<L: Lanes>(self) {
-        let Attend {
-            mut attention,
+        let Block {
+            a,
+            block,
+            part,
             scratch,
         } = self;
-        let positions = attention.first_position + attention.rows;
-        let stride = positions.next_multiple_of(LANES);
-        scratch.prepare(&attention, stride);
-        // SAFETY: the CPU has L's features; `attend` checked the pages, `prepare` sized scratch.
+        let block = block * BLOCK..((block + 1) * BLOCK).min(a.positions());
+        part.resize(a.seeing(&block), a.query_count(), a.value_dim);
+        // SAFETY: the CPU has L's features; `check` saw the pages, `prepare` and `resize` sized
+        // scratch and part.
         unsafe {
-            score::<L>(&attention, scratch, stride);
-            let queries = attention.rows * attention.group;
-            for query in 0..queries {
-                let own = attention.end(query);
-                let start = attention.start(own);
-                let (first, last) = (start / LANES * LANES, own.next_multiple_of(LANES));
-                let row = &mut scratch.scores[query * stride..][first..last];
-                if attention.cap > 0.0 {
-                    crate::elementwise::cap_in::<L>(row, attention.cap);
-                }
-                row[..start - first].fill(f32::NEG_INFINITY);
-                let total = soften::<L>(row, own - first);
-                // The scaled queries are used up: their memory takes the sums of weights.
-                scratch.queries[query] = total;
+            score::scores::<L>(a, &block, part.queries.clone(), scratch);
+            for query in part.queries.clone() {
+                let seen = a.seen(query, &block);
+                let seen = seen.start - block.start..seen.end - block.start;
+                let row = &mut scratch.scores[query * BLOCK..][..BLOCK];
+                (part.top[query], part.total[query]) = soften::weights::<L>(row, seen, a.cap);
             }
-            weigh::<L>(&attention, scratch, stride);
+            weigh::values::<L>(a, &block, part, scratch);
         }
-        finish(&mut attention, scratch);
+    }
+}
+
+/// Adds the part of a block to those before it.
+struct Join<'a> {
+    to: &'a mut AttendPart,
+    part: &'a AttendPart,
+    dim: usize,
+}
+
+impl Op for Join<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    unsafe fn run<L: Lanes>(self) {
+        let Join { to, part, dim } = self;
+        for query in part.queries.clone() {
+            let top = to.top[query].max(part.top[query]);
+            // SAFETY: the CPU has L's features; rows have `dim` values, a multiple of 16.
+            unsafe {
+                let keep = soften::exp::<L>(to.top[query] - top);
+                let take = soften::exp::<L>(part.top[query] - top);
+                to.top[query] = top;
+                to.total[query] = to.total[query] * keep + part.total[query] * take;
+                let sums = to.sums[query * dim..][..dim].chunks_exact_mut(LANES);
+                let more = part.sums[query * dim..][..dim].chunks_exact(LANES);
+                let (keep, take) = (L::splat(keep), L::splat(take));
+                for (sums, more) in sums.zip(more) {
+                    let more = L::mul(L::load(more.as_ptr()), take);
+                    let sum = L::fma(L::load(sums.as_ptr()), keep, more);
+                    L::store(sums.as_mut_ptr(), sum);
+                }
+            }
+        }
     }
 }
 
 impl AttendScratch {
-    fn prepare(&mut self, a: &Attention<'_>, stride: usize) {
-        let queries = a.rows * a.group;
+    fn prepare(&mut self, a: &Attention<'_>) {
         self.queries.clear();
         for row in 0..a.rows {
             let source = &a.queries[row * a.query_stride..][..a.group * a.key_dim];
             self.queries.extend(source.iter().map(|q| q * a.scale));
         }
-        if self.scores.len() < queries * stride {
-            self.scores.resize(queries * stride, 0.0);
+        let scores = a.query_count() * BLOCK;
+        if self.scores.len() < scores {
+            self.scores.resize(scores, 0.0);
+        }
+        if self.values.len() < a.value_dim * BLOCK {
+            self.values.resize(a.value_dim * BLOCK, 0.0);
         }
         self.keys.resize(a.key_dim * LANES, 0.0);
         self.zeros.resize(a.key_dim, 0);
-        self.sums.clear();
-        self.sums.resize(queries * a.value_dim, 0.0);
     }
 }
 
-/// Step 1 for all queries: a block of 16 keys is transposed once and used by every query that
-/// attends to at least one of them.
-#[inline(always)]
-unsafe fn score<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride: usize) {
-    let positions = a.first_position + a.rows;
-    let queries = a.rows * a.group;
-    let begin = a.start(a.end(0)) / LANES * LANES;
-    for start in (begin..positions).step_by(LANES) {
-        let keys: [*const u16; LANES] = std::array::from_fn(|i| {
-            let at = start + i;
-            let slot = if at < positions {
-                &a.keys[at / a.page_size][at % a.page_size * a.key_dim..]
-            } else {
-                &scratch.zeros[..]
-            };
-            slot[..a.key_dim].as_ptr()
-        });
-        // SAFETY: 16 rows of `key_dim` f16; `keys` holds `key_dim * 16` f32.
-        unsafe {
-            for d in (0..a.key_dim).step_by(LANES) {
-                L::transpose_f16(&keys, d, scratch.keys.as_mut_ptr().add(d * LANES));
-            }
-        }
-        // Rows before `first` end before this block.
-        let first = start.saturating_sub(a.first_position) * a.group;
-        macro_rules! tile {
-            ($n:literal, $q:expr) => {
-                // SAFETY: queries `$q..$q + $n` and block `start` are inside scratch.
-                unsafe { score_tile::<L, $n>(a.key_dim, scratch, $q, start, stride) }
-            };
-        }
-        let mut query = first;
-        while L::TILE >= 8 && query + 8 <= queries {
-            tile!(8, query);
-            query += 8;
-        }
-        while L::TILE >= 4 && query + 4 <= queries {
-            tile!(4, query);
-            query += 4;
-        }
-        while L::TILE >= 4 && query + 3 <= queries {
-            tile!(3, query);
-            query += 3;
-        }
-        while query < queries {
-            tile!(1, query);
-            query += 1;
-        }
+impl AttendPart {
+    fn resize(&mut self, queries: Range<usize>, all: usize, dim: usize) {
+        self.queries = queries;
+        self.top.resize(all, 0.0);
+        self.total.resize(all, 0.0);
+        self.sums.resize(all * dim, 0.0);
     }
-}
 
-/// # Safety
-/// Scratch holds `T` queries from `query` on and their scores from `start` on; CPU has L.
-#[inline(always)]
-unsafe fn score_tile<L: Lanes, const T: usize>(
-    key_dim: usize,
-    scratch: &mut AttendScratch,
-    query: usize,
-    start: usize,
-    stride: usize,
-) {
-    debug_assert!((query + T) * key_dim <= scratch.queries.len());
-    debug_assert!((query + T - 1) * stride + start + LANES <= scratch.scores.len());
-    // SAFETY: the caller's contract; key_dim is even, being a multiple of 16.
-    unsafe {
-        let q = scratch.queries.as_ptr().add(query * key_dim);
-        let keys = scratch.keys.as_ptr();
-        let mut even = [L::splat(0.0); T];
-        let mut odd = [L::splat(0.0); T];
-        for d in (0..key_dim).step_by(2) {
-            let (k0, k1) = (
-                L::load(keys.add(d * LANES)),
-                L::load(keys.add((d + 1) * LANES)),
-            );
-            for t in 0..T {
-                let q = q.add(t * key_dim + d);
-                even[t] = L::fma(k0, L::splat(*q), even[t]);
-                odd[t] = L::fma(k1, L::splat(*q.add(1)), odd[t]);
-            }
-        }
-        let scores = scratch.scores.as_mut_ptr().add(query * stride + start);
-        for t in 0..T {
-            L::store(scores.add(t * stride), L::add(even[t], odd[t]));
-        }
+    /// Nothing yet, of every query.
+    fn begin(&mut self, a: &Attention<'_>) {
+        let all = a.query_count();
+        self.resize(0..all, all, a.value_dim);
+        self.top.fill(f32::NEG_INFINITY);
+        self.total.fill(0.0);
+        self.sums.fill(0.0);
     }
-}
 
-/// Step 2 for one query: scores to exponentials in place; returns their sum. Lanes from `own` on
-/// get weight zero.
-///
-/// # Safety
-/// The CPU has L's features.
-#[inline(always)]
-unsafe fn soften<L: Lanes>(scores: &mut [f32], own: usize) -> f32 {
-    scores[own..].fill(f32::NEG_INFINITY);
-    // SAFETY: chunks have 16 elements.
-    unsafe {
-        let mut top = L::splat(f32::NEG_INFINITY);
-        for chunk in scores.chunks_exact(LANES) {
-            top = L::max(L::load(chunk.as_ptr()), top);
-        }
-        let top = L::splat(L::largest(top));
-        let mut total = L::splat(0.0);
-        for chunk in scores.chunks_exact_mut(LANES) {
-            let weight = L::exp(L::sub(L::load(chunk.as_ptr()), top));
-            L::store(chunk.as_mut_ptr(), weight);
-            total = L::add(total, weight);
-        }
-        L::sum(total)
-    }
-}
-
-/// Step 3 for all queries, 64 (or the remaining 16s) dimensions at a time.
-#[inline(always)]
-unsafe fn weigh<L: Lanes>(a: &Attention<'_>, scratch: &mut AttendScratch, stride: usize) {
-    let mut d = 0;
-    while d < a.value_dim {
-        // SAFETY: `d` and the vectors from it on are inside a head.
-        unsafe {
-            if d + 4 * LANES <= a.value_dim && L::TILE >= 4 {
-                weigh_dimensions::<L, 4>(a, scratch, stride, d);
-                d += 4 * LANES;
-            } else if d + 2 * LANES <= a.value_dim {
-                weigh_dimensions::<L, 2>(a, scratch, stride, d);
-                d += 2 * LANES;
-            } else {
-                weigh_dimensions::<L, 1>(a, scratch, stride, d);
-                d += LANES;
+    /// Divides by the sums of weights and writes the rows.
+    fn finish(&self, a: &Attention<'_>, out: Attended<'_>) {
+        for row in 0..a.rows {
+            let out = &mut out.values[row * out.stride..][..a.group * a.value_dim];
+            for (head, out) in out.chunks_exact_mut(a.value_dim).enumerate() {
+                let query = row * a.group + head;
+                let inverse = 1.0 / self.total[query];
+                let sums = &self.sums[query * a.value_dim..][..a.value_dim];
+                out.iter_mut()
+                    .zip(sums)
+                    .for_each(|(out, sum)| *out = sum * inverse);
             }
         }
     }
 }
 
-/// Positions that all queries of a register tile share run in registers; those that only earlier
-/// rows still see come before and those that only later rows see after them, one by one: in order
-/// for every query.
-#[inline(always)]
-unsafe fn weigh_dimensions<L: Lanes, const V: usize>(
-    a: &Attention<'_>,
-    scratch: &mut AttendScratch,
-    stride: usize,
-    d: usize,
-) {
-    let queries = a.rows * a.group;
-    let mut query = 0;
-    macro_rules! tile {
-        ($n:literal) => {{
-            let (first, last) = (a.start(a.end(query + $n - 1)), a.end(query));
-            // No position may be shared where a window is shorter than the tile has rows.
-            let shared = first.min(last)..last;
-            // SAFETY: queries `query..query + n` are inside scratch, positions inside the pages.
-            unsafe {
-                for early in query..query + $n {
-                    let start = a.start(a.end(early));
-                    if start < shared.start {
-                        weigh_tile::<L, V, 1>(a, scratch, stride, d, early, start..shared.start);
-                    }
-                }
-                weigh_tile::<L, V, $n>(a, scratch, stride, d, query, shared.clone());
-                for later in query..query + $n {
-                    let begin = shared.end.max(a.start(a.end(later)));
-                    if a.end(later) > begin {
-                        weigh_tile::<L, V, 1>(a, scratch, stride, d, later, begin..a.end(later));
-                    }
-                }
-            }
-            query += $n;
-        }};
-    }
-    while L::TILE >= 8 && query + 6 <= queries {
-        tile!(6);
-    }
-    while L::TILE >= 8 && query + 3 <= queries {
-        tile!(3);
-    }
-    while query < queries {
-        tile!(1);
-    }
-}
-
-/// Adds `weight * value` of `positions` to `V` vectors of `T` queries.
-///
-/// # Safety
-/// Scratch holds the queries; `positions` are inside the pages and the rows' scores; the vectors
-/// from `d` on are inside a head; the CPU has L's features.
-#[inline(always)]
-unsafe fn weigh_tile<L: Lanes, const V: usize, const T: usize>(
-    a: &Attention<'_>,
-    scratch: &mut AttendScratch,
-    stride: usize,
-    d: usize,
-    query: usize,
-    positions: std::ops::Range<usize>,
-) {
-    debug_assert!((query + T) * a.value_dim <= scratch.sums.len());
-    let slots = a.value_stride;
-    // SAFETY: the caller's contract; every page slice has `page_size * slots` f16.
-    unsafe {
-        let weights = scratch.scores.as_ptr().add(query * stride);
-        let sums = scratch.sums.as_mut_ptr().add(query * a.value_dim + d);
-        let mut acc = [[L::splat(0.0); V]; T];
-        for t in 0..T {
-            for v in 0..V {
-                acc[t][v] = L::load(sums.add(t * a.value_dim + v * LANES));
-            }
-        }
-        let mut at = positions.start;
-        while at < positions.end {
-            let slot = at % a.page_size;
-            let end = positions.end.min(at - slot + a.page_size);
-            let mut value = a.values[at / a.page_size].as_ptr().add(slot * slots + d);
-            while at < end {
-                let mut lanes = [L::splat(0.0); V];
-                for v in 0..V {
-                    lanes[v] = L::load_f16(value.add(v * LANES));
-                }
-                for t in 0..T {
-                    let weight = L::splat(*weights.add(t * stride + at));
-                    for v in 0..V {
-                        acc[t][v] = L::fma(weight, lanes[v], acc[t][v]);
-                    }
-                }
-                at += 1;
-                // `wrapping`: after the last slot this points one past the page's run.
-                value = value.wrapping_add(slots);
-            }
-        }
-        for t in 0..T {
-            for v in 0..V {
-                L::store(sums.add(t * a.value_dim + v * LANES), acc[t][v]);
-            }
-        }
-    }
-}
-
-/// Divides by the sums of weights and writes the rows.
-fn finish(a: &mut Attention<'_>, scratch: &AttendScratch) {
-    for row in 0..a.rows {
-        let out = &mut a.out[row * a.out_stride..][..a.group * a.value_dim];
-        for (head, out) in out.chunks_exact_mut(a.value_dim).enumerate() {
-            let query = row * a.group + head;
-            let inverse = 1.0 / scratch.queries[query];
-            let sums = &scratch.sums[query * a.value_dim..][..a.value_dim];
-            out.iter_mut()
-                .zip(sums)
-                .for_each(|(out, sum)| *out = sum * inverse);
-        }
+impl Attended<'_> {
+    fn check(&self, a: &Attention<'_>) {
+        let row = a.group * a.value_dim;
+        assert!(self.values.len() >= (a.rows - 1) * self.stride + row, "out");
     }
 }
 

@@ -118,6 +118,9 @@ pub(crate) trait Lanes: Copy {
     /// `v` where `x >= limit` (or x is NaN), else zero.
     unsafe fn zero_below(v: Self::F, x: Self::F, limit: f32) -> Self::F;
 
+    /// Asks for the cache line of `p`, which need not be valid.
+    unsafe fn prefetch(p: *const u16);
+
     /// Quantizes 16 values: writes codes, returns (scale, sum of codes). A value that is not
     /// finite makes the scale NaN, so that it cannot disappear.
     unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32);

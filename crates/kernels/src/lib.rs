@@ -38,7 +38,7 @@ mod matrix;
 mod quantize;
 
 pub use arena::{Arena, Element, OutOfMemory, Piece};
-pub use attention::{AttendScratch, Attention};
+pub use attention::{AttendPart, AttendScratch, Attended, Attention};
 pub use elementwise::{decode_f16, encode_f16};
 pub use isa::{Isa, Kernels, UnsupportedIsa};
 pub use matmul::Target;

@@ -1,15 +1,19 @@
 //! The parts of a layer in which tokens meet: the cache, and attention over it.
 
 use std::cell::RefCell;
+use std::ops::Range;
 
-use kernels::{AttendScratch, Attention};
+use kernels::{AttendPart, AttendScratch, Attended, Attention};
 use pages::VerifiedSequence;
 
 use crate::forward::Scratch;
 use crate::{Error, KvError, KvMemory, Model, Quantity};
 
 /// Queries (tokens × heads of a group) that share each key and value that is loaded.
-const QUERIES: usize = 24;
+const QUERIES: usize = 96;
+
+/// Pieces of work for each thread, so that none waits long for another.
+const PIECES: usize = 3;
 
 thread_local! {
     static ATTEND: RefCell<AttendScratch> = RefCell::default();
@@ -17,18 +21,25 @@ thread_local! {
 
 /// Pages of one sequence and KV head: keys, values.
 struct Runs<'a> {
+    page_size: usize,
     keys: Vec<&'a [u16]>,
     values: Vec<&'a [u16]>,
 }
 
-/// One unit of parallel work: consecutive rows of one sequence, for one or all KV heads.
-struct Work<'a> {
-    runs: &'a [Runs<'a>],
-    first_position: usize,
-    rows: usize,
-    /// Row-major with the full query width; starts at the first of the heads in `runs`.
-    queries: &'a [f32],
-    out: &'a mut [f32],
+/// One unit of parallel work.
+enum Work<'a> {
+    /// Consecutive rows of one sequence, all KV heads.
+    Tile {
+        runs: &'a [Runs<'a>],
+        first_position: usize,
+        /// Row-major with the full query width.
+        queries: &'a [f32],
+        out: &'a mut [f32],
+    },
+    /// A row's queries of one KV head.
+    Head(Attention<'a>, &'a mut [f32]),
+    /// Some blocks of such.
+    Blocks(Attention<'a>, Range<usize>, &'a mut [AttendPart]),
 }
 
 impl Model {
@@ -84,21 +95,86 @@ impl Model {
             .iter()
             .map(|table| self.runs(layer, kv, table))
             .collect::<Result<Vec<_>, _>>()?;
-        let widths = (self.config.query_width(), self.config.attended_width());
+        let config = &self.config;
+        let (width, out_width) = (config.query_width(), config.attended_width());
         let (mut queries, mut out) = (&scratch.queries[..], &mut scratch.attended[..]);
-        let mut work = Vec::new();
+        let (mut work, mut heads) = (Vec::new(), Vec::new());
+        let rows = self.rows_of_a_tile(queries.len() / width);
         for (table, runs) in tables.iter().zip(&runs) {
             let new = table.new_tokens();
-            let (my_queries, rest) = queries.split_at(new * widths.0);
+            let (my_queries, rest) = queries.split_at(new * width);
             queries = rest;
-            let (my_out, rest) = out.split_at_mut(new * widths.1);
+            let (my_out, rest) = out.split_at_mut(new * out_width);
             out = rest;
-            self.split_work(table.start(), runs, my_queries, my_out, &mut work);
+            if new == 1 {
+                let queries = my_queries.chunks_exact(width / config.kv_heads);
+                let out = my_out.chunks_exact_mut(out_width / config.kv_heads);
+                for ((queries, out), runs) in queries.zip(out).zip(runs) {
+                    heads.push((self.attention(layer, runs, table.start(), queries, 1), out));
+                }
+                continue;
+            }
+            let tiles = my_queries.chunks(rows * width);
+            let tiles = tiles.zip(my_out.chunks_mut(rows * out_width));
+            work.extend(tiles.enumerate().map(|(tile, (queries, out))| Work::Tile {
+                runs,
+                first_position: table.start() + tile * rows,
+                queries,
+                out,
+            }));
         }
-        let page_size = kv.layout().page_size as usize;
-        self.exec
-            .for_each(work, |work| self.attend_work(layer, page_size, work));
+        self.attend_heads(layer, work, heads, &mut scratch.parts);
         Ok(())
+    }
+
+    /// Rows that share what they load; fewer where threads would have nothing to do.
+    fn rows_of_a_tile(&self, rows: usize) -> usize {
+        let shared = QUERIES * self.config.kv_heads / self.config.heads;
+        shared
+            .min(rows.div_ceil(PIECES * self.exec.threads()))
+            .max(1)
+    }
+
+    /// Does `work`, and `heads`: whole if there are enough of them for all threads, else cut at
+    /// blocks, whose parts are joined at the end.
+    fn attend_heads<'a>(
+        &self,
+        layer: usize,
+        work: Vec<Work<'a>>,
+        heads: Vec<(Attention<'a>, &'a mut [f32])>,
+        parts: &mut Vec<AttendPart>,
+    ) {
+        let mut work: Vec<Work<'_>> = work;
+        let threads = self.exec.threads();
+        let pieces = (PIECES * threads).div_ceil((heads.len() + work.len()).max(1));
+        if threads == 1 || pieces == 1 {
+            work.extend(heads.into_iter().map(|(head, out)| Work::Head(head, out)));
+            self.exec
+                .for_each(work, |work| self.attend_work(layer, work));
+            return;
+        }
+        let blocks: usize = heads.iter().map(|(head, _)| head.blocks().len()).sum();
+        parts.resize_with(blocks.max(parts.len()), AttendPart::default);
+        let mut rest = &mut parts[..];
+        for (head, _) in &heads {
+            let mut blocks = head.blocks();
+            let piece = blocks.len().div_ceil(pieces);
+            while !blocks.is_empty() {
+                let of = blocks.start..blocks.end.min(blocks.start + piece);
+                blocks.start = of.end;
+                let (mine, others) = rest.split_at_mut(of.len());
+                rest = others;
+                work.push(Work::Blocks(*head, of, mine));
+            }
+        }
+        self.exec
+            .for_each(work, |work| self.attend_work(layer, work));
+        let mut parts = parts.iter();
+        for (head, out) in heads {
+            let mine = parts.by_ref().take(head.blocks().len());
+            let out = self.attended(out);
+            ATTEND.with_borrow_mut(|scratch| self.exec.kernels.join(&head, mine, out, scratch));
+        }
     }
 
     fn runs<'a>(
@@ -121,6 +197,7 @@ impl Model {
         let heads = 0..self.config.kv_heads;
         Ok(heads
             .map(|head| Runs {
+                page_size: layout.page_size as usize,
                 keys: run(layout.keys(layer, head)),
                 values: match layout.value_dim {
                     0 => run(layout.keys(layer, head)),
@@ -130,77 +207,68 @@ impl Model {
             .collect())
     }
 
-    /// A decode row is split by KV head, a prefill chunk into tiles of rows.
-    fn split_work<'a>(
-        &self,
-        start: usize,
-        runs: &'a [Runs<'a>],
-        queries: &'a [f32],
-        out: &'a mut [f32],
-        work: &mut Vec<Work<'a>>,
-    ) {
-        let config = &self.config;
-        let (width, out_width) = (config.query_width(), config.attended_width());
-        if queries.len() == width {
-            let heads = queries
-                .chunks_exact(width / config.kv_heads)
-                .zip(out.chunks_exact_mut(out_width / config.kv_heads));
-            work.extend(
-                heads
-                    .zip(runs.chunks(1))
-                    .map(|((queries, out), runs)| Work {
-                        runs,
-                        first_position: start,
-                        rows: 1,
-                        queries,
-                        out,
-                    }),
-            );
-            return;
-        }
-        let rows = (QUERIES * config.kv_heads / config.heads).max(1);
-        let tiles = queries
-            .chunks(rows * width)
-            .zip(out.chunks_mut(rows * out_width));
-        work.extend(tiles.enumerate().map(|(tile, (queries, out))| Work {
-            runs,
-            first_position: start + tile * rows,
-            rows: queries.len() / width,
-            queries,
-            out,
-        }));
-    }
-
-    fn attend_work(&self, layer: usize, page_size: usize, work: Work<'_>) {
-        let config = &self.config;
-        let group = config.heads / config.kv_heads;
-        let window = config.local(layer).map(|local| local.window);
-        ATTEND.with_borrow_mut(|scratch| {
-            for (head, runs) in work.runs.iter().enumerate() {
-                let first = head * group;
-                let attention = Attention {
-                    queries: &work.queries[first * config.key_dim..],
-                    query_stride: config.query_width(),
-                    rows: work.rows,
-                    group,
-                    key_dim: config.key_dim,
-                    value_dim: config.value_dim,
-                    value_stride: match config.latent {
-                        Some(_) => config.key_dim,
-                        None => config.value_dim,
-                    },
-                    scale: config.score_scale,
-                    cap: config.score_cap,
-                    window: window.unwrap_or(usize::MAX),
-                    first_position: work.first_position,
-                    page_size,
-                    keys: &runs.keys,
-                    values: &runs.values,
-                    out: &mut work.out[first * config.value_dim..],
-                    out_stride: config.attended_width(),
-                };
-                self.exec.kernels.attend(attention, scratch);
+    fn attend_work(&self, layer: usize, work: Work<'_>) {
+        let (config, kernels) = (&self.config, self.exec.kernels);
+        ATTEND.with_borrow_mut(|scratch| match work {
+            Work::Head(head, out) => kernels.attend(&head, self.attended(out), scratch),
+            Work::Blocks(head, blocks, parts) => {
+                kernels.attend_blocks(&head, blocks, parts, scratch);
+            }
+            Work::Tile {
+                runs,
+                first_position,
+                queries,
+                out,
+            } => {
+                let rows = queries.len() / config.query_width();
+                let group = config.heads / config.kv_heads;
+                for (head, runs) in runs.iter().enumerate() {
+                    let first = head * group;
+                    let queries = &queries[first * config.key_dim..];
+                    let head = self.attention(layer, runs, first_position, queries, rows);
+                    let out = self.attended(&mut out[first * config.value_dim..]);
+                    kernels.attend(&head, out, scratch);
+                }
             }
         });
+    }
+
+    fn attended<'a>(&self, values: &'a mut [f32]) -> Attended<'a> {
+        Attended {
+            values,
+            stride: self.config.attended_width(),
+        }
+    }
+
+    /// Of one KV head; `queries` starts at the first of its own.
+    fn attention<'a>(
+        &self,
+        layer: usize,
+        runs: &'a Runs<'a>,
+        first_position: usize,
+        queries: &'a [f32],
+        rows: usize,
+    ) -> Attention<'a> {
+        let config = &self.config;
+        let window = config.local(layer).map(|local| local.window);
+        Attention {
+            queries,
+            query_stride: config.query_width(),
+            rows,
+            group: config.heads / config.kv_heads,
+            key_dim: config.key_dim,
+            value_dim: config.value_dim,
+            value_stride: match config.latent {
+                Some(_) => config.key_dim,
+                None => config.value_dim,
+            },
+            scale: config.score_scale,
+            cap: config.score_cap,
+            window: window.unwrap_or(usize::MAX),
+            first_position,
+            page_size: runs.page_size,
+            keys: &runs.keys,
+            values: &runs.values,
+        }
     }
 }

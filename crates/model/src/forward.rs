@@ -1,6 +1,6 @@
 //! One step: embeddings, layers, logits.
 
-use kernels::Rows;
+use kernels::{AttendPart, Rows};
 use pages::{Verified, VerifiedSequence};
 
 use crate::exec::Split;
@@ -37,6 +37,8 @@ pub struct Scratch {
     pub(crate) keys: Vec<f32>,
     pub(crate) values: Vec<f32>,
     pub(crate) attended: Vec<f32>,
+    /// Of rows whose blocks several threads share.
+    pub(crate) parts: Vec<AttendPart>,
     pub(crate) angles: Angles,
     /// Of layers with a window, where they rotate by another base.
     pub(crate) local_angles: Angles,

@@ -3,7 +3,8 @@ use crate::{Isa, decode_f16, encode_f16};
 
 const HEAD_DIM: usize = 32;
 const GROUP: usize = 3;
-const TOKENS: usize = 53;
+/// Two blocks and a part of a third.
+const TOKENS: usize = 2 * BLOCK + 21;
 
 struct Case {
     queries: Vec<f32>,
@@ -25,7 +26,10 @@ fn forms() -> Vec<Case> {
     };
     let mut forms: Vec<Case> = [16, 32, 48, 64, 80, 128].map(case).into();
     forms.push(form(&|form| form.cap = 1.5));
-    forms.extend([1, 2, 7, 16, 17, 52].map(|window| form(&|form| form.window = window)));
+    forms.extend(
+        [1, 2, 7, 16, 17, 52, BLOCK, BLOCK + 1, TOKENS - 1]
+            .map(|window| form(&|form| form.window = window)),
+    );
     forms.push(form(&|form| (form.cap, form.window) = (2.0, 20)));
     forms.push(form(&|form| {
         form.values = form.keys.clone();
@@ -70,6 +74,18 @@ fn pages(slots: &[u16], page: usize) -> Vec<Vec<u16>> {
 
 /// Attends rows `first..first + rows` in one call; later tokens are not even in the pages.
 fn attend(kernels: Kernels, case: &Case, first: usize, rows: usize, page_size: usize) -> Vec<f32> {
+    attend_in(kernels, case, first, rows, page_size, None)
+}
+
+/// The same in pieces of so many blocks, last ones first, in parts that have served another call.
+fn attend_in(
+    kernels: Kernels,
+    case: &Case,
+    first: usize,
+    rows: usize,
+    page_size: usize,
+    piece: Option<usize>,
+) -> Vec<f32> {
     let width = GROUP * case.head_dim;
     let out_width = GROUP * case.value_dim;
     let seen = (first + rows) * case.head_dim;
@@ -91,10 +107,28 @@ fn attend(kernels: Kernels, case: &Case, first: usize, rows: usize, page_size: u
         page_size,
         keys: &keys.iter().map(Vec::as_slice).collect::<Vec<_>>(),
         values: &values.iter().map(Vec::as_slice).collect::<Vec<_>>(),
-        out: &mut out,
-        out_stride: out_width,
     };
-    kernels.attend(attention, &mut AttendScratch::default());
+    let into = Attended {
+        values: &mut out,
+        stride: out_width,
+    };
+    let scratch = &mut AttendScratch::default();
+    let Some(piece) = piece else {
+        kernels.attend(&attention, into, scratch);
+        return out;
+    };
+    let mut used = AttendPart::default();
+    used.begin(&attention);
+    used.sums.fill(f32::NAN);
+    let blocks = attention.blocks();
+    let mut parts = vec![used; blocks.len()];
+    let ranges = blocks.clone().step_by(piece);
+    let pieces: Vec<_> = ranges.zip(parts.chunks_mut(piece)).collect();
+    for (start, parts) in pieces.into_iter().rev() {
+        let blocks = start..start + parts.len();
+        kernels.attend_blocks(&attention, blocks, parts, scratch);
+    }
+    kernels.join(&attention, parts.iter(), into, scratch);
     out
 }
 
@@ -159,8 +193,15 @@ fn neither_chunks_nor_pages_show_in_a_single_bit() {
         let width = GROUP * case.value_dim;
         for kernels in isas() {
             let whole = attend(kernels, &case, 0, TOKENS, 16);
-            for (page_size, chunk) in [(1, 7), (8, 1), (16, 2), (32, 16), (5, 53), (5, 7), (16, 1)]
-            {
+            for (page_size, chunk) in [
+                (1, 7),
+                (16, 2),
+                (32, 16),
+                (5, 53),
+                (5, 7),
+                (16, 1),
+                (64, 120),
+            ] {
                 for first in (0..TOKENS).step_by(chunk) {
                     let rows = chunk.min(TOKENS - first);
                     let part = attend(kernels, &case, first, rows, page_size);
@@ -174,6 +215,28 @@ fn neither_chunks_nor_pages_show_in_a_single_bit() {
                         same,
                         "{} {form:?} page {page_size} chunk {chunk} at {first}",
                         kernels.isa()
+                    );
+                }
+            }
+        }
+    }
+}
+
+/// Several threads may share one row.
+#[test]
+fn pieces_of_blocks_show_in_no_bit() {
+    let bits = |values: Vec<f32>| values.into_iter().map(f32::to_bits).collect::<Vec<_>>();
+    for case in forms() {
+        for kernels in isas() {
+            for (first, rows) in [(TOKENS - 1, 1), (BLOCK - 2, BLOCK + 4), (0, TOKENS), (3, 1)] {
+                let whole = bits(attend(kernels, &case, first, rows, 16));
+                for piece in [1, 2] {
+                    let pieces = attend_in(kernels, &case, first, rows, 16, Some(piece));
+                    let form = (case.head_dim, case.value_dim, case.cap, case.window);
+                    let isa = kernels.isa();
+                    assert!(
+                        bits(pieces) == whole,
+                        "{isa} {form:?} at {first}, {rows} rows"
                     );
                 }
             }

@@ -144,6 +144,12 @@ impl Lanes for Avx2 {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(p: *const u16) {
+        // SAFETY: see the impl; a prefetch of any address does nothing that can be seen.
+        unsafe { _mm_prefetch::<_MM_HINT_T0>(p.cast()) };
+    }
+
+    #[inline(always)]
     unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32) {
         // The plain loop vectorises well with this function's features; no product is fused, so
         // all instruction sets quantize alike.

@@ -122,6 +122,9 @@ impl Lanes for Portable {
     }
 
     #[inline(always)]
+    unsafe fn prefetch(_: *const u16) {}
+
+    #[inline(always)]
     unsafe fn quantize_half(x: *const f32, codes: *mut i8) -> (f32, i32) {
         // SAFETY: the caller's pointers are valid for 16 values and 16 codes.
         let (x, codes) = unsafe {
