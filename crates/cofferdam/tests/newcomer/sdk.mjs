@@ -1,17 +1,17 @@
 // JavaScript clients as their users write them: each chats, each streams, and the words are looked at.
 //
-//     node sdk.mjs http://127.0.0.1:8080/v1 MODEL [KEY]
+//     node sdk.mjs http://127.0.0.1:8080/v1 MODEL [KEY [WORDS]]
 import OpenAI from "openai";
 import { createOpenAICompatible } from "@ai-sdk/openai-compatible";
 import { generateText, streamText } from "ai";
 
-const [url, model, key = "no key"] = process.argv.slice(2);
+const [url, model, key = "no key", words = "Tokyo"] = process.argv.slice(2);
 const content = "What is the capital of Japan?";
 const messages = [{ role: "user", content }];
 let failed = false;
 
 function look(client, what, text, pieces) {
-  const good = text.includes("Tokyo") && (pieces === undefined || pieces > 2);
+  const good = text.includes(words) && (pieces === undefined || pieces > 2);
   failed ||= !good;
   const shown = JSON.stringify(text.trim()) + (pieces === undefined ? "" : ` in ${pieces} pieces`);
   console.log(`${good ? "ok  " : "FAIL"} ${client.padEnd(12)} ${what.padEnd(7)} ${shown}`);

@@ -1,6 +1,8 @@
 """Python clients as their users write them: each chats, each streams, and the words are looked at.
 
-    python sdk.py http://127.0.0.1:8080/v1 MODEL [KEY]
+    python sdk.py http://127.0.0.1:8080/v1 MODEL [KEY [WORDS]]
+
+WORDS: what must stand in each answer; a model of language is asked for the capital of Japan.
 """
 
 import os
@@ -10,14 +12,15 @@ import tempfile
 
 URL, MODEL = sys.argv[1], sys.argv[2]
 KEY = sys.argv[3] if len(sys.argv) > 3 else "no key"
+WORDS = sys.argv[4] if len(sys.argv) > 4 else "Tokyo"
 ASKED = [{"role": "user", "content": "What is the capital of Japan?"}]
 failed = False
 
 
 def look(client, what, text, pieces=None):
-    """The answer names Tokyo; a stream came in pieces."""
+    """The answer has the words; a stream came in pieces."""
     global failed
-    good = "Tokyo" in text and (pieces is None or pieces > 2)
+    good = WORDS in text and (pieces is None or pieces > 2)
     failed |= not good
     shown = f"{text.strip()!r}" + ("" if pieces is None else f" in {pieces} pieces")
     print(f"{'ok  ' if good else 'FAIL'} {client:<12} {what:<7} {shown}")

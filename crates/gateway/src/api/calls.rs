@@ -71,7 +71,7 @@ impl Style {
     /// `beside`: the schema of an answer that calls none, where it need not.
     fn form(
         self,
-        tools: &[(usize, &Tool)],
+        tools: &[&Tool],
         parallel: bool,
         beside: Option<&Value>,
         text: &dyn Text,
@@ -80,7 +80,8 @@ impl Style {
         let literal = |text: &str| Value::from(text).to_string();
         let name = |tool: &Tool| format!("{{\"name\": {}, \"{arguments}\": ", literal(&tool.name));
         let mut rules = Vec::new();
-        for (at, tool) in tools {
+        for tool in tools {
+            let at = tool.at;
             let (before, after) = (name(tool), "}");
             rules.push(format!(
                 "call_{at}: {} args_{at} {}",
@@ -92,7 +93,7 @@ impl Style {
                 grammar::written(&tool.parameters)
             ));
         }
-        let any = tools.iter().map(|(at, _)| format!("call_{at}"));
+        let any = tools.iter().map(|tool| format!("call_{}", tool.at));
         rules.push(format!("json: {}", any.collect::<Vec<_>>().join(" | ")));
         let one = match (opens, closes) {
             ("", "") => "json".to_owned(),
@@ -158,14 +159,14 @@ impl Calling {
                         "a JSON schema, or `tool_choice` to be \"none\", where there are `tools`",
                     ));
                 };
-                let all = tools.list.iter().enumerate().collect();
+                let all = tools.list.iter().collect();
                 (Some(all), serde_json::from_str(schema).ok())
             }
         };
-        for (at, tool) in demanded.iter().flatten() {
+        for tool in demanded.iter().flatten() {
             // Alone first, for the place of what is wrong.
             let form = Form::Json(tool.parameters.to_string());
-            let param = format!("tools[{at}].function.parameters");
+            let param = format!("tools[{}].function.parameters", tool.at);
             text.compiles(&form).map_err(|problem| {
                 Fault::new(Code::InvalidRequest, format!("`{param}`: {problem}")).on(param)
             })?;

@@ -135,6 +135,74 @@ async fn a_stream_has_the_same_calls_and_words() {
     assert_eq!(last["choices"][0]["finish_reason"], "tool_calls");
 }
 
+/// Some of the tools that the model is shown may be called, in the words of both endpoints.
+#[tokio::test]
+async fn only_what_is_allowed_is_a_call() {
+    let server = roomy().await;
+    let nested = json!([{"type": "function", "function": {"name": "now"}}]);
+    let chat = |mode: &str| {
+        let allowed = json!({"mode": mode, "tools": nested});
+        json!({"tool_choice": {"type": "allowed_tools", "allowed_tools": allowed}})
+    };
+    let reply = server.begin(CHAT, asked(chat("auto")));
+    let script = server.engine.next().await;
+    let prompt: String = { script.job.prompt.iter() }
+        .filter_map(|token| char::from_u32(*token))
+        .collect();
+    assert!(prompt.contains("\"name\":\"add\""), "{prompt}");
+    script.say(SAID, Finish::Stop).await;
+    let answer = reply.await.unwrap().json();
+    let message = &answer["choices"][0]["message"];
+    let calls = message["tool_calls"].as_array().unwrap();
+    assert_eq!(
+        (calls.len(), &calls[0]["function"]["name"]),
+        (1, &json!("now"))
+    );
+    let content = message["content"].as_str().unwrap();
+    assert!(content.contains("\"add\""), "to the letter: {content}");
+
+    let held = |form: Option<wire::Form>| form.expect("a form").text().to_owned();
+    let flat_tools = json!([{"type": "function", "name": "now"}]);
+    let response =
+        json!({"tool_choice": {"type": "allowed_tools", "mode": "required", "tools": flat_tools}});
+    for (path, body) in [
+        (CHAT, asked(chat("required"))),
+        ("/v1/responses", flat(response)),
+    ] {
+        let reply = server.begin(path, body);
+        let script = server.engine.next().await;
+        let form = held(script.job.form.clone());
+        assert!(form.contains("now") && !form.contains("add"), "{form}");
+        script.say("", Finish::Stop).await;
+        reply.await.unwrap();
+    }
+}
+
+/// Whoever asks for one tool by its name asks for one call of it.
+#[tokio::test]
+async fn a_tool_by_its_name_is_called_once() {
+    let server = roomy().await;
+    let choice = json!({"type": "function", "function": {"name": "now"}});
+    let twice =
+        "<tool_call>{\"name\": \"now\"}</tool_call>\n<tool_call>{\"name\": \"now\"}</tool_call>";
+    let forms = [json!("required"), choice].map(|choice| {
+        let (server, body) = (&server, asked(json!({"tool_choice": choice})));
+        async move {
+            let reply = server.begin(CHAT, body);
+            let script = server.engine.next().await;
+            let form = script.job.form.clone().expect("a form");
+            script.say(twice, Finish::Stop).await;
+            let calls = reply.await.unwrap().json()["choices"][0]["message"]["tool_calls"].clone();
+            (
+                form.text().contains("call)*"),
+                calls.as_array().unwrap().len(),
+            )
+        }
+    });
+    let [any, one] = forms;
+    assert_eq!((any.await, one.await), ((true, 2), (false, 1)));
+}
+
 #[tokio::test]
 async fn what_cannot_be_called_is_refused_by_place() {
     let server = roomy().await;
@@ -150,6 +218,10 @@ async fn what_cannot_be_called_is_refused_by_place() {
         (tool(json!({"name": "a", "x": 3})), "tools[0].function.x"),
         (json!({"tools": [twice, twice]}), "tools[1].function.name"),
         (json!({"tool_choice": "some"}), "tool_choice"),
+        (
+            json!({"tool_choice": {"type": "allowed_tools"}}),
+            "tool_choice",
+        ),
         (
             json!({"tools": [], "tool_choice": "required"}),
             "tool_choice",
@@ -314,6 +386,40 @@ async fn a_response_streams_its_events_to_completed() {
     );
 }
 
+/// What SDKs send along that nothing here can come of.
+#[tokio::test]
+async fn a_response_takes_what_cannot_change_it() {
+    let server = roomy().await;
+    let said = json!({
+        "id": "msg_1", "type": "message", "role": "assistant", "status": "completed", "phase": "final_answer",
+        "content": [{"type": "output_text", "text": "yes", "annotations": [], "logprobs": []}],
+    });
+    let input =
+        json!([{"role": "user", "content": "hi"}, said, {"role": "user", "content": "and?"}]);
+    let mut prompts = Vec::new();
+    for more in [
+        json!({}),
+        json!({
+            "include": ["reasoning.encrypted_content", "web_search_call.action.sources"],
+            "truncation": "auto", "prompt_cache_options": {"ttl": "1h"}, "store": false,
+        }),
+    ] {
+        let mut body = flat(json!({"input": input, "seed": 1}));
+        let more = more.as_object().unwrap().clone();
+        body.as_object_mut().unwrap().extend(more);
+        let reply = server.begin("/v1/responses", body);
+        let script = server.engine.next().await;
+        prompts.push((script.job.prompt.clone(), script.job.form.clone()));
+        script.say("well", Finish::Stop).await;
+        let answer = reply.await.unwrap().json();
+        assert_eq!(
+            answer["output"][0]["content"][0]["text"], "well",
+            "{answer}"
+        );
+    }
+    assert_eq!(prompts[0], prompts[1]);
+}
+
 #[tokio::test]
 async fn what_a_response_would_store_is_refused_by_name() {
     let server = roomy().await;
@@ -326,7 +432,7 @@ async fn what_a_response_would_store_is_refused_by_name() {
         (json!({"conversation": "c"}), "conversation"),
         (json!({"background": true}), "background"),
         (
-            json!({"include": ["reasoning.encrypted_content"]}),
+            json!({"include": ["message.output_text.logprobs"]}),
             "include",
         ),
         (json!({"tools": [{"type": "web_search"}]}), "tools[0].type"),
@@ -335,6 +441,8 @@ async fn what_a_response_would_store_is_refused_by_name() {
             "tools[0].name",
         ),
         (json!({"input": 3}), "input"),
+        (json!({"truncation": "some"}), "truncation"),
+        (json!({"moderation": {"model": "m"}}), "moderation"),
         (
             json!({"input": [{"type": "item_reference", "id": "x"}]}),
             "input[0].type",

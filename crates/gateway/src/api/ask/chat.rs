@@ -304,7 +304,9 @@ fn text_part(name: String, value: Value) -> Result<String, Fault> {
     let text = fields
         .text("text")?
         .ok_or_else(|| invalid(fields.name("text"), "a string"))?;
-    fields.take("cache_control"); // a hint for another provider's cache
+    // Hints for another provider's cache.
+    fields.take("cache_control");
+    fields.take("prompt_cache_breakpoint");
     fields.finish()?;
     Ok(text)
 }

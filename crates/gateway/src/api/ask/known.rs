@@ -16,6 +16,7 @@ const HARMLESS: &[&str] = &[
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "prompt_cache_options",
     "parallel_tool_calls", // there are no tools to call
     "parse_tool_calls",
     "prediction", // may only make an answer faster
@@ -86,6 +87,7 @@ const KNOWN: &[(&str, ChangesNothing, &str)] = &[
     ("suffix", empty, "text is continued, not filled in; leave it out"),
     ("verbosity", medium, "the model has no such switch; ask for it in the prompt"),
     ("web_search_options", never, "there is no web search; leave it out"),
+    ("moderation", never, "answers are not moderated; leave it out"),
     ("documents", empty, "there is no retrieval; write them into a message"),
     ("reasoning_effort", none, CHAT_ONLY),
     ("chat_template_kwargs", empty, CHAT_ONLY),

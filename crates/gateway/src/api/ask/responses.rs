@@ -19,6 +19,17 @@ const STORED: &str = "answers are not stored; send the whole conversation as `in
                       false or not at all";
 const ELSEWHERE: &str = "there is no such thing here; leave it out";
 
+/// Parts of items that no answer here has, so that it is whole with all of them.
+const OF_OTHER_ITEMS: &[&str] = &[
+    "reasoning.encrypted_content",
+    "file_search_call.results",
+    "web_search_call.results",
+    "web_search_call.action.sources",
+    "code_interpreter_call.outputs",
+    "computer_call_output.output.image_url",
+    "message.input_image.image_url",
+];
+
 /// Fields that are the same in a chat.
 const SAME: &[&str] = &[
     "model",
@@ -31,6 +42,8 @@ const SAME: &[&str] = &[
     "safety_identifier",
     "prompt_cache_key",
     "prompt_cache_retention",
+    "prompt_cache_options",
+    "moderation",
     "service_tier",
     // Not OpenAI's: as in a chat.
     "seed",
@@ -63,8 +76,6 @@ pub(super) fn as_chat(fields: &mut Fields) -> Result<Fields, Fault> {
         }
     }
     let fine = [
-        ("truncation", json!("disabled")),
-        ("include", json!([])),
         ("top_logprobs", json!(0)),
         ("stream_options", json!({"include_obfuscation": false})),
     ];
@@ -72,6 +83,18 @@ pub(super) fn as_chat(fields: &mut Fields) -> Result<Fields, Fault> {
         if fields.take(key).is_some_and(|value| value != fine) {
             return Err(unsupported(key, ELSEWHERE));
         }
+    }
+    // With "auto" as well nothing is cut: what does not fit is refused.
+    if !matches!(
+        fields.text("truncation")?.as_deref(),
+        None | Some("auto" | "disabled")
+    ) {
+        return Err(invalid("truncation", "\"auto\" or \"disabled\""));
+    }
+    let included = fields.take("include").unwrap_or_else(|| json!([]));
+    let known = |part: &Value| part.as_str().is_some_and(|it| OF_OTHER_ITEMS.contains(&it));
+    if !included.as_array().is_some_and(|it| it.iter().all(known)) {
+        return Err(unsupported("include", ELSEWHERE));
     }
     if fields.take("max_tool_calls").is_some() {
         return Err(unsupported("max_tool_calls", ELSEWHERE));
@@ -105,11 +128,7 @@ pub(super) fn as_chat(fields: &mut Fields) -> Result<Fields, Fault> {
         chat.insert("tools".into(), nested(tools)?);
     }
     if let Some(choice) = fields.take("tool_choice") {
-        let choice = match choice.get("name").filter(|_| choice["type"] == "function") {
-            Some(name) => json!({"type": "function", "function": {"name": name}}),
-            None => choice,
-        };
-        chat.insert("tool_choice".into(), choice);
+        chat.insert("tool_choice".into(), tool_choice(choice));
     }
     let instructions = fields.text("instructions")?;
     chat.insert(
@@ -162,6 +181,22 @@ fn response_format(format: Value) -> Value {
     }
 }
 
+/// So has the choice among functions.
+fn tool_choice(choice: Value) -> Value {
+    let function = |it: &Value| match it.get("name").filter(|_| it["type"] == "function") {
+        Some(name) => json!({"type": "function", "function": {"name": name}}),
+        None => it.clone(),
+    };
+    match choice["tools"].as_array() {
+        Some(tools) if choice["type"] == "allowed_tools" => {
+            let tools: Vec<Value> = tools.iter().map(function).collect();
+            let allowed = json!({"mode": choice["mode"], "tools": tools});
+            json!({"type": "allowed_tools", "allowed_tools": allowed})
+        }
+        _ => function(&choice),
+    }
+}
+
 /// So have functions.
 fn nested(tools: Value) -> Result<Value, Fault> {
     let Value::Array(list) = tools else {
@@ -202,8 +237,9 @@ fn add(messages: &mut Vec<Value>, at: usize, item: Value) -> Result<(), Fault> {
         return Err(wrong("an item {\"role\": …, \"content\": …}"));
     };
     let mut item = Fields::of(map, format!("input[{at}]."));
-    item.take("id");
-    item.take("status");
+    for label in ["id", "status", "phase"] {
+        item.take(label); // of what was said, and nothing that a model reads
+    }
     let kind = item.text("type")?;
     match kind.as_deref() {
         None | Some("message") => {

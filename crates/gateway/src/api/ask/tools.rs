@@ -14,7 +14,7 @@ const NAME_BYTES_MAX: usize = 64;
 pub(crate) struct Tools {
     /// As a template is shown them.
     pub shown: Value,
-    /// Each by itself.
+    /// Each by itself that may be called.
     pub list: Vec<Tool>,
     /// Which are to be called.
     pub choice: Choice,
@@ -25,6 +25,8 @@ pub(crate) struct Tools {
 /// One of them.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Tool {
+    /// Its place in the request.
+    pub at: usize,
     /// What the model calls it.
     pub name: String,
     /// The schema of its arguments: an object.
@@ -44,12 +46,12 @@ pub(crate) enum Choice {
 
 impl Tools {
     /// Those that an answer must call one of; none if it need not call any.
-    pub(crate) fn demanded(&self) -> Option<Vec<(usize, &Tool)>> {
-        let all = self.list.iter().enumerate();
+    pub(crate) fn demanded(&self) -> Option<Vec<&Tool>> {
+        let all = self.list.iter();
         match &self.choice {
             Choice::Auto => None,
             Choice::Required => Some(all.collect()),
-            Choice::Named(name) => Some(all.filter(|(_, tool)| tool.name == *name).collect()),
+            Choice::Named(name) => Some(all.filter(|tool| tool.name == *name).collect()),
         }
     }
 }
@@ -73,58 +75,84 @@ pub(super) fn read(fields: &mut Fields) -> Result<Option<Tools>, Fault> {
     };
     let choice = tool_choice(choice, list.is_empty())?;
     let tools = list.iter().enumerate().map(|(at, value)| tool(at, value));
-    let tools = tools.collect::<Result<Vec<_>, _>>()?;
+    let mut tools = tools.collect::<Result<Vec<_>, _>>()?;
     for (at, tool) in tools.iter().enumerate() {
         if tools[..at].iter().any(|other| other.name == tool.name) {
             let param = format!("tools[{at}].function.name");
             return Err(invalid(param, "a name that no other tool has"));
         }
     }
-    let Some(choice) = choice.filter(|_| !tools.is_empty()) else {
+    let Some((choice, allowed)) = choice.filter(|_| !tools.is_empty()) else {
         return Ok(None);
     };
-    if let Choice::Named(name) = &choice
-        && !tools.iter().any(|tool| tool.name == *name)
-    {
+    let named = match &choice {
+        Choice::Named(name) => Some(name),
+        _ => None,
+    };
+    let mut named = named.into_iter().chain(allowed.iter().flatten());
+    if !named.all(|name| tools.iter().any(|tool| tool.name == *name)) {
         return Err(invalid("tool_choice", "the name of one of `tools`"));
+    }
+    if let Some(allowed) = allowed {
+        tools.retain(|tool| allowed.contains(&tool.name));
     }
     Ok(Some(Tools {
         shown: Value::Array(list),
         list: tools,
+        // A call of this one was asked for, not calls.
+        parallel: parallel && !matches!(choice, Choice::Named(_)),
         choice,
-        parallel,
     }))
 }
 
+/// Which are to be called, and the names of those that may be, where not all may.
+type Chosen = (Choice, Option<Vec<String>>);
+
 /// None: no tool is called, and the model is told of none.
-fn tool_choice(value: Option<Value>, no_tools: bool) -> Result<Option<Choice>, Fault> {
-    let expected =
-        "\"auto\", \"none\", \"required\" or {\"type\": \"function\", \"function\": {\"name\": …}}";
-    let wrong = || invalid("tool_choice", expected);
+fn tool_choice(value: Option<Value>, no_tools: bool) -> Result<Option<Chosen>, Fault> {
     let choice = match value {
-        None => Some(Choice::Auto),
-        Some(Value::String(word)) => match word.as_str() {
-            "auto" => Some(Choice::Auto),
-            "none" => None,
-            "required" => Some(Choice::Required),
-            _ => return Err(wrong()),
-        },
-        Some(value) => {
-            let named = value.get("function").and_then(|it| it.get("name"));
-            let name = named.and_then(Value::as_str).ok_or_else(wrong)?;
-            if value.get("type").is_some_and(|kind| kind != "function") {
+        None => Some((Choice::Auto, None)),
+        Some(Value::String(word)) if word == "none" => None,
+        Some(Value::String(word)) => Some((mode(&word)?, None)),
+        Some(value) if value["type"] == "allowed_tools" => {
+            let allowed = &value["allowed_tools"];
+            let choice = mode(allowed["mode"].as_str().unwrap_or_default())?;
+            let names = allowed["tools"].as_array().ok_or_else(wrong)?;
+            let names: Vec<String> = names.iter().map(named).collect::<Result<_, _>>()?;
+            if names.is_empty() {
                 return Err(wrong());
             }
-            Some(Choice::Named(name.to_owned()))
+            Some((choice, Some(names)))
         }
+        Some(value) => Some((Choice::Named(named(&value)?), None)),
     };
     match choice {
-        Some(Choice::Required | Choice::Named(_)) if no_tools => Err(invalid(
-            "tool_choice",
-            "`tools` to be set where this asks for a call",
-        )),
+        Some((choice, allowed)) if no_tools && (choice != Choice::Auto || allowed.is_some()) => {
+            let expected = "`tools` to be set where this asks for a call";
+            Err(invalid("tool_choice", expected))
+        }
         choice => Ok(choice),
     }
+}
+
+fn wrong() -> Fault {
+    let expected = "\"auto\", \"none\", \"required\", {\"type\": \"function\", \"function\": {\"name\": …}} \
+                    or {\"type\": \"allowed_tools\", \"allowed_tools\": {\"mode\": …, \"tools\": […]}}";
+    invalid("tool_choice", expected)
+}
+
+fn mode(word: &str) -> Result<Choice, Fault> {
+    match word {
+        "auto" => Ok(Choice::Auto),
+        "required" => Ok(Choice::Required),
+        _ => Err(wrong()),
+    }
+}
+
+fn named(value: &Value) -> Result<String, Fault> {
+    let function = value.get("type").is_none_or(|kind| kind == "function");
+    let name = value["function"]["name"].as_str().filter(|_| function);
+    name.map(str::to_owned).ok_or_else(wrong)
 }
 
 fn tool(at: usize, value: &Value) -> Result<Tool, Fault> {
@@ -152,7 +180,11 @@ fn tool(at: usize, value: &Value) -> Result<Tool, Fault> {
         Some(_) => return Err(invalid(function.name("parameters"), "a JSON schema")),
     };
     function.finish()?;
-    Ok(Tool { name, parameters })
+    Ok(Tool {
+        at,
+        name,
+        parameters,
+    })
 }
 
 /// Arguments are an object, whether the schema says so or not.

@@ -263,6 +263,8 @@ fn bookkeeping() -> Vec<Row> {
         row("safety_identifier", Both, "o").harmless(json!("x")),
         row("prompt_cache_key", Both, "o").harmless(json!("x")),
         row("prompt_cache_retention", Both, "o").harmless(json!("24h")),
+        row("prompt_cache_options", Both, "o").harmless(json!({"ttl": "1h"})),
+        row("moderation", Both, "o").refused(json!({"model": "m"})),
         row("request_id", Both, "v")
             .harmless(json!("x"))
             .note("ids are the gateway's own"),
@@ -522,8 +524,11 @@ fn tools() -> Vec<Row> {
             .obeyed(json!("none"), |_, got| !shown_tool(got))
             .obeyed(json!("required"), held)
             .obeyed(json!({"type": "function", "function": {"name": "f"}}), held)
+            .obeyed(allowed("required", "f"), held)
+            .harmless(allowed("auto", "f"))
+            .refused(allowed("auto", "g"))
             .refused(json!({"type": "function", "function": {"name": "g"}}))
-            .note("`none`, `auto`, `required`, or one by its name; with `none` the model is not shown any"),
+            .note("`none`, `auto`, `required`, one by its name, or `allowed_tools`; with `none` the model is not shown any"),
         row("parallel_tool_calls", Chat, "ovl")
             .with(json!({"tools": tool(), "tool_choice": "required"}))
             .harmless(json!(true))
@@ -538,6 +543,11 @@ fn tools() -> Vec<Row> {
             .harmless(json!("auto"))
             .refused(json!({"name": "f"})),
     ]
+}
+
+fn allowed(mode: &str, name: &str) -> Value {
+    let tools = json!([{"type": "function", "function": {"name": name}}]);
+    json!({"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}})
 }
 
 fn shown_tool(seen: &Seen) -> bool {
@@ -614,7 +624,7 @@ fn messages() -> Vec<Row> {
             .note("`system`, `developer` (the same), `user`, `assistant`, `tool`"),
         row("content", Message, "ovl")
             .obeyed(json!("x"), ends)
-            .obeyed(json!([{"type": "text", "text": "a", "cache_control": {}}, {"type": "text", "text": "x"}]), ends)
+            .obeyed(json!([{"type": "text", "text": "a", "cache_control": {}, "prompt_cache_breakpoint": {}}, {"type": "text", "text": "x"}]), ends)
             .obeyed(json!(null), |_, got| got.prompt().ends_with("a:\u{101}"))
             .refused(json!(1))
             .needed()
