@@ -8,11 +8,11 @@ use std::time::Duration;
 /// How far to go. The worlds of a larger bound have more pages, requests and faults.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Bound {
-    /// All worlds together in three seconds: what a mutant is tried against.
+    /// All worlds together in a few seconds: what a mutant is tried against.
     Smoke,
     /// All worlds together in a minute on two cores: what every change is tried against.
     Quick,
-    /// Half an hour and 12 GiB, more than ten million distinct worlds: by hand, now and then.
+    /// All worlds together in half an hour and 12 GiB: by hand, now and then.
     Deep,
 }
 
@@ -21,7 +21,8 @@ impl Bound {
     pub const ALL: [Self; 3] = [Self::Smoke, Self::Quick, Self::Deep];
 
     /// What the search of one world may take. The worlds of the smaller bounds stay far below; a
-    /// search that hits its limit has not finished and says so.
+    /// search that hits its limit has not finished and says so. Memory is that of the process, so of
+    /// all worlds that are explored at the same time.
     pub fn limits(self) -> Limits {
         let (states, seconds, gib) = match self {
             Self::Smoke => (200_000, 60, 4),
@@ -35,6 +36,16 @@ impl Bound {
             time: Duration::from_secs(seconds),
             ..Limits::default()
         }
+    }
+
+    /// The time that all worlds together may take. A world for which none is left has not finished
+    /// either.
+    pub fn together(self) -> Duration {
+        let minutes = match self {
+            Self::Smoke => 10,
+            Self::Quick | Self::Deep => 30,
+        };
+        Duration::from_secs(minutes * 60)
     }
 }
 

@@ -55,9 +55,16 @@ fn a_defect_is_found_and_its_run_can_be_run_again() {
 
 #[test]
 fn what_could_not_be_finished_is_not_claimed() {
-    let output = check(&["--bound", "smoke", "--world", "leave", "--states", "100"]);
-    assert_eq!(output.status.code(), Some(3), "{}", said(&output));
-    assert!(said(&output).contains("NOT FINISHED"));
+    for (limit, most, end) in [
+        ("--states", "100", "as many states"),
+        ("--minutes", "0", "as much time"),
+        ("--memory", "0", "as much memory"),
+    ] {
+        let output = check(&["--bound", "smoke", "--world", "leave", limit, most]);
+        let said = said(&output);
+        assert_eq!(output.status.code(), Some(3), "{limit}: {said}");
+        assert!(said.contains(&format!("NOT FINISHED: {end}")), "{said}");
+    }
 }
 
 #[test]

@@ -6,22 +6,21 @@ use super::worlds::Chosen;
 use super::{Check, HOLDS, UNFINISHED, VIOLATED};
 use super::{trace, watch};
 use crate::beside::side_by_side;
-use crate::bound::Bound;
 use crate::defects::{self, Defect, Defective};
 use crate::pinned;
 use crate::scenario::{Mode, Setup};
-use crate::search::{Counterexample, Stop};
+use crate::search::{Counterexample, Limits, Stop};
 use crate::world::Act;
 use std::ops::ControlFlow;
+use std::time::{Duration, Instant};
 
 /// Explores these worlds until one of them breaks a clause.
 pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> anyhow::Result<u8> {
-    let mut limits = check.bound.limits();
-    limits.states = check.states.unwrap_or(limits.states).min(limits.states);
+    let mut limits = limits(check);
     let threads = check.threads.unwrap_or(limits.threads);
-    // The largest bound gives one world all memory; a defect is shown in the first world.
-    let one_by_one = check.bound == Bound::Deep || defect.is_some();
-    let lanes = if one_by_one {
+    let until = Instant::now() + together(check);
+    // A defect is shown in the first world.
+    let lanes = if defect.is_some() {
         1
     } else {
         threads.min(worlds.len())
@@ -33,17 +32,28 @@ pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> 
     };
     let one = |chosen: &Chosen| {
         let mut limits = limits.clone();
+        let left = until.saturating_duration_since(Instant::now());
+        limits.time = limits.time.min(left);
         // In direct mode the slots of a write are page numbers, which are not renamed.
         limits.symmetry = check.symmetry && chosen.mode == Mode::Landing;
         let mut watch = watches.of(chosen.name());
         make(chosen, defect).explore(&limits, &mut |now| watch.see(now))
     };
-    let (mut done, mut violated) = (Vec::new(), None);
+    let (mut done, mut violated, mut unlike) = (Vec::new(), None, 0);
     side_by_side(worlds, lanes, size, one, |chosen, report| {
         watches.say(&show::outcome(&chosen.name(), &report));
         if let Some(found) = report.violation {
             violated = Some((chosen, found));
             return ControlFlow::Break(());
+        }
+        let whole = report.holds() && defect.is_none() && !check.symmetry;
+        if whole && let Some(key) = chosen.pinned_as(check.bound) {
+            let pinned = pinned::states(check.bound, chosen.mode, &chosen.name);
+            let differs = show::unlike_pinned(&key, pinned, report.states as u64);
+            unlike += usize::from(pinned.is_some() && differs.is_some());
+            differs
+                .into_iter()
+                .for_each(|line| watches.say(&format!("  {line}")));
         }
         done.push((chosen, report));
         // At once: who ends a run of half an hour early has not read the table behind it.
@@ -69,8 +79,28 @@ pub(super) fn run(check: &Check, worlds: &[Chosen], defect: Option<&Defect>) -> 
         missing.iter().for_each(|line| println!("  {line}"));
         return Ok(VIOLATED);
     }
+    if unlike > 0 {
+        println!("\nof {unlike} worlds another number of states is written down (above)");
+        return Ok(VIOLATED);
+    }
     let unfinished = done.iter().any(|(_, report)| report.stop != Stop::Complete);
     Ok(if unfinished { UNFINISHED } else { HOLDS })
+}
+
+/// What a world may take: as much as the bound allows, or less if that was asked for.
+fn limits(check: &Check) -> Limits {
+    let mut limits = check.bound.limits();
+    limits.states = check.states.unwrap_or(limits.states).min(limits.states);
+    if let Some(gib) = check.memory {
+        limits = limits.within(gib << 30);
+    }
+    limits
+}
+
+/// The time that all of them together may take.
+fn together(check: &Check) -> Duration {
+    let minutes = |minutes| Duration::from_secs(minutes * 60);
+    check.minutes.map_or(check.bound.together(), minutes)
 }
 
 /// The world as it is shipped, or with one decision swapped.

@@ -68,6 +68,12 @@ pub(crate) struct Check {
     /// At most so many states a world, if that is fewer than the bound allows.
     #[arg(long, value_name = "N")]
     states: Option<usize>,
+    /// At most so many GiB of memory, if that is less than the bound allows.
+    #[arg(long, value_name = "GIB")]
+    memory: Option<u64>,
+    /// At most so many minutes for all worlds together, instead of what the bound allows.
+    #[arg(long, value_name = "MINUTES")]
+    minutes: Option<u64>,
     /// No progress.
     #[arg(long, short)]
     quiet: bool,

@@ -71,6 +71,16 @@ pub(super) fn outcome<A>(world: &str, report: &Report<A>) -> String {
     )
 }
 
+/// What differs from what is written down of a world that was explored whole.
+pub(super) fn unlike_pinned(key: &str, pinned: Option<u64>, states: u64) -> Option<String> {
+    let line = format!("crates/lab/pinned.toml: \"{key}\" = {states}");
+    match pinned {
+        Some(pinned) if pinned == states => None,
+        Some(pinned) => Some(format!("the model has changed, {pinned} are in {line}")),
+        None => Some(format!("not in {line}")),
+    }
+}
+
 /// In how many states each clause was judged, over all worlds.
 pub(super) fn clauses(done: &[Done<'_>]) -> String {
     let mut counts: Vec<(&str, u64, u64)> = Vec::new();
@@ -130,4 +140,21 @@ pub(super) fn missing(done: &[Done<'_>]) -> Vec<String> {
         missing.map(|situation| format!("{}: {situation}", chosen.name()))
     });
     never.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_written_down_otherwise_is_said() {
+        assert_eq!(unlike_pinned("landing/deep/calm", Some(7), 7), None);
+        let other = unlike_pinned("landing/deep/calm", Some(8), 7).expect("said");
+        assert!(other.contains("changed, 8") && other.ends_with("\"landing/deep/calm\" = 7"));
+        let none = unlike_pinned("landing/deep/calm", None, 7).expect("said");
+        assert!(
+            none.starts_with("not in") && none.ends_with("= 7"),
+            "{none}"
+        );
+    }
 }

@@ -2,6 +2,7 @@
 
 use crate::bound::Bound;
 use crate::defects::{self, Defect};
+use crate::pinned;
 use crate::scenario::{ALL, Mode, Scenario, Setup};
 use anyhow::bail;
 
@@ -24,6 +25,12 @@ impl Chosen {
     /// `world/mode`.
     pub(super) fn name(&self) -> String {
         format!("{}/{}", self.name, self.mode)
+    }
+
+    /// Its name among what is pinned; those of the defects are not.
+    pub(super) fn pinned_as(&self, bound: Bound) -> Option<String> {
+        let pinned = !self.name.starts_with(OF_DEFECTS);
+        pinned.then(|| pinned::key(bound, self.mode, &self.name))
     }
 
     fn of(scenario: &'static Scenario, bound: Bound, mode: Mode) -> Option<Self> {

@@ -25,6 +25,17 @@ pub struct Limits {
 }
 
 impl Limits {
+    /// With at most so much memory, if that is less.
+    #[must_use]
+    pub fn within(self, bytes: u64) -> Self {
+        let resident = self.resident.min(bytes);
+        Self {
+            resident,
+            keep: resident / 3 * 2,
+            ..self
+        }
+    }
+
     /// How worlds are written in a search like this.
     pub(super) fn canonical(&self) -> Canonical {
         if self.symmetry {
