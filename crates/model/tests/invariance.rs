@@ -60,6 +60,22 @@ fn chunks_pages_and_threads_do_not_show() {
     }
 }
 
+/// Threads share one row's blocks of positions. The last of these chunks is one token, behind three blocks.
+#[test]
+fn a_row_that_threads_share_is_the_same_row() {
+    let file = small_file(SmallSpec {
+        context: 512,
+        ..SmallSpec::default()
+    });
+    let tokens = prompt(1, 290);
+    let [one, two] = [1, 2].map(|threads| load(&file, NUMERICS[0], isas()[0], threads));
+    let expected = digest(&Bench::new(&one, 16, &[300]).all_logits(&tokens, 290));
+    for model in [&one, &two] {
+        let rows = Bench::new(model, 16, &[300]).all_logits(&tokens, 17);
+        assert_eq!(digest(&rows), expected);
+    }
+}
+
 /// One sequence of a mixed batch: what it prefills at once, then how many tokens it decodes.
 #[derive(Clone, Debug)]
 struct Neighbour {
