@@ -28,20 +28,36 @@ pub fn seconds(text: &str) -> Result<f64, String> {
     Ok(moment.as_second() as f64 + f64::from(moment.subsec_nanosecond()) * 1e-9)
 }
 
-/// Without brackets around it, and without the name of a zone after its offset (`[Asia/Kolkata]`).
+/// Without brackets around it, and without the name of a zone after its offset (`[Asia/Kolkata]`). A
+/// name alone stays: what its offset was then is not known here.
 fn bare(text: &str) -> &str {
-    match text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
-        Some(inner) => inner,
-        None => text.split_once('[').map_or(text, |(time, _)| time),
+    if let Some(inner) = text.strip_prefix('[').and_then(|it| it.strip_suffix(']')) {
+        return inner;
+    }
+    match text.split_once('[') {
+        Some((time, _)) if has_offset(time) => time,
+        _ => text,
     }
 }
 
-/// An offset after a space, the name UTC after or instead of it: `2026-11-29 12:00:00 +0000 UTC`.
+/// Whether there is one behind the date, or `Z` for it.
+fn has_offset(time: &str) -> bool {
+    let of_day = time.get(10..).unwrap_or_default();
+    of_day.contains(['+', '-', 'Z', 'z'])
+}
+
+/// An offset after a space, the name UTC after or instead of it: `2026-11-29 12:00:00 +0000 UTC`. Go
+/// writes other zones' names there too, and its own clock after them: the offset says it all.
 fn spaced(text: &str) -> Option<Timestamp> {
+    let text = text.split_once(" m=").map_or(text, |(time, _)| time);
     let utc = text
         .strip_suffix(" UTC")
         .or_else(|| text.strip_suffix(" GMT"));
-    let time = utc.unwrap_or(text);
+    let named = text.rsplit_once(' ').filter(|(time, name)| {
+        let offset = time.rsplit_once(' ').map_or("", |it| it.1);
+        offset.starts_with(['+', '-']) && name.bytes().all(|it| it.is_ascii_alphabetic())
+    });
+    let time = utc.or(named.map(|it| it.0)).unwrap_or(text);
     let last = time
         .rsplit_once(' ')
         .filter(|(_, it)| it.starts_with(['+', '-']));
@@ -53,14 +69,14 @@ fn spaced(text: &str) -> Option<Timestamp> {
 }
 
 fn common_log(text: &str) -> Option<Timestamp> {
-    let parts = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S %z", text);
+    let parts = jiff::fmt::strtime::parse("%d/%b/%Y:%H:%M:%S%.f %z", text);
     parts.ok()?.to_timestamp().ok()
 }
 
 /// Only if none is there: the reader of times without offset would pass over one.
 fn without_offset(text: &str) -> Option<Timestamp> {
     let of_day = text.get(10..)?;
-    if of_day.len() < 6 || of_day.contains(['+', '-', 'Z', 'z', '[']) {
+    if of_day.len() < 6 || has_offset(text) || of_day.contains('[') {
         return None;
     }
     let time: DateTime = text.parse().ok()?;

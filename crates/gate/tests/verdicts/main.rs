@@ -586,6 +586,21 @@ fn versions_say_what_they_say_and_no_more() {
         ),
         ("999.0.0", at("999.0.0"), nothing_known()),
         (
+            "0.0.1.dev7+g0a1b2c3",
+            at("0.0.1.dev7+g0a1b2c3"),
+            nothing_known(),
+        ),
+        (
+            "0.5.22.post1 is after 0.5.22",
+            at("0.5.22.post1"),
+            vec![("minimum-version", Holds), ("door-check", Holds)],
+        ),
+        (
+            "vLLM 0.33.1 is newer than the table",
+            lone("0.33.1"),
+            vec![("table-is-fresh", Violated)],
+        ),
+        (
             "vLLM 0.1.dev16498+g0a1b2c3",
             lone("0.1.dev16498+g0a1b2c3"),
             vec![("known-advisories", Unknown)],

@@ -246,6 +246,18 @@ fn healthy_and_sick_logs_are_told_apart() {
             &[CouldNotTell],
         ),
         (
+            "microseconds read as seconds",
+            log(
+                24,
+                20_000,
+                |_| (),
+                |_, it| {
+                    it.request.seconds = it.request.seconds.map(|it| it * 1e6);
+                },
+            ),
+            &[CouldNotTell],
+        ),
+        (
             "the incident",
             log(14, 20_000, |it| it.pool = 6_000.0, none),
             &[Found],
@@ -343,5 +355,32 @@ fn two_machines_in_one_series_are_said() {
         log(23, 20_000, |it| it.skipped = 0.1, none),
     ] {
         assert!(!sick.read().mixed, "a skipped prefill is no machine");
+    }
+}
+
+#[test]
+fn why_a_silence_is_worth_nothing_is_said() {
+    let short = |it: &mut Trace| (it.longest, it.queue) = (60.0, 0.001);
+    let all_cached = |_, it: &mut Made| {
+        if it.skipped {
+            it.request.cached_tokens = Some(it.request.prompt_tokens - 1);
+        }
+    };
+    let short = log(10, 20_000, short, none).limit(60).read().why.join("; ");
+    let hidden = log(19, 20_000, |it| it.pool = 6_000.0, all_cached);
+    let hidden = hidden.read().why.join("; ");
+    for (why, said) in [
+        (
+            &short,
+            "of the answers could be compared with a floor (at least 10 % are needed)",
+        ),
+        (&short, "the floor speaks from "),
+        (
+            &short,
+            " tokens on, and the longest prompt that is allowed has 60",
+        ),
+        (&hidden, " answers say that all of their prompt was cached"),
+    ] {
+        assert!(why.contains(said), "{said:?} is not in {why:?}");
     }
 }
