@@ -48,7 +48,7 @@ pub(super) fn growth_and_breaks(bound: Bound) -> Setup {
     };
     Setup {
         faults,
-        ..two_that_grow(bound)
+        ..two_that_grow(Bound::Quick)
     }
 }
 

@@ -52,8 +52,10 @@ impl Scenario {
 const ALWAYS: &[&str] = &[COMMITTED, READ];
 
 const BOTH: &[Mode] = &[Mode::Landing, Mode::Direct];
-/// A write that lands once more after its completion would be in D's own pages, and nothing could
-/// tell: that a completed write cannot is what direct mode relies on (handoff.md, "The idea").
+/// What direct mode relies on (handoff.md, "The idea"). A write that lands once more after its
+/// completion would be in D's own pages, and nothing could tell. And what a peer says it does not hold
+/// it will not hold: a ticket that comes out of an earlier connection behind that word would be written
+/// for, and D's page has another owner. In an arena either wets a slot.
 const LANDING: &[Mode] = &[Mode::Landing];
 
 /// All of them.
@@ -264,6 +266,14 @@ pub const ALL: &[Scenario] = &[
         sees: &[STALE, REDIALLED, ANSWERED],
         sees_landing: &[],
         setup: stale,
+    },
+    Scenario {
+        name: "stale-and-over",
+        about: "the same, and what the message is about may be over at the other end",
+        modes: LANDING,
+        sees: &[STALE, REDIALLED, LEFT, CANCELLED, ANSWERED],
+        sees_landing: &[],
+        setup: stale_and_over,
     },
     Scenario {
         name: "failed-pass",

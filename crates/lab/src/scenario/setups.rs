@@ -284,8 +284,17 @@ pub(super) fn stale(bound: Bound) -> Setup {
     let faults = Faults {
         breaks: 1,
         stale: 1,
+        ..Faults::default()
+    };
+    with(by(bound, tiny(), one(), short()), faults)
+}
+
+pub(super) fn stale_and_over(bound: Bound) -> Setup {
+    let faults = Faults {
+        breaks: 1,
+        stale: 1,
+        leaves: 1,
         prefill_kills: u8::from(deep(bound)),
-        prefill_spawns: u8::from(deep(bound)),
         ..Faults::default()
     };
     with(by(bound, tiny(), one(), tiny()), faults)
@@ -468,9 +477,13 @@ pub(super) fn ranks_faults(bound: Bound) -> Setup {
         prefill_kills: 1,
         ..Faults::default()
     };
-    let setup = by(bound, tiny(), tiny(), one());
-    let most = if bound == Bound::Smoke { 1 } else { 2 };
-    with(Setup { ranks: 2, ..setup }, faults.together(most))
+    let most = match bound {
+        Bound::Smoke => 1,
+        Bound::Quick => 2,
+        Bound::Deep => 3,
+    };
+    let setup = Setup { ranks: 2, ..tiny() };
+    with(setup, faults.together(most))
 }
 
 /// Two prompts of one tenant that begin alike; the second finds the first one's page.
@@ -508,15 +521,14 @@ pub(super) fn cache_faults(bound: Bound) -> Setup {
         leaves: 1,
         ..Faults::default()
     };
-    let setup = match bound {
-        Bound::Smoke => alike(),
-        _ => Setup {
-            prompts: prefix(bound).prompts[..2].to_vec(),
-            prefill_pages: 3,
-            decode_pages: 5,
-            ..Setup::default()
-        },
+    let longer = Setup {
+        prompts: prefix(bound).prompts[..2].to_vec(),
+        prefill_pages: 3,
+        decode_pages: 5,
+        ..Setup::default()
     };
+    // Longer prompts and two faults at once would be some twenty million states in direct mode.
+    let setup = by(bound, alike(), longer, alike());
     with(setup, faults.together(if deep(bound) { 2 } else { 1 }))
 }
 
@@ -595,7 +607,7 @@ pub(super) fn hang(bound: Bound) -> Setup {
         failed_writes: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, tiny(), one(), short()), faults)
+    with(by(bound, tiny(), one(), one()), faults)
 }
 
 pub(super) fn arenas(bound: Bound) -> Setup {
