@@ -297,7 +297,7 @@ pub(super) fn stale_and_over(bound: Bound) -> Setup {
         prefill_kills: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, tiny(), one(), tiny()), faults)
+    with(by(bound, tiny(), one(), one()), faults)
 }
 
 pub(super) fn failed_pass(bound: Bound) -> Setup {
@@ -529,7 +529,7 @@ pub(super) fn cache_faults(bound: Bound) -> Setup {
     };
     // Longer prompts and two faults at once would be some twenty million states in direct mode.
     let setup = by(bound, alike(), longer, alike());
-    with(setup, faults.together(if deep(bound) { 2 } else { 1 }))
+    with(setup, faults.together(if deep(bound) { 3 } else { 1 }))
 }
 
 pub(super) fn jobs(bound: Bound) -> Setup {
