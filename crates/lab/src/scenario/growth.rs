@@ -46,6 +46,7 @@ pub(super) fn growth_and_breaks(bound: Bound) -> Setup {
             ..Faults::default()
         },
     };
+    // The longer answers of `deep` with two faults are more than can be explored whole.
     Setup {
         faults,
         ..two_that_grow(Bound::Quick)
