@@ -11,7 +11,8 @@ fn cofferdam(arguments: &[&str]) -> Command {
             command.env_remove(name);
         }
     }
-    command.args(arguments);
+    // Whoever runs this may have a server at the port that is the default.
+    command.env("COFFERDAM_PORT", "0").args(arguments);
     command
 }
 
