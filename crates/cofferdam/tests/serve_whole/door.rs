@@ -184,11 +184,12 @@ fn a_folder_is_what_engines_and_gateway_are_given() {
     std::fs::remove_file(model.join("tokenizer.json")).unwrap();
     let path = model.to_str().unwrap();
     for words in [
-        &["gateway", "--engine", "http://127.0.0.1:9", "--model", path][..],
-        &["serve", "--port=0", "--model", path],
+        &["gateway", "--engine", "http://127.0.0.1:9"][..],
+        &["serve"],
     ] {
         let output = Command::new(COFFERDAM)
             .args(words)
+            .args(["--port=0", "--model", path])
             .output()
             .expect("it runs");
         let why = String::from_utf8_lossy(&output.stderr).into_owned();
