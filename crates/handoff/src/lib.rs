@@ -17,6 +17,7 @@ pub mod door;
 pub mod gateway;
 mod id;
 mod limit;
+mod machine;
 mod message;
 pub mod prefill;
 mod prefix;
@@ -26,6 +27,7 @@ pub use broken::{Broken, Entry};
 pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Evidence, Write};
 pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
 pub use limit::{Capacity, Lengths, Limit};
+pub use machine::Machine;
 pub use message::{
     Answers, Closing, DecodeToGateway, DecodeToPrefill, Ending, Failure, Fault, Finish,
     GatewayToDecode, GatewayToPrefill, Hello, LandingSite, Manifest, NoToken, PrefillToDecode,

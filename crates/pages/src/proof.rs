@@ -2,6 +2,7 @@
 
 use crate::identity::PoolId;
 use crate::{OwnerId, WriterLife};
+use serde::{Serialize, Serializer};
 use std::fmt;
 
 /// What a [`WriterGone`] speaks about.
@@ -59,6 +60,13 @@ impl WriterGone {
 impl fmt::Debug for WriterGone {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "WriterGone({:?}, {:?})", self.writer, self.scope)
+    }
+}
+
+/// A trace says what it was about. There is no way back.
+impl Serialize for WriterGone {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        self.writer.serialize(serializer)
     }
 }
 

@@ -73,7 +73,7 @@ fn record(path: &Path, forge: impl Fn(usize, &mut Vec<Effect>)) {
     let mut machine = Decode::new(config, hello, pool, mint);
     let mut writer = Writer::create(path, &header).unwrap();
     for (index, event) in events().into_iter().enumerate() {
-        writer.input(&DecodeInput::Event(&event));
+        writer.input(&DecodeInput::Event(event.clone()));
         let mut effects = machine.handle(event);
         forge(index, &mut effects);
         writer.effects(&effects).unwrap();
@@ -90,9 +90,9 @@ fn record(path: &Path, forge: impl Fn(usize, &mut Vec<Effect>)) {
                 slots: 8,
                 address: vec![1],
             };
-            writer.input(&DecodeInput::Event(&opened));
+            writer.input(&DecodeInput::Event(opened.clone()));
             writer.effects(&machine.handle(opened)).unwrap();
-            writer.input(&DecodeInput::<Event>::Fenced(arena, life));
+            writer.input(&DecodeInput::Fenced(arena, life));
             writer
                 .effects(&machine.handle_fenced(arena, fabric.fenced(life)))
                 .unwrap();

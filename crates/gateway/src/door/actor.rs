@@ -1,6 +1,7 @@
 //! The task that owns the machine: inputs become events, effects are carried out in order.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::convert::Infallible;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -9,7 +10,7 @@ use handoff::{AttemptId, Broken, RequestId};
 use pages::Epoch;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender};
 use tokio::task::{AbortHandle, JoinSet};
-use wire::trace::{Header, TraceError, Writer};
+use wire::trace::{Driver, Header, Recorded, TraceError, Writer};
 
 use super::affinity::Affinity;
 use super::counters::Counters;
@@ -77,7 +78,7 @@ impl Place {
 }
 
 pub(super) struct Actor {
-    machine: Door,
+    machine: Recorded<Door>,
     epoch: Epoch,
     inbox: UnboundedReceiver<Input>,
     back: UnboundedSender<Input>,
@@ -97,7 +98,6 @@ pub(super) struct Actor {
     domains: Domains,
     affinity: Affinity,
     counters: Counters,
-    trace: Option<Writer>,
     models: Vec<ModelFacts>,
     board: Arc<Board>,
     lookout: Arc<Lookout>,
@@ -133,7 +133,7 @@ impl Actor {
             .map(|path| Writer::create(path, &header))
             .transpose()?;
         let mut actor = Self {
-            machine: Door::new(config.machine.clone(), epoch),
+            machine: Recorded::new(Door::new(config.machine.clone(), epoch), trace),
             epoch,
             inbox,
             back,
@@ -149,7 +149,6 @@ impl Actor {
             domains: Domains::new(secret),
             affinity: Affinity::new(),
             counters: Counters::default(),
-            trace,
             models,
             board,
             lookout,
@@ -405,31 +404,12 @@ impl Actor {
         self.requests.get_mut(request)
     }
 
-    /// An event, and those that carrying it out brings about.
+    /// A gateway goes on without a trace, so that nothing ends this.
     fn feed(&mut self, event: Event) {
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            if let Some(trace) = &mut self.trace {
-                trace.input(&event);
-            }
-            let effects = self.machine.handle(event);
-            let traced = self.trace.as_mut().map(|trace| trace.effects(&effects));
-            self.check_trace(traced);
-            for effect in effects {
-                events.extend(self.carry_out(effect));
-            }
-        }
+        let Ok(()) = self.tell(event);
     }
 
-    /// A trace with a hole is none: it ends here, and what runs goes on.
-    fn check_trace(&mut self, written: Option<Result<(), TraceError>>) {
-        if let Some(Err(error)) = written {
-            tracing::error!(%error, "the trace ends here");
-            self.trace = None;
-        }
-    }
-
-    fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+    fn do_effect(&mut self, effect: Effect) -> Option<Event> {
         match effect {
             Effect::Dispatch {
                 request,
@@ -621,8 +601,7 @@ impl Actor {
         for (_, open) in std::mem::take(&mut self.requests) {
             open.end();
         }
-        let flushed = self.trace.as_mut().map(Writer::flush);
-        self.check_trace(flushed);
+        let Ok(()) = self.flush_trace();
         let how = self.broken.take().map_or(Ok(()), Err);
         // It is set once: the task ends here.
         let _ = self.how.set(how);
@@ -633,5 +612,28 @@ impl Actor {
                 submission.end();
             }
         }
+    }
+}
+
+impl Driver for Actor {
+    type Machine = Door;
+    type Error = Infallible;
+
+    fn machine(&mut self) -> &mut Recorded<Door> {
+        &mut self.machine
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        led_to: &mut VecDeque<Event>,
+    ) -> Result<(), Infallible> {
+        led_to.extend(self.do_effect(effect));
+        Ok(())
+    }
+
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), Infallible> {
+        tracing::error!(%error, "the trace ends here: it cannot be written");
+        Ok(())
     }
 }

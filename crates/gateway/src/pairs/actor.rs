@@ -1,6 +1,7 @@
 //! The task that owns the machine: inputs become events, effects are carried out in order.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::convert::Infallible;
 use std::path::PathBuf;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -13,7 +14,9 @@ use handoff::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use wire::trace::{AuditEvent, AuditLog, AuditRecord, Header, OwnersLog, TraceError, Writer};
+use wire::trace::{
+    AuditEvent, AuditLog, AuditRecord, Driver, Header, OwnersLog, Recorded, TraceError, Writer,
+};
 use wire::{Frame, TokenOut};
 
 use super::counters::Counters;
@@ -48,7 +51,7 @@ pub(super) enum Input {
 }
 
 pub(super) struct Actor<J: Decisions> {
-    machine: Gateway<J>,
+    machine: Recorded<Gateway<J>>,
     inbox: UnboundedReceiver<Input>,
     links: Links,
     requests: BTreeMap<RequestId, Open>,
@@ -56,7 +59,6 @@ pub(super) struct Actor<J: Decisions> {
     domains: Domains,
     cache: bool,
     counters: Counters,
-    trace: Option<Writer>,
     owners: Option<OwnersLog>,
     audit: AuditLog,
     models: Vec<ModelFacts>,
@@ -100,7 +102,10 @@ impl<J: Decisions> Actor<J> {
         let owners = owners.transpose().map_err(StartError::Owners)?;
         let audit = AuditLog::open(config.audit.as_deref()).map_err(StartError::Audit)?;
         let mut actor = Self {
-            machine: Gateway::with_decisions(machine.clone(), hello, decisions),
+            machine: Recorded::new(
+                Gateway::with_decisions(machine.clone(), hello, decisions),
+                trace,
+            ),
             inbox,
             links: Links::new(config.prefill.len(), config.decode.len()),
             requests: BTreeMap::new(),
@@ -108,7 +113,6 @@ impl<J: Decisions> Actor<J> {
             domains: Domains::new(secret),
             cache: config.cache,
             counters: Counters::default(),
-            trace,
             owners,
             audit,
             models,
@@ -141,7 +145,7 @@ impl<J: Decisions> Actor<J> {
                 .min();
             let due = due.expect("facts are always due some time");
             if self.inbox.is_empty() {
-                self.flush_trace();
+                let Ok(()) = self.flush_trace();
             }
             // The inbox comes first, so that a late timer does not overtake an answer.
             match tokio::time::timeout_at(due.into(), self.inbox.recv()).await {
@@ -354,32 +358,13 @@ impl<J: Decisions> Actor<J> {
         }
     }
 
-    /// Tells the machine and carries out its effects, and what comes of them.
+    /// A gateway goes on without a trace, so that nothing ends this.
     fn feed(&mut self, event: Event) {
-        let mut events = VecDeque::from([event]);
-        while let Some(event) = events.pop_front() {
-            if let Event::Disconnected(conn) = event {
-                tracing::info!(conn = conn.0, "connection to a worker ended");
-                self.counters.connections_ended += 1;
-                self.stale = true;
-            }
-            if let Some(trace) = &mut self.trace {
-                trace.input(&event);
-            }
-            let effects = self.machine.handle(event);
-            let traced = self.trace.as_mut().map(|trace| trace.effects(&effects));
-            self.check_trace(traced);
-            for effect in effects {
-                events.extend(self.carry_out(effect));
-            }
-        }
-        let of_request = |timer: &Timer| matches!(timer, Timer::Request(_));
-        let kept = self.requests.is_empty() && self.timers.armed().any(of_request);
-        debug_assert!(!kept, "no request, and a timer of one");
+        let Ok(()) = self.tell(event);
     }
 
     /// Gives what the machine has to hear of it.
-    fn carry_out(&mut self, effect: Effect) -> Option<Event> {
+    fn do_effect(&mut self, effect: Effect) -> Option<Event> {
         let lost = |conn, sent: bool| (!sent).then_some(Event::Disconnected(conn));
         match effect {
             Effect::ToPrefill(conn, message) => {
@@ -473,19 +458,6 @@ impl<J: Decisions> Actor<J> {
         }
     }
 
-    /// A trace with a hole proves nothing: after a failed write there is none.
-    fn check_trace(&mut self, written: Option<Result<(), TraceError>>) {
-        if let Some(Err(error)) = written {
-            tracing::error!(%error, "the trace ends here: it cannot be written");
-            self.trace = None;
-        }
-    }
-
-    fn flush_trace(&mut self) {
-        let flushed = self.trace.as_mut().map(Writer::flush);
-        self.check_trace(flushed);
-    }
-
     fn publish(&mut self) {
         let (models, machine) = (&self.models, &self.machine);
         let facts = snapshot(models, machine, self.draining, &self.links, &self.counters);
@@ -512,7 +484,7 @@ impl<J: Decisions> Actor<J> {
         self.draining = true;
         self.links.close_all();
         self.publish();
-        self.flush_trace();
+        let Ok(()) = self.flush_trace();
         // Last, because whoever waits for the end waits for this.
         let _ = self.how.set(self.broken.take().map_or(Ok(()), Err));
         self.inbox.close();
@@ -521,6 +493,43 @@ impl<J: Decisions> Actor<J> {
                 submission.end();
             }
         }
+    }
+}
+
+impl<J: Decisions> Driver for Actor<J> {
+    type Machine = Gateway<J>;
+    type Error = Infallible;
+
+    fn machine(&mut self) -> &mut Recorded<Gateway<J>> {
+        &mut self.machine
+    }
+
+    fn hears(&mut self, event: &Event) {
+        if let Event::Disconnected(conn) = event {
+            tracing::info!(conn = conn.0, "connection to a worker ended");
+            self.counters.connections_ended += 1;
+            self.stale = true;
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        led_to: &mut VecDeque<Event>,
+    ) -> Result<(), Infallible> {
+        led_to.extend(self.do_effect(effect));
+        Ok(())
+    }
+
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), Infallible> {
+        tracing::error!(%error, "the trace ends here: it cannot be written");
+        Ok(())
+    }
+
+    fn settled(&mut self) {
+        let of_request = |timer: &Timer| matches!(timer, Timer::Request(_));
+        let kept = self.requests.is_empty() && self.timers.armed().any(of_request);
+        debug_assert!(!kept, "no request, and a timer of one");
     }
 }
 
@@ -586,7 +595,7 @@ mod tests {
         let mut actor = actor.unwrap();
         let how = actor.how();
         let found = Broken::Lost(handoff::Entry::Attempt);
-        assert_eq!(actor.carry_out(Effect::FailStop(found.clone())), None);
+        assert_eq!(actor.do_effect(Effect::FailStop(found.clone())), None);
         assert_eq!(how.get(), None, "it has not ended yet");
         let task = tokio::spawn(actor.run());
         inbox.closed().await;

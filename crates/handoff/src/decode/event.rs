@@ -4,11 +4,26 @@ use crate::{
     ArenaId, AttemptId, Broken, Conn, DecodeToGateway, DecodeToPrefill, Failure, Finish,
     GatewayToDecode, HandoffId, Hangup, NoToken, PrefillToDecode, Spec,
 };
-use pages::{Epoch, PageId, StatedTag, WriterLife};
+use pages::{Epoch, PageId, StatedTag, WriterGone, WriterLife};
 use serde::{Deserialize, Serialize};
 
-/// Something happened. Proofs ([`pages::WriterGone`]) come beside the event, because they are not
-/// data: see [`super::Decode::handle_fenced`].
+/// What the machine is told. A proof is no event: it is linear, and cannot be read from anywhere.
+/// It is written down as what it is about, and an input that was read has that in its place.
+#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
+pub enum Input<Proof = WriterGone> {
+    /// See [`super::Decode::handle`].
+    Event(Event),
+    /// See [`super::Decode::handle_fenced`].
+    Fenced(ArenaId, Proof),
+}
+
+impl<Proof> From<Event> for Input<Proof> {
+    fn from(event: Event) -> Self {
+        Self::Event(event)
+    }
+}
+
+/// Something happened.
 #[derive(Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
 pub enum Event {
     /// A gateway said something.

@@ -16,7 +16,7 @@ mod peer;
 mod run;
 mod state;
 
-pub use event::{CheckPage, CopyPage, Effect, Event, Lane, Output, Timer};
+pub use event::{CheckPage, CopyPage, Effect, Event, Input, Lane, Output, Timer};
 
 use crate::id::{AttemptMark, HandoffKey, LastId};
 use crate::prefix::PrefixIndex;

@@ -120,6 +120,11 @@ impl<J: Decisions> Door<J> {
         }
     }
 
+    /// This life's.
+    pub fn epoch(&self) -> Epoch {
+        self.epoch
+    }
+
     /// The id that the next [`Event::Request`] gets.
     pub fn next_request(&self) -> RequestId {
         self.name(RequestKey(self.next_request.0))

@@ -5,11 +5,11 @@ use super::act::End;
 use super::content::{Cell, PAGE_SIZE};
 use super::links::find;
 use super::said::short;
-use super::shared::{Heard, Kept, Shared};
+use super::shared::{Kept, Shared};
 use super::state::{Arena, CopyInFlight, DecodeLife, Page, Run, State};
 use crate::model::Notes;
 use crate::{properties, situations};
-use handoff::decode::{CopyPage, Decode, Effect, Event};
+use handoff::decode::{CopyPage, Decode, Effect, Event, Input};
 use handoff::{
     Answers, ArenaId, Conn, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
     HandoffId, Hangup, PrefillToDecode, Spec,
@@ -80,7 +80,7 @@ impl<J: Decisions> World<J> {
         }
         let syncs = matches!(event, Event::FromPrefill(_, PrefillToDecode::Sync { .. }));
         let before = machine.view().counts;
-        let effects = machine.hear(Heard::Event(event));
+        let effects = machine.hear(Input::Event(event));
         let after = machine.view().counts;
         let ticket = |effect: &Effect| {
             matches!(effect, Effect::ToPrefill(_, DecodeToPrefill::Ticket { .. }))

@@ -2,7 +2,7 @@
 
 use super::World;
 use super::content::{PAGE_SIZE, checksum, show};
-use super::shared::{Heard, Kept};
+use super::shared::Kept;
 use super::state::{CopyInFlight, DecodeLife, FlightState, State};
 use crate::model::Notes;
 use crate::scenario::Mode;
@@ -202,7 +202,7 @@ impl<J: Decisions> World<J> {
         life.fences.retain(|other| *other != arena);
         let (gone, machine) = (life.arenas.remove(&arena), life.machine.as_mut());
         if let (Some(gone), Some(machine)) = (gone, machine) {
-            let effects = machine.hear(Heard::Fenced(arena, gone.writer));
+            let effects = machine.hear(decode::Input::Fenced(arena, gone.writer));
             self.decode_effects(state, d, effects, notes);
         }
         forget_unseen(state);

@@ -20,7 +20,7 @@ mod steps;
 
 pub use act::{Act, Deadline, End, Fault};
 pub use content::{Cell, Cells, MAX_PROMPTS, MAX_RANKS, PAGE_SIZE, checksum, letter, show};
-pub use shared::{Family, Fork, Heard, Kept, Machine, Shared, View};
+pub use shared::{Family, Fork, Kept, Shared, SharedMachine, View};
 pub use state::{
     Arena, Chunk, Client, CopyInFlight, Counter, DecodeLife, Flight, FlightState, Link, Lost, Page,
     Pair, PrefillLife, Reading, Run, Slice, State,

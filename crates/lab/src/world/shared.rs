@@ -2,12 +2,11 @@
 //! them lets something happen to it, and only then it is forked.
 
 use crate::encode::{Part, apart};
-use handoff::Decisions;
-use handoff::decode::{Decode, Lane};
+use handoff::decode::{Decode, Input, Lane};
 use handoff::gateway::Gateway;
 use handoff::prefill::Prefill;
-use handoff::{ArenaId, OfferId};
-use pages::{Counts, Epoch, Holder};
+use handoff::{Decisions, Machine, OfferId};
+use pages::{Counts, Epoch, Holder, WriterLife};
 use serde::{Serialize, Serializer};
 use std::collections::{BTreeMap, HashMap};
 use std::fmt;
@@ -21,17 +20,15 @@ pub trait Fork {
     fn fork(&mut self) -> Self;
 }
 
-/// What several worlds can share while it hears different things in each of them.
-pub trait Machine: Fork + Serialize {
-    /// What it hears.
-    type Event: Clone + PartialEq;
-    /// What it wants done.
-    type Effect: Clone;
+/// A machine that several worlds can share while it hears different things in each of them.
+pub trait SharedMachine: Fork + Serialize + Machine<Effect: Clone> {
+    /// What it hears, as worlds remember and compare it: with whom a proof is about in its place.
+    type Heard: Clone + PartialEq;
     /// What is asked of it again and again.
     type View;
 
-    /// It hears something.
-    fn hears(&mut self, event: Self::Event) -> Vec<Self::Effect>;
+    /// The same as the machine takes it.
+    fn input(&self, heard: Self::Heard) -> Self::Input;
 
     /// What there is to say of it. (As `&mut`, because a pool looks at handles that were dropped
     /// first; nothing changes by which worlds are compared.)
@@ -45,9 +42,9 @@ pub trait Machine: Fork + Serialize {
 /// same each time (no clock, no randomness: law of `handoff`). So it is remembered as long as some
 /// world has it, and two ways that lead a machine to the same state, names and counters included,
 /// lead to one ([`Family`]): it is neither computed nor written nor kept in memory again.
-pub struct Shared<M: Machine>(Arc<Inner<M>>);
+pub struct Shared<M: SharedMachine>(Arc<Inner<M>>);
 
-struct Inner<M: Machine> {
+struct Inner<M: SharedMachine> {
     machine: Mutex<M>,
     /// How it is written into a world's bytes.
     written: OnceLock<Part>,
@@ -57,13 +54,13 @@ struct Inner<M: Machine> {
     family: Arc<Family<M>>,
 }
 
-struct Next<M: Machine> {
-    event: M::Event,
+struct Next<M: SharedMachine> {
+    event: M::Heard,
     effects: Vec<M::Effect>,
     after: Weak<Inner<M>>,
 }
 
-impl<M: Machine> Shared<M> {
+impl<M: SharedMachine> Shared<M> {
     /// A machine that has heard nothing yet.
     pub fn new(machine: M, family: &Arc<Family<M>>) -> Self {
         Self(family.of(machine))
@@ -80,13 +77,14 @@ impl<M: Machine> Shared<M> {
     }
 
     /// It hears something, in this world.
-    pub fn hear(&mut self, event: M::Event) -> Vec<M::Effect> {
+    pub fn hear(&mut self, event: M::Heard) -> Vec<M::Effect> {
         if let Some((after, effects)) = self.0.known(&event) {
             self.0 = after;
             return effects;
         }
         let mut machine = self.ask(M::fork);
-        let effects = machine.hears(event.clone());
+        let input = machine.input(event.clone());
+        let effects = machine.apply(input);
         let after = self.0.family.of(machine);
         self.0.keep(event, &effects, &after);
         self.0 = after;
@@ -99,16 +97,16 @@ impl<M: Machine> Shared<M> {
     }
 }
 
-impl<M: Machine> Inner<M> {
+impl<M: SharedMachine> Inner<M> {
     /// What came of it when it heard this in another world that still is.
-    fn known(&self, event: &M::Event) -> Option<(Arc<Self>, Vec<M::Effect>)> {
+    fn known(&self, event: &M::Heard) -> Option<(Arc<Self>, Vec<M::Effect>)> {
         let next = lock(&self.next);
         let known = next.iter().find(|next| next.event == *event)?;
         Some((known.after.upgrade()?, known.effects.clone()))
     }
 
     /// Remembers what came of it.
-    fn keep(&self, event: M::Event, effects: &[M::Effect], after: &Arc<Self>) {
+    fn keep(&self, event: M::Heard, effects: &[M::Effect], after: &Arc<Self>) {
         let after = Arc::downgrade(after);
         let mut next = lock(&self.next);
         match next.iter_mut().find(|next| next.event == event) {
@@ -128,18 +126,18 @@ impl<M: Machine> Inner<M> {
 }
 
 /// All the states that one life of a worker is in, in some world.
-pub struct Family<M: Machine> {
+pub struct Family<M: SharedMachine> {
     life: Epoch,
     members: Mutex<Members<M>>,
 }
 
-struct Members<M: Machine> {
+struct Members<M: SharedMachine> {
     by_hash: HashMap<u64, Vec<Weak<Inner<M>>>>,
     /// How many there may be before those are forgotten that are in no world any more.
     most: usize,
 }
 
-impl<M: Machine> Family<M> {
+impl<M: SharedMachine> Family<M> {
     fn new(life: Epoch) -> Arc<Self> {
         let (by_hash, most) = (HashMap::new(), 1 << 12);
         let members = Mutex::new(Members { by_hash, most });
@@ -170,7 +168,7 @@ impl<M: Machine> Family<M> {
     }
 }
 
-impl<M: Machine> Members<M> {
+impl<M: SharedMachine> Members<M> {
     fn forget(&mut self) {
         if self.by_hash.len() < self.most {
             return;
@@ -188,19 +186,19 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-impl<M: Machine> Clone for Shared<M> {
+impl<M: SharedMachine> Clone for Shared<M> {
     fn clone(&self) -> Self {
         Self(Arc::clone(&self.0))
     }
 }
 
-impl<M: Machine + fmt::Debug> fmt::Debug for Shared<M> {
+impl<M: SharedMachine + fmt::Debug> fmt::Debug for Shared<M> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.ask(|machine| machine.fmt(f))
     }
 }
 
-impl<M: Machine> Serialize for Shared<M> {
+impl<M: SharedMachine> Serialize for Shared<M> {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
         self.ask(|machine| apart(machine, serializer))
     }
@@ -320,14 +318,13 @@ pub struct View<R> {
     pub at_rest: bool,
 }
 
-impl<J: Decisions> Machine for Gateway<J> {
-    type Event = handoff::gateway::Event;
-    type Effect = handoff::gateway::Effect;
+impl<J: Decisions> SharedMachine for Gateway<J> {
+    type Heard = Self::Input;
     /// Requests that have not ended.
     type View = usize;
 
-    fn hears(&mut self, event: Self::Event) -> Vec<Self::Effect> {
-        self.handle(event)
+    fn input(&self, event: Self::Heard) -> Self::Input {
+        event
     }
 
     fn view(&mut self) -> usize {
@@ -335,13 +332,12 @@ impl<J: Decisions> Machine for Gateway<J> {
     }
 }
 
-impl<J: Decisions> Machine for Prefill<J> {
-    type Event = handoff::prefill::Event;
-    type Effect = handoff::prefill::Effect;
+impl<J: Decisions> SharedMachine for Prefill<J> {
+    type Heard = Self::Input;
     type View = View<OfferId>;
 
-    fn hears(&mut self, event: Self::Event) -> Vec<Self::Effect> {
-        self.handle(event)
+    fn input(&self, event: Self::Heard) -> Self::Input {
+        event
     }
 
     fn view(&mut self) -> Self::View {
@@ -355,27 +351,14 @@ impl<J: Decisions> Machine for Prefill<J> {
     }
 }
 
-/// What decode hears: a proof is no event, because it is linear.
-#[derive(Clone, PartialEq, Debug)]
-pub enum Heard {
-    /// An event.
-    Event(handoff::decode::Event),
-    /// This arena is fenced: its writer can write it no more.
-    Fenced(ArenaId, pages::WriterLife),
-}
-
-impl<J: Decisions> Machine for Decode<J> {
-    type Event = Heard;
-    type Effect = handoff::decode::Effect;
+impl<J: Decisions> SharedMachine for Decode<J> {
+    type Heard = Input<WriterLife>;
     type View = View<Lane>;
 
-    fn hears(&mut self, event: Heard) -> Vec<Self::Effect> {
-        match event {
-            Heard::Event(event) => self.handle(event),
-            Heard::Fenced(arena, writer) => {
-                let proof = self.fence_for_checker(writer);
-                self.handle_fenced(arena, proof)
-            }
+    fn input(&self, heard: Self::Heard) -> Input {
+        match heard {
+            Input::Event(event) => Input::Event(event),
+            Input::Fenced(arena, writer) => Input::Fenced(arena, self.fence_for_checker(writer)),
         }
     }
 

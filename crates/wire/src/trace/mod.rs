@@ -1,8 +1,8 @@
 //! One running trace, one truth: what the handoff's machines were told and what they answered, and
 //! a replay of it through the machines alone.
 //!
-//! A driver calls [`Writer::input`] before it hands an event to its machine and [`Writer::effects`]
-//! with what came out. [`replay`] builds a fresh machine from the trace's header, feeds it the same
+//! A [`Driver`] runs its machine through one loop, which writes down what the machine is told and what
+//! it answers ([`Recorded`]). [`replay`] builds a fresh machine from the trace's header, feeds it the same
 //! inputs and compares effects **byte for byte**. So a replayed trace of a real, loaded, disturbed
 //! run says: the code that ran is the code that is checked.
 //!
@@ -14,18 +14,20 @@
 //! A torn last record (the worker was killed) is not an error: what was cut is said.
 
 mod audit;
+mod drive;
 mod owners;
 mod read;
 mod replay;
 mod write;
 
 pub use audit::{AuditEvent, AuditLog, AuditRecord};
+pub use drive::{Driver, EffectOf, InputOf, Recorded};
 pub use owners::{OWNERS_MAX, OwnersLog, PageOwner};
 pub use read::{RECORD_BYTES_MAX, TraceError};
 pub use replay::{Replayed, Watch, replay, replay_watched};
 pub use write::Writer;
 
-use handoff::{ArenaId, Hello, decode, door, gateway, prefill};
+use handoff::{Hello, decode, door, gateway, prefill};
 use pages::{Epoch, WriterLife};
 use serde::{Deserialize, Serialize};
 
@@ -100,11 +102,5 @@ impl From<PoolShape> for pages::Config {
     }
 }
 
-/// An input of the decode machine. The two others have events only.
-#[derive(Clone, PartialEq, Eq, Debug, Serialize, Deserialize)]
-pub enum DecodeInput<Event = decode::Event> {
-    /// `Decode::handle`.
-    Event(Event),
-    /// `Decode::handle_fenced`, with a proof of the end of this writer.
-    Fenced(ArenaId, WriterLife),
-}
+/// An input of the decode machine as it is read: with whom a proof was about.
+pub type DecodeInput = decode::Input<WriterLife>;

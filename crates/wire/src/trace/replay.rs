@@ -2,11 +2,11 @@
 
 use crate::trace::read::Records;
 use crate::trace::{DecodeInput, Header, TraceError};
-use handoff::Decisions;
 use handoff::decode::{self, Decode};
 use handoff::door::{self, Door};
 use handoff::gateway::{self, Gateway};
 use handoff::prefill::{self, Prefill};
+use handoff::{Decisions, Machine};
 use pages::{Pool, Sound};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -86,13 +86,11 @@ pub fn replay_watched<J: Decisions>(
             pool,
         } => {
             let (pool, _mint) = Pool::with_decisions(pool.into(), decisions);
-            let mut machine = Prefill::with_decisions(config, hello, pool, decisions);
-            let feed = |event: prefill::Event| {
-                let effects = machine.handle(event.clone());
-                watch.prefill(&event, &effects, &mut machine);
-                effects
+            let machine = Prefill::with_decisions(config, hello, pool, decisions);
+            let after = |event: &prefill::Event, effects: &[_], machine: &mut _| {
+                watch.prefill(event, effects, machine);
             };
-            (run(&mut records, feed)?, machine.at_rest())
+            run(&mut records, machine, |event| event, after)?
         }
         Header::Decode {
             config,
@@ -101,32 +99,33 @@ pub fn replay_watched<J: Decisions>(
         } => {
             let (pool, mint) = Pool::with_decisions(pool.into(), decisions);
             let fabric = mint.lend();
-            let mut machine = Decode::with_decisions(config, hello, pool, mint, decisions);
-            let feed = |input: DecodeInput| {
-                let effects = match input.clone() {
-                    DecodeInput::Event(event) => machine.handle(event),
-                    DecodeInput::Fenced(arena, writer) => {
-                        machine.handle_fenced(arena, fabric.fenced(writer))
-                    }
-                };
-                watch.decode(&input, &effects, &mut machine);
-                effects
+            let machine = Decode::with_decisions(config, hello, pool, mint, decisions);
+            let input = |read: DecodeInput| match read {
+                DecodeInput::Event(event) => decode::Input::Event(event),
+                DecodeInput::Fenced(arena, writer) => {
+                    decode::Input::Fenced(arena, fabric.fenced(writer))
+                }
             };
-            (run(&mut records, feed)?, machine.at_rest())
+            let after = |input: &DecodeInput, effects: &[_], machine: &mut _| {
+                watch.decode(input, effects, machine);
+            };
+            run(&mut records, machine, input, after)?
         }
         Header::Gateway { config, hello } => {
-            let mut machine = Gateway::with_decisions(config, hello, decisions);
-            let feed = |event: gateway::Event| {
-                let effects = machine.handle(event.clone());
-                watch.gateway(&event, &effects, &mut machine);
-                effects
+            let machine = Gateway::with_decisions(config, hello, decisions);
+            let after = |event: &gateway::Event, effects: &[_], machine: &mut _| {
+                watch.gateway(event, effects, machine);
             };
-            (run(&mut records, feed)?, true)
+            run(&mut records, machine, |event| event, after)?
         }
         Header::Door { config, epoch } => {
-            let mut machine = Door::new(config, epoch);
-            let feed = |event: door::Event| machine.handle(event);
-            (run(&mut records, feed)?, machine.at_rest())
+            let machine = Door::new(config, epoch);
+            run(
+                &mut records,
+                machine,
+                |event: door::Event| event,
+                |_, _, _| (),
+            )?
         }
     };
     let (inputs, torn) = (records.index - 1, records.torn);
@@ -139,27 +138,31 @@ pub fn replay_watched<J: Decisions>(
     })
 }
 
-fn run<Input, Effect>(
+/// Bytes of effects compared, and whether the machine is at rest at the end.
+fn run<Read, M>(
     records: &mut Records,
-    mut feed: impl FnMut(Input) -> Vec<Effect>,
-) -> Result<u64, TraceError>
+    mut machine: M,
+    mut input: impl FnMut(Read) -> M::Input,
+    mut after: impl FnMut(&Read, &[M::Effect], &mut M),
+) -> Result<(u64, bool), TraceError>
 where
-    Input: DeserializeOwned + Clone + Debug,
-    Effect: Serialize + Debug,
+    Read: DeserializeOwned + Clone + Debug,
+    M: Machine<Effect: Serialize + Debug>,
 {
     let mut compared = 0;
     loop {
         let index = records.index;
-        let Some((input, recorded)) = records.next::<Input>()? else {
-            return Ok(compared);
+        let Some((read, recorded)) = records.next::<Read>()? else {
+            return Ok((compared, machine.at_rest()));
         };
-        let effects = feed(input.clone());
+        let effects = machine.apply(input(read.clone()));
+        after(&read, &effects, &mut machine);
         let replayed = postcard::to_allocvec(&effects).map_err(|error| TraceError::Damaged {
             index,
             problem: error.to_string(),
         })?;
         if replayed != recorded {
-            let (input, replayed) = (format!("{input:?}"), format!("{effects:?}"));
+            let (input, replayed) = (format!("{read:?}"), format!("{effects:?}"));
             return Err(TraceError::Differs {
                 index,
                 input,

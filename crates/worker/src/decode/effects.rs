@@ -2,11 +2,11 @@
 
 use super::arena_slots;
 use super::copier::{Copied, Copy};
-use super::engine::{Engine, FollowUp, Granted};
+use super::engine::{Engine, Granted};
 use crate::choose::{ChoiceState, Rules};
 use crate::{FailStop, WorkerError};
 use fabric::{Evidence, Shape};
-use handoff::decode::{CopyPage, Effect, Event, Lane, Output, Timer};
+use handoff::decode::{CopyPage, Effect, Event, Input, Lane, Output, Timer};
 use handoff::{
     ArenaId, AttemptId, Closing, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
     Fault, Finish, GatewayToDecode, HandoffId, PrefillToDecode, Spec,
@@ -15,17 +15,17 @@ use pages::{Epoch, StatedTag, WriterLife};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::trace::{AuditEvent, AuditRecord};
+use wire::trace::{AuditEvent, AuditRecord, Driver};
 use wire::{TokenOut, decode_first};
 
 /// Between two looks at the memory of dropped arenas; the kernel is asked about each.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl<J: Decisions> Engine<J> {
-    pub(super) fn carry_out(
+    pub(super) fn do_effect(
         &mut self,
         effect: Effect,
-        pending: &mut VecDeque<FollowUp>,
+        led_to: &mut VecDeque<Input>,
     ) -> Result<(), WorkerError> {
         match effect {
             Effect::ToGateway(conn, message) => {
@@ -41,14 +41,14 @@ impl<J: Decisions> Engine<J> {
                 self.driver.links.close(conn);
             }
             Effect::OpenArena { arena, writer } => {
-                pending.push_back(FollowUp::Event(self.open_arena(arena, writer)));
+                led_to.push_back(Input::Event(self.open_arena(arena, writer)));
             }
             Effect::Fence { arena } => {
                 let fenced = self.fence(arena)?;
                 if self.lingering.contains(&arena) {
-                    pending.push_back(FollowUp::Event(Event::ArenaLingers { arena }));
+                    led_to.push_back(Input::Event(Event::ArenaLingers { arena }));
                 }
-                pending.push_back(fenced);
+                led_to.push_back(fenced);
             }
             Effect::Copy {
                 handoff,
@@ -79,7 +79,7 @@ impl<J: Decisions> Engine<J> {
                 first,
             } => {
                 self.enter_stage(attempt, self.deadlines.decode);
-                pending.push_back(FollowUp::Event(self.start(handoff, &spec, &first)));
+                led_to.push_back(Input::Event(self.start(handoff, &spec, &first)));
             }
             Effect::Stop(lane) => {
                 self.choice_states.remove(&lane);
@@ -246,7 +246,7 @@ impl<J: Decisions> Engine<J> {
     }
 
     /// Joins this side's copies and never reads the arena again; what came of it is a proof.
-    fn fence(&mut self, arena: ArenaId) -> Result<FollowUp, WorkerError> {
+    fn fence(&mut self, arena: ArenaId) -> Result<Input, WorkerError> {
         self.driver.counters.fences += 1;
         match self.receiver.fence(fabric_id(arena)) {
             Ok(fenced) => {
@@ -261,7 +261,7 @@ impl<J: Decisions> Engine<J> {
                     evidence: Some(format!("{:?}", fenced.evidence)),
                     ..AuditRecord::new(AuditEvent::ArenaDropped, "decode", epoch)
                 });
-                Ok(FollowUp::Fenced(arena, fenced.proof))
+                Ok(Input::Fenced(arena, fenced.proof))
             }
             // Without a proof nothing may be released, and the machine waits for one.
             Err(error) => Err(FailStop::NoFence(error).into()),

@@ -9,21 +9,21 @@ use crate::masks::Masks;
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Loaded};
 use fabric::Receiver;
-use handoff::decode::{Config, Decode, Event, Lane, Timer};
+use handoff::decode::{Config, Decode, Effect, Event, Input, Lane, Timer};
 use handoff::{ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, Ending, HandoffId, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
-use pages::{Epoch, StatedTag, WriterGone};
+use pages::StatedTag;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::time::Instant;
 use tokenizer::Tokenizer;
 use wire::control::Role;
-use wire::trace::OwnersLog;
+use wire::trace::{Driver, OwnersLog, Recorded, TraceError, Writer};
 use wire::{Counters, Facts};
 
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {
-    pub(super) machine: Decode<J>,
+    pub(super) machine: Recorded<Decode<J>>,
     pub(super) driver: DriverState<Copied, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
@@ -60,18 +60,13 @@ pub(super) struct Granted {
     pub(super) landing: bool,
 }
 
-/// What an effect led to at once.
-pub(super) enum FollowUp {
-    Event(Event),
-    Fenced(ArenaId, WriterGone),
-}
-
 impl<J: Decisions> Engine<J> {
     pub(super) fn new(
         loaded: Loaded<J>,
         config: &EngineConfig,
         deadlines: Deadlines,
         machine: Config,
+        trace: Option<Writer>,
         driver: DriverState<Copied, Timer>,
         receiver: Box<dyn Receiver>,
         inbox: driver::Inbox<Copied>,
@@ -92,7 +87,7 @@ impl<J: Decisions> Engine<J> {
         let waker = inbox.clone();
         Ok(Self {
             masks: Masks::start(&tokenizer, move || waker.wake())?,
-            machine,
+            machine: Recorded::new(machine, trace),
             driver,
             model,
             tokenizer,
@@ -113,32 +108,6 @@ impl<J: Decisions> Engine<J> {
             owners,
             epoch,
         })
-    }
-
-    /// Tells the machine, carries out its effects in order, and then tells it what came of them.
-    pub(super) fn tell(&mut self, event: Event) -> Result<(), WorkerError> {
-        let mut pending = VecDeque::from([FollowUp::Event(event)]);
-        while let Some(told) = pending.pop_front() {
-            let effects = match told {
-                FollowUp::Event(event) => {
-                    self.count(&event);
-                    self.driver
-                        .trace_input(&wire::trace::DecodeInput::Event(&event));
-                    self.machine.handle(event)
-                }
-                FollowUp::Fenced(arena, proof) => {
-                    let input = wire::trace::DecodeInput::<&Event>::Fenced(arena, proof.writer());
-                    self.driver.trace_input(&input);
-                    self.machine.handle_fenced(arena, proof)
-                }
-            };
-            self.driver.trace_effects(&effects)?;
-            for effect in effects {
-                self.carry_out(effect, &mut pending)?;
-            }
-        }
-        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
-        Ok(())
     }
 
     /// What is kept of attempts and handoffs although there are none.
@@ -162,7 +131,39 @@ impl<J: Decisions> Engine<J> {
     }
 }
 
+impl<J: Decisions> Driver for Engine<J> {
+    type Machine = Decode<J>;
+    type Error = WorkerError;
+
+    fn machine(&mut self) -> &mut Recorded<Decode<J>> {
+        &mut self.machine
+    }
+
+    fn hears(&mut self, input: &Input) {
+        if let Input::Event(event) = input {
+            self.count(event);
+        }
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        led_to: &mut VecDeque<Input>,
+    ) -> Result<(), WorkerError> {
+        self.do_effect(effect, led_to)
+    }
+
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), WorkerError> {
+        Err(error.into())
+    }
+
+    fn settled(&mut self) {
+        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
+    }
+}
+
 impl<J: Decisions> driver::Engine for Engine<J> {
+    const ROLE: &'static str = "decode";
     type Own = Copied;
     type Timer = Timer;
 
@@ -219,14 +220,6 @@ impl<J: Decisions> driver::Engine for Engine<J> {
         self.end_lost()?;
         self.say_late()?;
         self.decode_step()
-    }
-
-    fn at_rest(&mut self) -> bool {
-        self.machine.at_rest()
-    }
-
-    fn name(&self) -> (&'static str, Epoch) {
-        ("decode", self.machine.hello().epoch)
     }
 
     fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending) {

@@ -159,13 +159,14 @@ pub fn run_through(
     let receiver = receiver(&config, &identity, loaded.mint.lend(), limits)?;
     let (net, inputs) = Net::new()?;
     let audit = crate::open_audit(config.audit.as_deref())?;
-    let driver = DriverState::new(inputs, trace, audit, config.drain_for);
+    let driver = DriverState::new(inputs, audit, config.drain_for);
     let waiting = loaded.ready("decode", String::new());
     let mut engine = Engine::new(
         loaded,
         &config.engine,
         config.deadlines,
         machine,
+        trace,
         driver,
         between.receiver(receiver),
         net.inbox(),

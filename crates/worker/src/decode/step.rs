@@ -10,6 +10,7 @@ use handoff::{Decisions, NoToken};
 use model::{Logits, SequenceInput, Want};
 use pages::PageId;
 use wire::TokenOut;
+use wire::trace::Driver;
 
 /// Steps between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;

@@ -23,12 +23,11 @@ pub use stop::Stop;
 
 use crate::{FailStop, WorkerError};
 use bytes::Bytes;
-use handoff::{AttemptId, Conn, Ending, Failure, Fault};
-use pages::Epoch;
+use handoff::{AttemptId, Conn, Ending, Failure, Fault, Machine};
 use std::time::{Duration, Instant};
 use tokio::sync::OwnedSemaphorePermit;
 use wire::control::Role;
-use wire::trace::{AuditEvent, AuditRecord};
+use wire::trace::{AuditEvent, AuditRecord, Driver};
 
 /// What reaches the engine thread. `Own` is what this worker's other threads report.
 pub(crate) enum Input<Own> {
@@ -119,8 +118,10 @@ pub(crate) fn milliseconds(duration: Duration) -> u64 {
 /// Inputs applied between two steps, at most: a flood of messages must not starve the steps.
 const INPUTS_MAX: usize = 256;
 
-/// One worker's engine: a machine and what carries out its effects.
-pub(crate) trait Engine {
+/// One worker's engine: what carries out its machine's effects, and computes between them.
+pub(crate) trait Engine: Driver<Error = WorkerError> {
+    /// What it is called.
+    const ROLE: &'static str;
     /// What its other threads report.
     type Own;
     /// Its machine's timers.
@@ -144,12 +145,8 @@ pub(crate) trait Engine {
     fn busy(&self) -> bool;
     /// Computes something, if there is something.
     fn step(&mut self) -> Result<(), WorkerError>;
-    /// Whether nothing is going on.
-    fn at_rest(&mut self) -> bool;
     /// What it says about itself.
     fn facts(&mut self) -> wire::Facts;
-    /// `prefill` or `decode`, and the life.
-    fn name(&self) -> (&'static str, Epoch);
     /// Tells a gateway how an attempt ended.
     fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending);
 }
@@ -166,11 +163,11 @@ pub(crate) fn run<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
 /// Whoever waits hears why at once, and does not have to guess from a lost connection; the evidence
 /// goes to the audit log.
 fn last_words<E: Engine>(engine: &mut E, found: &FailStop) {
-    let (role, epoch) = engine.name();
+    let epoch = engine.machine().epoch();
     let unended = engine.driver().unended();
     engine.driver().audit(&AuditRecord {
         evidence: Some(found.to_string()),
-        ..AuditRecord::new(AuditEvent::FailStop, role, epoch.to_string())
+        ..AuditRecord::new(AuditEvent::FailStop, E::ROLE, epoch.to_string())
     });
     for (attempt, conn) in unended {
         let ending = Ending::Failed(Failure::Integrity(Fault::FailStop));
@@ -181,14 +178,17 @@ fn last_words<E: Engine>(engine: &mut E, found: &FailStop) {
 
 fn run_until_over<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
     loop {
-        let busy = engine.busy();
-        let mut input = engine.driver().next(busy)?;
+        let mut input = engine.driver().next();
+        if input.is_none() && !engine.busy() {
+            engine.flush_trace()?;
+            input = engine.driver().wait()?;
+        }
         let mut taken = 0;
         while let Some(next) = input {
             take(engine, next)?;
             taken += 1;
             input = if taken < INPUTS_MAX {
-                engine.driver().next(true)?
+                engine.driver().next()
             } else {
                 None
             };
@@ -197,10 +197,10 @@ fn run_until_over<E: Engine>(engine: &mut E) -> Result<(), WorkerError> {
             engine.fired(timer)?;
         }
         if engine.driver().draining() {
-            let at_rest = engine.at_rest();
+            let at_rest = engine.machine().at_rest();
             if engine.driver().is_over(at_rest) {
                 engine.driver().links.close_all();
-                return engine.driver().flush_trace();
+                return engine.flush_trace();
             }
         }
         engine.step()?;

@@ -1,16 +1,15 @@
-//! What both engines keep: inbox, connections, timers, trace, counters.
+//! What both engines keep beside their machine: inbox, connections, timers, counters.
 
 use super::{Input, Links};
 use crate::facts::count_ending;
 use crate::{FailStop, WorkerError};
 use handoff::{AttemptId, Conn, Ending};
-use serde::Serialize;
 use std::collections::BTreeMap;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::{Duration, Instant};
 use wire::Counters;
 use wire::Timers;
-use wire::trace::{AuditLog, AuditRecord, Writer};
+use wire::trace::{AuditLog, AuditRecord};
 
 /// See the module's documentation.
 pub(crate) struct DriverState<Own, Timer> {
@@ -21,7 +20,6 @@ pub(crate) struct DriverState<Own, Timer> {
     /// Attempts that were sent here and have not ended, so that each ending is counted once; and
     /// who is to be told.
     live: BTreeMap<AttemptId, Conn>,
-    trace: Option<Writer>,
     audit: AuditLog,
     drain_for: Duration,
     over_at: Option<Instant>,
@@ -31,34 +29,26 @@ pub(crate) struct DriverState<Own, Timer> {
 const IDLE: Duration = Duration::from_secs(1);
 
 impl<Own, Timer: Ord + Copy> DriverState<Own, Timer> {
-    pub(crate) fn new(
-        inbox: Receiver<Input<Own>>,
-        trace: Option<Writer>,
-        audit: AuditLog,
-        drain_for: Duration,
-    ) -> Self {
+    pub(crate) fn new(inbox: Receiver<Input<Own>>, audit: AuditLog, drain_for: Duration) -> Self {
         Self {
             inbox,
             links: Links::default(),
             timers: Timers::default(),
             counters: Counters::default(),
             live: BTreeMap::new(),
-            trace,
             audit,
             drain_for,
             over_at: None,
         }
     }
 
-    /// The next input. With `busy` it does not wait for one.
-    pub(crate) fn next(&mut self, busy: bool) -> Result<Option<Input<Own>>, WorkerError> {
-        if let Ok(input) = self.inbox.try_recv() {
-            return Ok(Some(input));
-        }
-        if busy {
-            return Ok(None);
-        }
-        self.flush_trace()?;
+    /// The next input, if there is one.
+    pub(crate) fn next(&mut self) -> Option<Input<Own>> {
+        self.inbox.try_recv().ok()
+    }
+
+    /// Waits for one until a timer is due.
+    pub(crate) fn wait(&mut self) -> Result<Option<Input<Own>>, WorkerError> {
         let until = self.timers.next().into_iter().chain(self.over_at).min();
         let wait = until.map_or(IDLE, |until| {
             until.saturating_duration_since(Instant::now())
@@ -67,28 +57,6 @@ impl<Own, Timer: Ord + Copy> DriverState<Own, Timer> {
             Ok(input) => Ok(Some(input)),
             Err(RecvTimeoutError::Timeout) => Ok(None),
             Err(RecvTimeoutError::Disconnected) => Err(FailStop::Thread("the I/O runtime").into()),
-        }
-    }
-
-    /// What the machine is about to be told.
-    pub(crate) fn trace_input(&mut self, input: &impl Serialize) {
-        if let Some(trace) = &mut self.trace {
-            trace.input(input);
-        }
-    }
-
-    /// What it answered.
-    pub(crate) fn trace_effects(&mut self, effects: &impl Serialize) -> Result<(), WorkerError> {
-        match &mut self.trace {
-            Some(trace) => Ok(trace.effects(effects)?),
-            None => Ok(()),
-        }
-    }
-
-    pub(crate) fn flush_trace(&mut self) -> Result<(), WorkerError> {
-        match &mut self.trace {
-            Some(trace) => Ok(trace.flush()?),
-            None => Ok(()),
         }
     }
 

@@ -10,12 +10,13 @@ use handoff::{ArenaId, AttemptId, Decisions, GatewayToPrefill, PrefillToGateway,
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
+use wire::trace::Driver;
 
 impl<J: Decisions> Engine<J> {
-    pub(super) fn carry_out(
+    pub(super) fn do_effect(
         &mut self,
         effect: Effect,
-        pending: &mut VecDeque<Event>,
+        led_to: &mut VecDeque<Event>,
     ) -> Result<(), WorkerError> {
         match effect {
             Effect::ToGateway(conn, message) => {
@@ -38,7 +39,7 @@ impl<J: Decisions> Engine<J> {
                 pages,
             } => {
                 if !self.submit(submission, arena, &pages)? {
-                    pending.push_back(Event::Written {
+                    led_to.push_back(Event::Written {
                         submission,
                         ok: false,
                     });

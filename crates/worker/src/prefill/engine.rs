@@ -9,21 +9,21 @@ use crate::masks::{Masks, Next, Seat};
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Loaded};
 use fabric::Sender;
-use handoff::prefill::{Config, Event, Prefill, Timer};
+use handoff::prefill::{Config, Effect, Event, Prefill, Timer};
 use handoff::{AttemptId, Conn, Decisions, Ending, OfferId, PrefillToGateway, Spec, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
-use pages::Epoch;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 use std::time::Instant;
 use tokenizer::Tokenizer;
 use wire::Facts;
 use wire::control::Role;
+use wire::trace::{Driver, Recorded, TraceError, Writer};
 
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {
-    pub(super) machine: Prefill<J>,
+    pub(super) machine: Recorded<Prefill<J>>,
     pub(super) driver: DriverState<Moved, Timer>,
     pub(super) model: Model,
     pub(super) tokenizer: Tokenizer,
@@ -85,6 +85,7 @@ impl<J: Decisions> Engine<J> {
         config: &EngineConfig,
         deadlines: Deadlines,
         machine: Config,
+        trace: Option<Writer>,
         driver: DriverState<Moved, Timer>,
         sender: Arc<dyn Sender>,
         inbox: Inbox<Moved>,
@@ -103,7 +104,10 @@ impl<J: Decisions> Engine<J> {
         let owners = crate::open_owners(config, "prefill", epoch)?;
         Ok(Self {
             masks: Masks::start(&tokenizer, move || waker.wake())?,
-            machine: Prefill::with_decisions(machine, hello, pool, decisions),
+            machine: Recorded::new(
+                Prefill::with_decisions(machine, hello, pool, decisions),
+                trace,
+            ),
             driver,
             model,
             tokenizer,
@@ -121,22 +125,6 @@ impl<J: Decisions> Engine<J> {
             owners,
             epoch: epoch.bits(),
         })
-    }
-
-    /// Tells the machine, carries out its effects in order, and then tells it what came of them.
-    pub(super) fn tell(&mut self, event: Event) -> Result<(), WorkerError> {
-        let mut pending = VecDeque::from([event]);
-        while let Some(event) = pending.pop_front() {
-            self.count(&event);
-            self.driver.trace_input(&event);
-            let effects = self.machine.handle(event);
-            self.driver.trace_effects(&effects)?;
-            for effect in effects {
-                self.carry_out(effect, &mut pending)?;
-            }
-        }
-        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
-        Ok(())
     }
 
     /// What is kept of jobs and attempts although there are none.
@@ -160,7 +148,37 @@ impl<J: Decisions> Engine<J> {
     }
 }
 
+impl<J: Decisions> Driver for Engine<J> {
+    type Machine = Prefill<J>;
+    type Error = WorkerError;
+
+    fn machine(&mut self) -> &mut Recorded<Prefill<J>> {
+        &mut self.machine
+    }
+
+    fn hears(&mut self, event: &Event) {
+        self.count(event);
+    }
+
+    fn carry_out(
+        &mut self,
+        effect: Effect,
+        led_to: &mut VecDeque<Event>,
+    ) -> Result<(), WorkerError> {
+        self.do_effect(effect, led_to)
+    }
+
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), WorkerError> {
+        Err(error.into())
+    }
+
+    fn settled(&mut self) {
+        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
+    }
+}
+
 impl<J: Decisions> driver::Engine for Engine<J> {
+    const ROLE: &'static str = "prefill";
     type Own = Moved;
     type Timer = Timer;
 
@@ -214,14 +232,6 @@ impl<J: Decisions> driver::Engine for Engine<J> {
 
     fn step(&mut self) -> Result<(), WorkerError> {
         self.prefill_step()
-    }
-
-    fn at_rest(&mut self) -> bool {
-        self.machine.at_rest()
-    }
-
-    fn name(&self) -> (&'static str, Epoch) {
-        ("prefill", self.machine.hello().epoch)
     }
 
     fn say_ended(&mut self, conn: Conn, attempt: AttemptId, ending: Ending) {

@@ -126,7 +126,7 @@ pub fn run_through(
     };
     let (net, inputs) = Net::new()?;
     let audit = crate::open_audit(config.audit.as_deref())?;
-    let driver = DriverState::new(inputs, trace, audit, config.drain_for);
+    let driver = DriverState::new(inputs, audit, config.drain_for);
     let waiting = loaded.ready("prefill", String::new());
     let sender = between.sender(sender(&identity, loaded.hello.epoch)?);
     let mut engine = Engine::new(
@@ -134,6 +134,7 @@ pub fn run_through(
         &config.engine,
         config.deadlines,
         machine,
+        trace,
         driver,
         sender,
         net.inbox(),

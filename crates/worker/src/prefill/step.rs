@@ -13,6 +13,7 @@ use model::{Logits, SequenceInput, Want};
 use pages::PageId;
 use std::sync::Arc;
 use wire::encode_first;
+use wire::trace::Driver;
 
 /// Chunks between two audits that trust no earlier check of a block table.
 const AUDIT_EVERY: u64 = 64;
