@@ -3,7 +3,7 @@
 #[path = "../../desk/examples/desk/made_up.rs"]
 mod made_up;
 
-use desk::state::State;
+use desk::state::DeskState;
 use desk::{Desk, Keys, serve};
 use made_up::{INCIDENT, MadeUp, fleet};
 use std::future::pending;
@@ -19,7 +19,7 @@ struct Served {
     _runtime: Runtime,
 }
 
-fn served(state: State) -> Served {
+fn served(state: DeskState) -> Served {
     let runtime = tokio::runtime::Builder::new_multi_thread()
         .worker_threads(1)
         .enable_all()

@@ -51,8 +51,14 @@ impl Act {
 
 /// To what it is done.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case", tag = "kind", deny_unknown_fields)]
-pub enum Scope {
+#[serde(
+    rename_all = "snake_case",
+    tag = "kind",
+    deny_unknown_fields,
+    // An operator's script reads this in a 400: it does not follow the type's name.
+    expecting = "internally tagged enum Scope"
+)]
+pub enum ActionScope {
     /// The model, with all that serves it.
     Model,
     /// One pair.
@@ -74,7 +80,7 @@ pub enum Scope {
     },
 }
 
-impl fmt::Display for Scope {
+impl fmt::Display for ActionScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Model => write!(f, "the model"),
@@ -91,7 +97,7 @@ pub struct Action {
     /// What.
     pub act: Act,
     /// To what.
-    pub scope: Scope,
+    pub scope: ActionScope,
     /// Why; 1 to [`REASON_MAX`] characters, not only blanks.
     pub reason: String,
     /// Who.
@@ -112,7 +118,7 @@ pub struct Done {
 /// At whose door the fault lies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Whose {
+pub enum WhoseFault {
     /// What was asked makes no sense: 400.
     Asker,
     /// There is no such thing: 404.
@@ -126,9 +132,9 @@ pub enum Whose {
 /// It was not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, thiserror::Error)]
 #[error("expected {expected}; got {got}. Next: {next}")]
-pub struct Refused {
+pub struct ActionRefused {
     /// Whose fault it is.
-    pub whose: Whose,
+    pub whose: WhoseFault,
     /// What was expected.
     pub expected: String,
     /// What came instead.

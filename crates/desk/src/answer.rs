@@ -17,7 +17,7 @@ use tokio::sync::watch;
 use tokio::time::timeout;
 
 use crate::Desk;
-use crate::act::{Act, Action, Done, REASON_MAX, Refused, Scope, Whose};
+use crate::act::{Act, Action, ActionRefused, ActionScope, Done, REASON_MAX, WhoseFault};
 use crate::feed::{Feed, view};
 use crate::keys::{Keys, Operator};
 use crate::server::Limits;
@@ -53,14 +53,14 @@ pub(crate) struct Answers {
 #[serde(deny_unknown_fields)]
 struct Asked {
     act: Act,
-    scope: Scope,
+    scope: ActionScope,
     reason: String,
 }
 
 /// An answer that is an error.
 struct No {
     status: StatusCode,
-    refused: Refused,
+    refused: ActionRefused,
 }
 
 impl Answers {
@@ -191,7 +191,7 @@ impl Answers {
                 "it is not known whether it was done: look at the state before you try again",
             )
         };
-        let done: Result<Done, Refused> = done
+        let done: Result<Done, ActionRefused> = done
             .map_err(|_| unknown("no answer yet"))?
             .map_err(|_| unknown("a fault of the server itself, see its log"))?;
         let done = done.map_err(No::from)?;
@@ -317,7 +317,7 @@ fn check(asked: &Asked) -> Result<(), No> {
             "leave them out",
         );
     }
-    let is_incident = matches!(asked.scope, Scope::Incident { .. });
+    let is_incident = matches!(asked.scope, ActionScope::Incident { .. });
     match (asked.act.is_about_incident(), is_incident) {
         (true, false) => bad(
             "an incident as the scope of this act",
@@ -335,8 +335,8 @@ fn check(asked: &Asked) -> Result<(), No> {
 
 impl No {
     fn new(status: StatusCode, expected: &str, got: &str, next: &str) -> Self {
-        let refused = Refused {
-            whose: Whose::Asker,
+        let refused = ActionRefused {
+            whose: WhoseFault::Asker,
             expected: expected.into(),
             got: got.into(),
             next: next.into(),
@@ -363,13 +363,13 @@ impl No {
     }
 }
 
-impl From<Refused> for No {
-    fn from(refused: Refused) -> Self {
+impl From<ActionRefused> for No {
+    fn from(refused: ActionRefused) -> Self {
         let status = match refused.whose {
-            Whose::Asker => StatusCode::BAD_REQUEST,
-            Whose::Missing => StatusCode::NOT_FOUND,
-            Whose::Standing => StatusCode::CONFLICT,
-            Whose::Server => StatusCode::SERVICE_UNAVAILABLE,
+            WhoseFault::Asker => StatusCode::BAD_REQUEST,
+            WhoseFault::Missing => StatusCode::NOT_FOUND,
+            WhoseFault::Standing => StatusCode::CONFLICT,
+            WhoseFault::Server => StatusCode::SERVICE_UNAVAILABLE,
         };
         Self { status, refused }
     }

@@ -15,7 +15,7 @@ use tokio::time::{MissedTickBehavior, interval, timeout};
 use crate::Desk;
 use crate::headline::{Headline, headline};
 use crate::keys::{Keys, Operator};
-use crate::state::{HANDOFFS_MAX, INCIDENTS_MAX, POINTS_MAX, State};
+use crate::state::{DeskState, HANDOFFS_MAX, INCIDENTS_MAX, POINTS_MAX};
 
 /// After this time without an event a comment says that there is still somebody.
 const SILENCE_MAX: Duration = Duration::from_secs(5);
@@ -26,17 +26,17 @@ pub struct View {
     /// What to say first.
     pub headline: Headline,
     /// Everything.
-    pub state: State,
+    pub state: DeskState,
 }
 
 #[derive(Serialize)]
 struct ViewOf<'a> {
     headline: Headline,
-    state: &'a State,
+    state: &'a DeskState,
 }
 
 /// The state of this moment as JSON.
-pub(crate) fn view(state: &State) -> Vec<u8> {
+pub(crate) fn view(state: &DeskState) -> Vec<u8> {
     let state = &*bounded(state);
     let view = ViewOf {
         headline: headline(state),
@@ -46,7 +46,7 @@ pub(crate) fn view(state: &State) -> Vec<u8> {
 }
 
 /// What is shown of a state that holds more than it may.
-fn bounded(state: &State) -> Cow<'_, State> {
+fn bounded(state: &DeskState) -> Cow<'_, DeskState> {
     let handoffs = state.running.handoffs.len().saturating_sub(HANDOFFS_MAX);
     let fits = state.ttft.points.len() <= POINTS_MAX && state.ttft.floor.len() <= POINTS_MAX;
     if handoffs == 0 && fits && state.incidents.len() <= INCIDENTS_MAX {
@@ -78,7 +78,7 @@ pub(crate) fn feed(desk: Arc<dyn Desk>, every: Duration) -> (Feed, impl Future<O
 }
 
 async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Bytes>) {
-    let mut last: Option<Arc<State>> = None;
+    let mut last: Option<Arc<DeskState>> = None;
     let mut tick = interval(every);
     tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
     loop {
@@ -97,17 +97,17 @@ async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Bytes>) 
 }
 
 /// Whether nothing happened but time.
-fn is_same(before: &Arc<State>, now: &Arc<State>) -> bool {
+fn is_same(before: &Arc<DeskState>, now: &Arc<DeskState>) -> bool {
     let at_ms = before.at_ms;
     Arc::ptr_eq(before, now)
         || **before
-            == State {
+            == DeskState {
                 at_ms,
-                ..State::clone(now)
+                ..DeskState::clone(now)
             }
 }
 
-fn event(state: &State) -> Bytes {
+fn event(state: &DeskState) -> Bytes {
     let mut event = b"data: ".to_vec();
     event.extend(view(state));
     event.extend(b"\n\n");

@@ -4,15 +4,17 @@
 use jiff::Timestamp;
 use serde::{Deserialize, Serialize};
 
-use crate::act::{Act, Scope};
-use crate::state::{Access, Engine, Incident, Outcome, Pair, Standing, State};
+use crate::act::{Act, ActionScope};
+use crate::state::{
+    AccessLevel, CheckResult, DeskState, EngineView, IncidentView, PairView, StandingView,
+};
 
 /// How much of a hurry there is.
 #[derive(
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Level {
+pub enum Urgency {
     /// Nothing is suspect, and somebody looks.
     Calm,
     /// Nothing is known to leak; something is not as it should be.
@@ -30,7 +32,7 @@ pub struct Press {
     /// Which button.
     pub act: Act,
     /// Of what.
-    pub scope: Scope,
+    pub scope: ActionScope,
 }
 
 /// The sentence, and what belongs to it.
@@ -38,7 +40,7 @@ pub struct Press {
 #[serde(default)]
 pub struct Headline {
     /// How much of a hurry there is.
-    pub level: Level,
+    pub level: Urgency,
     /// What is suspect and why.
     pub sentence: String,
     /// Since when.
@@ -55,7 +57,7 @@ pub struct Headline {
 
 /// The headline of a state: the worst of what it holds.
 #[must_use]
-pub fn headline(state: &State) -> Headline {
+pub fn headline(state: &DeskState) -> Headline {
     let found = [
         of_leaking_pairs(state),
         of_incidents(state),
@@ -105,13 +107,13 @@ fn grouped(n: u64) -> String {
 }
 
 /// A canary came back to the wrong tenant, and its pair is open all the same.
-fn of_leaking_pairs(state: &State) -> Option<Headline> {
+fn of_leaking_pairs(state: &DeskState) -> Option<Headline> {
     let leaks = state.pairs.iter().filter(|it| it.canaries.seen > 0);
     let open = leaks.filter(|it| is_reachable(state, &of_pair(it)));
     let pair = open.max_by_key(|it| it.canaries.seen)?;
     let scope = of_pair(pair);
     Some(Headline {
-        level: Level::Alarm,
+        level: Urgency::Alarm,
         sentence: format!(
             "{} leaks: {} of {} came back in another tenant’s answer, and users still reach it",
             named(&scope),
@@ -133,7 +135,7 @@ fn of_leaking_pairs(state: &State) -> Option<Headline> {
 }
 
 /// The open incident whose users are least kept away; of several the newest.
-fn of_incidents(state: &State) -> Option<Headline> {
+fn of_incidents(state: &DeskState) -> Option<Headline> {
     let open = state.incidents.iter();
     let open = open.filter(|it| it.closed_ms.is_none() && it.restored_ms.is_none());
     let count = open.clone().count();
@@ -144,7 +146,7 @@ fn of_incidents(state: &State) -> Option<Headline> {
             (it, scope, access)
         })
         .min_by_key(|(it, _, access)| (*access, std::cmp::Reverse(it.opened_ms)))?;
-    let contained = access >= Access::Private;
+    let contained = access >= AccessLevel::Private;
     let others = match count {
         1 => String::new(),
         n => format!(
@@ -153,7 +155,7 @@ fn of_incidents(state: &State) -> Option<Headline> {
         ),
     };
     let (standing, beside) = match access {
-        Access::Open => ("users still reach it".into(), None),
+        AccessLevel::Open => ("users still reach it".into(), None),
         access => {
             let beside = beside(state, &scope).filter(|_| contained);
             let words = beside.as_ref().map_or(String::new(), |(engine, n)| {
@@ -171,9 +173,9 @@ fn of_incidents(state: &State) -> Option<Headline> {
     };
     Some(Headline {
         level: if contained {
-            Level::Contained
+            Urgency::Contained
         } else {
-            Level::Alarm
+            Urgency::Alarm
         },
         sentence: format!(
             "{} is suspect: {}; {standing}{others}",
@@ -188,7 +190,7 @@ fn of_incidents(state: &State) -> Option<Headline> {
     })
 }
 
-fn affected(incident: &Incident) -> String {
+fn affected(incident: &IncidentView) -> String {
     match incident.affected {
         0 => "no request is known to be affected".into(),
         n => format!(
@@ -199,7 +201,7 @@ fn affected(incident: &Incident) -> String {
 }
 
 /// What an incident had closed is open again with its proofs: nothing is left but to end it.
-fn of_restored(state: &State) -> Option<Headline> {
+fn of_restored(state: &DeskState) -> Option<Headline> {
     let mut open = state.incidents.iter().filter(|it| it.closed_ms.is_none());
     let incident = open.find(|it| it.restored_ms.is_some())?;
     Some(Headline {
@@ -217,12 +219,12 @@ fn of_restored(state: &State) -> Option<Headline> {
 
 /// An engine of a shut pair that users still reach through other pairs, and how many: decode's first,
 /// whose pages are the ones that are read.
-fn beside<'a>(state: &'a State, scope: &Scope) -> Option<(&'a Engine, u64)> {
-    let Scope::Pair { prefill, decode } = scope else {
+fn beside<'a>(state: &'a DeskState, scope: &ActionScope) -> Option<(&'a EngineView, u64)> {
+    let ActionScope::Pair { prefill, decode } = scope else {
         return None;
     };
     [decode, prefill].into_iter().find_map(|name| {
-        let has = |it: &&Pair| it.prefill == *name || it.decode == *name;
+        let has = |it: &&PairView| it.prefill == *name || it.decode == *name;
         let open = state.pairs.iter().filter(has);
         let open = open.filter(|it| is_reachable(state, &of_pair(it))).count();
         let engine = state.engines.iter().find(|it| it.name == *name)?;
@@ -231,8 +233,8 @@ fn beside<'a>(state: &'a State, scope: &Scope) -> Option<(&'a Engine, u64)> {
 }
 
 /// What an incident is about: what stands as it does because of it, or else the engines it names.
-fn subject(state: &State, incident: &Incident) -> Scope {
-    let is_its = |standing: &Standing| standing.incident.as_deref() == Some(&incident.id);
+fn subject(state: &DeskState, incident: &IncidentView) -> ActionScope {
+    let is_its = |standing: &StandingView| standing.incident.as_deref() == Some(&incident.id);
     let pair = state.pairs.iter().find(|it| is_its(&it.standing));
     let named = || {
         let has = |name: &String| incident.engines.contains(name);
@@ -242,72 +244,72 @@ fn subject(state: &State, incident: &Incident) -> Scope {
             .find(|it| has(&it.prefill) && has(&it.decode))
     };
     if is_its(&state.model.standing) {
-        return Scope::Model;
+        return ActionScope::Model;
     }
     if let Some(pair) = pair.or_else(named) {
         return of_pair(pair);
     }
     let engine = state.engines.iter().find(|it| is_its(&it.standing));
     match (engine.map(|it| &it.name), &incident.engines[..]) {
-        (Some(name), _) | (None, [name]) => Scope::Engine { name: name.clone() },
-        _ => Scope::Model,
+        (Some(name), _) | (None, [name]) => ActionScope::Engine { name: name.clone() },
+        _ => ActionScope::Model,
     }
 }
 
 /// Who reaches it: the most closed of the doors on the way.
-fn access(state: &State, scope: &Scope) -> Access {
+fn access(state: &DeskState, scope: &ActionScope) -> AccessLevel {
     let engine = |name: &String| {
         let engine = state.engines.iter().find(|it| it.name == *name);
-        engine.map_or(Access::Open, |it| it.standing.access)
+        engine.map_or(AccessLevel::Open, |it| it.standing.access)
     };
     let own = match scope {
-        Scope::Model | Scope::Incident { .. } => Access::Open,
-        Scope::Engine { name } => engine(name),
-        Scope::Pair { prefill, decode } => {
-            let pair = |it: &&Pair| it.prefill == *prefill && it.decode == *decode;
+        ActionScope::Model | ActionScope::Incident { .. } => AccessLevel::Open,
+        ActionScope::Engine { name } => engine(name),
+        ActionScope::Pair { prefill, decode } => {
+            let pair = |it: &&PairView| it.prefill == *prefill && it.decode == *decode;
             let pair = state.pairs.iter().find(pair);
-            let pair = pair.map_or(Access::Open, |it| it.standing.access);
+            let pair = pair.map_or(AccessLevel::Open, |it| it.standing.access);
             pair.max(engine(prefill)).max(engine(decode))
         }
     };
     own.max(state.model.standing.access)
 }
 
-fn is_reachable(state: &State, scope: &Scope) -> bool {
-    access(state, scope) < Access::Private
+fn is_reachable(state: &DeskState, scope: &ActionScope) -> bool {
+    access(state, scope) < AccessLevel::Private
 }
 
-fn of_pair(pair: &Pair) -> Scope {
-    Scope::Pair {
+fn of_pair(pair: &PairView) -> ActionScope {
+    ActionScope::Pair {
         prefill: pair.prefill.clone(),
         decode: pair.decode.clone(),
     }
 }
 
-fn of_engine(engine: &Engine) -> Scope {
-    Scope::Engine {
+fn of_engine(engine: &EngineView) -> ActionScope {
+    ActionScope::Engine {
         name: engine.name.clone(),
     }
 }
 
-fn is_proven(state: &State) -> bool {
+fn is_proven(state: &DeskState) -> bool {
     let evidence = &state.model.evidence;
     !evidence.is_empty() && evidence.iter().all(|it| it.missing.is_none())
 }
 
 /// Something was found on an engine that users reach, and no incident has it.
-fn of_verdicts(state: &State) -> Option<Headline> {
+fn of_verdicts(state: &DeskState) -> Option<Headline> {
     let incidents = state.incidents.iter().filter(|it| it.closed_ms.is_none());
     let newest = state.engines.iter().filter_map(|engine| {
         let newest = engine.verdicts.first()?;
-        let has = |it: &Incident| it.engines.contains(&engine.name);
+        let has = |it: &IncidentView| it.engines.contains(&engine.name);
         let open = is_reachable(state, &of_engine(engine)) && !incidents.clone().any(has);
-        (open && newest.result == Outcome::Found).then_some((engine, newest))
+        (open && newest.result == CheckResult::Found).then_some((engine, newest))
     });
     let (engine, verdict) = newest.max_by_key(|(_, verdict)| verdict.at_ms)?;
     let scope = of_engine(engine);
     Some(Headline {
-        level: Level::Alarm,
+        level: Urgency::Alarm,
         sentence: format!(
             "{} is suspect: {} (says {}); users still reach it",
             named(&scope),
@@ -325,7 +327,7 @@ fn of_verdicts(state: &State) -> Option<Headline> {
     })
 }
 
-fn of_journal(state: &State) -> Option<Headline> {
+fn of_journal(state: &DeskState) -> Option<Headline> {
     let journal = &state.journal;
     let trouble = match (&journal.trouble, &journal.path) {
         (Some(trouble), _) => format!("The journal cannot be written: {trouble}"),
@@ -340,12 +342,12 @@ fn of_journal(state: &State) -> Option<Headline> {
 }
 
 /// Somebody closed something, and no incident says why.
-fn of_standing(state: &State) -> Option<Headline> {
-    let model = (Scope::Model, &state.model.standing);
+fn of_standing(state: &DeskState) -> Option<Headline> {
+    let model = (ActionScope::Model, &state.model.standing);
     let pairs = state.pairs.iter().map(|it| (of_pair(it), &it.standing));
     let engines = state.engines.iter().map(|it| (of_engine(it), &it.standing));
     let all = std::iter::once(model).chain(pairs).chain(engines);
-    let shut = all.filter(|(_, standing)| standing.access > Access::Open);
+    let shut = all.filter(|(_, standing)| standing.access > AccessLevel::Open);
     let (scope, standing) = shut.max_by_key(|(_, standing)| standing.access)?;
     let why = standing.why.as_deref().unwrap_or("nobody said why");
     Some(Headline {
@@ -361,7 +363,7 @@ fn of_standing(state: &State) -> Option<Headline> {
     })
 }
 
-fn of_engines(state: &State) -> Option<Headline> {
+fn of_engines(state: &DeskState) -> Option<Headline> {
     let mut away = state.engines.iter().filter(|it| it.readiness.is_some());
     let first = away.next()?;
     let others = match away.count() {
@@ -377,7 +379,7 @@ fn of_engines(state: &State) -> Option<Headline> {
 }
 
 /// Quiet is worth something only while somebody looks.
-fn of_canaries(state: &State) -> Option<Headline> {
+fn of_canaries(state: &DeskState) -> Option<Headline> {
     let (what, next) = match &state.canaries {
         None => (
             "Nothing is suspect, but nobody looks: the canaries are off".into(),
@@ -397,7 +399,7 @@ fn of_canaries(state: &State) -> Option<Headline> {
     })
 }
 
-fn all_quiet(state: &State) -> Headline {
+fn all_quiet(state: &DeskState) -> Headline {
     let windows = state.canaries.iter().flat_map(|it| &it.windows);
     let best = windows.max_by_key(|it| it.one_in);
     let worth = best.and_then(|it| Some((it, it.one_in?))).map_or_else(
@@ -413,14 +415,14 @@ fn all_quiet(state: &State) -> Headline {
         },
     );
     Headline {
-        level: Level::Calm,
+        level: Urgency::Calm,
         sentence: format!("Nothing is suspect: {worth}"),
         ..Headline::default()
     }
 }
 
 /// The scope as the beginning of a sentence.
-fn named(scope: &Scope) -> String {
+fn named(scope: &ActionScope) -> String {
     let words = scope.to_string();
     let mut letters = words.chars();
     let first = letters.next().map(|it| it.to_ascii_uppercase());

@@ -14,29 +14,29 @@ pub const INCIDENTS_MAX: usize = 50;
 /// Everything that is shown, at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct State {
+pub struct DeskState {
     /// When it was put together.
     pub at_ms: u64,
     /// Version of what serves.
     pub version: String,
     /// The model as its users meet it.
-    pub model: Model,
+    pub model: ModelView,
     /// Every engine, ours and others.
-    pub engines: Vec<Engine>,
+    pub engines: Vec<EngineView>,
     /// Which prefill hands over to which decode.
-    pub pairs: Vec<Pair>,
+    pub pairs: Vec<PairView>,
     /// Page pools of our own workers; those of other engines cannot be seen.
-    pub pools: Vec<Pool>,
+    pub pools: Vec<PoolView>,
     /// What is being computed.
-    pub running: Running,
+    pub running: RunningView,
     /// Time to first token against length.
     pub ttft: Ttft,
     /// The continuous canaries; none: they are off.
-    pub canaries: Option<Canaries>,
+    pub canaries: Option<CanariesView>,
     /// Open ones and the last closed ones.
-    pub incidents: Vec<Incident>,
+    pub incidents: Vec<IncidentView>,
     /// Where all of it is written down.
-    pub journal: Journal,
+    pub journal: JournalView,
 }
 
 /// Who is let in, from least to most closed.
@@ -44,7 +44,7 @@ pub struct State {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Access {
+pub enum AccessLevel {
     /// Everybody who has a key.
     #[default]
     Open,
@@ -56,7 +56,7 @@ pub enum Access {
     Closed,
 }
 
-impl Access {
+impl AccessLevel {
     /// The word that is shown.
     #[must_use]
     pub fn word(self) -> &'static str {
@@ -72,9 +72,9 @@ impl Access {
 /// Who is let in, and why it is so.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Standing {
+pub struct StandingView {
     /// Who is let in.
-    pub access: Access,
+    pub access: AccessLevel,
     /// Why, in plain words.
     pub why: Option<String>,
     /// Since when.
@@ -86,11 +86,11 @@ pub struct Standing {
 /// The model.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Model {
+pub struct ModelView {
     /// As clients name it.
     pub name: String,
     /// Of the model as a whole.
-    pub standing: Standing,
+    pub standing: StandingView,
     /// Longest prompt that is taken.
     pub max_prompt_tokens: Option<u32>,
     /// Longest prompt and answer together.
@@ -98,13 +98,13 @@ pub struct Model {
     /// `ready`, or what is missing.
     pub readiness: String,
     /// What was proven of the lives that run.
-    pub evidence: Vec<Proof>,
+    pub evidence: Vec<ProofView>,
 }
 
 /// One proof, bound to one life of an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Proof {
+pub struct ProofView {
     /// `probe` or `canary`.
     pub kind: String,
     /// When it was made.
@@ -120,7 +120,7 @@ pub struct Proof {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Role {
+pub enum RoleView {
     /// Computes prompts.
     Prefill,
     /// Computes answers.
@@ -133,13 +133,13 @@ pub enum Role {
 /// One engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Engine {
+pub struct EngineView {
     /// What it is called here; an action names it so.
     pub name: String,
     /// Where it is.
     pub url: String,
     /// What it does.
-    pub role: Role,
+    pub role: RoleView,
     /// Only engines of one group are paired.
     pub group: u32,
     /// `SGLang`, `vLLM`, `llama.cpp`, `Cofferdam`.
@@ -153,7 +153,7 @@ pub struct Engine {
     /// Why it takes nothing; none: it is ready.
     pub readiness: Option<String>,
     /// Who is let in.
-    pub standing: Standing,
+    pub standing: StandingView,
     /// Tokens that its KV pool holds.
     pub pool_tokens: Option<u64>,
     /// Tokens that it promises for one request.
@@ -163,7 +163,7 @@ pub struct Engine {
     /// Requests that it computes now.
     pub running: u64,
     /// The last ones, newest first, each with its source.
-    pub verdicts: Vec<Verdict>,
+    pub verdicts: Vec<VerdictView>,
 }
 
 /// What a look came to.
@@ -171,7 +171,7 @@ pub struct Engine {
     Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize,
 )]
 #[serde(rename_all = "snake_case")]
-pub enum Outcome {
+pub enum CheckResult {
     /// Nothing was found.
     Clean,
     /// It could not be told.
@@ -184,13 +184,13 @@ pub enum Outcome {
 /// One look at an engine.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Verdict {
+pub struct VerdictView {
     /// When.
     pub at_ms: u64,
     /// What was looked for, in a few words.
     pub what: String,
     /// What it came to.
-    pub result: Outcome,
+    pub result: CheckResult,
     /// Who says so: `gate`, `probe`, `canary`, `watch`, `guard`, `door`.
     pub source: String,
 }
@@ -198,13 +198,13 @@ pub struct Verdict {
 /// A prefill and a decode engine that hand over to each other.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pair {
+pub struct PairView {
     /// Name of the prefill engine.
     pub prefill: String,
     /// Name of the decode engine; of a unified one the same.
     pub decode: String,
     /// Who is let in.
-    pub standing: Standing,
+    pub standing: StandingView,
     /// Canaries that went through this pair.
     pub canaries: PairCanaries,
     /// Requests that went through this pair.
@@ -226,21 +226,21 @@ pub struct PairCanaries {
 /// The page pool of one of our workers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pool {
+pub struct PoolView {
     /// Whose.
     pub engine: String,
     /// Tokens of one page.
     pub page_size: u32,
     /// How many pages are in which state.
-    pub pages: Pages,
+    pub pages: PagesView,
     /// Why pages are in quarantine.
-    pub quarantine: Vec<Quarantine>,
+    pub quarantine: Vec<QuarantineView>,
 }
 
 /// Pages by state.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Pages {
+pub struct PagesView {
     /// Nobody's.
     pub free: u64,
     /// Promised to a handoff.
@@ -258,7 +258,7 @@ pub struct Pages {
 /// Pages in quarantine for one reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Quarantine {
+pub struct QuarantineView {
     /// Why.
     pub reason: String,
     /// How many.
@@ -270,7 +270,7 @@ pub struct Quarantine {
 /// What is being computed.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Running {
+pub struct RunningView {
     /// Requests in all.
     pub requests: u64,
     /// Of these, waiting for a turn.
@@ -310,7 +310,7 @@ pub struct Ttft {
 /// The continuous canaries.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Canaries {
+pub struct CanariesView {
     /// Planted and asked for.
     pub sent: u64,
     /// Answers that came whole and were looked through.
@@ -344,7 +344,7 @@ pub struct Window {
 /// What happened, and what was done.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Incident {
+pub struct IncidentView {
     /// Its identifier.
     pub id: String,
     /// When it was opened.
@@ -366,7 +366,7 @@ pub struct Incident {
     /// Requests that may have got text that was not theirs.
     pub affected: u64,
     /// What was done, oldest first.
-    pub actions: Vec<Entry>,
+    pub actions: Vec<IncidentEntry>,
     /// What to do next, in plain words; the first is the first to do.
     pub next: Vec<String>,
 }
@@ -374,7 +374,7 @@ pub struct Incident {
 /// One thing that was done or noted.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Entry {
+pub struct IncidentEntry {
     /// When.
     pub at_ms: u64,
     /// What.
@@ -388,7 +388,7 @@ pub struct Entry {
 /// Where it is written down.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
-pub struct Journal {
+pub struct JournalView {
     /// The file; none: nothing is kept.
     pub path: Option<String>,
     /// Entries that are not on disk yet.

@@ -7,8 +7,8 @@ use crate::exit::Failure;
 use crate::files;
 use crate::reload::{Reload, look};
 use anyhow::{Context, anyhow};
-use desk::state::{self, State};
-use desk::{Act, Action, Desk, Done, Keys, KeysError, Refused, Scope, Whose};
+use desk::state::{self, DeskState};
+use desk::{Act, Action, ActionRefused, ActionScope, Desk, Done, Keys, KeysError, WhoseFault};
 use gateway::engine::{InFlight, Readiness, WorkerFacts, WorkerRole};
 use handoff::Progress;
 use oncall::book::Incident;
@@ -100,28 +100,30 @@ impl Page {
 }
 
 impl Desk for OnCall {
-    fn state(&self) -> Arc<State> {
+    fn state(&self) -> Arc<DeskState> {
         Arc::new(self.as_it_is())
     }
 
     fn act(
         &self,
         action: Action,
-    ) -> Pin<Box<dyn Future<Output = Result<Done, Refused>> + Send + '_>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Done, ActionRefused>> + Send + '_>> {
         Box::pin(async move { self.carry_out(&action) })
     }
 }
 
 impl OnCall {
-    fn carry_out(&self, action: &Action) -> Result<Done, Refused> {
+    fn carry_out(&self, action: &Action) -> Result<Done, ActionRefused> {
         let scope = match &action.scope {
-            Scope::Model => oncall::Scope::Model(self.model.clone()),
-            Scope::Pair { prefill, decode } if prefill == decode => {
+            ActionScope::Model => oncall::Scope::Model(self.model.clone()),
+            ActionScope::Pair { prefill, decode } if prefill == decode => {
                 oncall::Scope::Engine(prefill.clone())
             }
-            Scope::Pair { prefill, decode } => oncall::Scope::Pair(prefill.clone(), decode.clone()),
-            Scope::Engine { name } => oncall::Scope::Engine(name.clone()),
-            Scope::Incident { id } => {
+            ActionScope::Pair { prefill, decode } => {
+                oncall::Scope::Pair(prefill.clone(), decode.clone())
+            }
+            ActionScope::Engine { name } => oncall::Scope::Engine(name.clone()),
+            ActionScope::Incident { id } => {
                 let asked = match action.act {
                     Act::Note => Asked::Note(id.clone()),
                     Act::CloseIncident => Asked::Close(id.clone()),
@@ -144,10 +146,10 @@ impl OnCall {
         self.wish(asked, action)
     }
 
-    fn wish(&self, asked: Asked, action: &Action) -> Result<Done, Refused> {
+    fn wish(&self, asked: Asked, action: &Action) -> Result<Done, ActionRefused> {
         let said = self.asked(asked, &action.by, &action.reason);
-        let mut said = said.map_err(|refusal| Refused {
-            whose: Whose::Standing,
+        let mut said = said.map_err(|refusal| ActionRefused {
+            whose: WhoseFault::Standing,
             expected: format!("something that can be done now: {}", action.act.word()),
             got: refusal.0,
             next: "see what the page says to do next, and try again".to_owned(),
@@ -158,7 +160,7 @@ impl OnCall {
             said += &format!("; it is not written down yet: {trouble}");
         }
         let incident = match &action.scope {
-            Scope::Incident { id } => Some(id.clone()),
+            ActionScope::Incident { id } => Some(id.clone()),
             _ => None,
         };
         Ok(Done {
@@ -168,7 +170,7 @@ impl OnCall {
         })
     }
 
-    fn as_it_is(&self) -> State {
+    fn as_it_is(&self) -> DeskState {
         let now = oncall::times::now();
         let facts = self.facts().unwrap_or_default();
         let seen = locked(&self.seen);
@@ -184,7 +186,7 @@ impl OnCall {
             .iter()
             .map(|it| self.engine_state(it, &in_flight))
             .collect();
-        State {
+        DeskState {
             at_ms: now,
             version: env!("CARGO_PKG_VERSION").to_owned(),
             model: self.model_state(&facts),
@@ -208,7 +210,7 @@ impl OnCall {
         engine.map_or_else(Arc::default, |it| it.in_flight())
     }
 
-    fn running(&self, now: u64, in_flight: &[InFlight]) -> state::Running {
+    fn running(&self, now: u64, in_flight: &[InFlight]) -> state::RunningView {
         let requests: BTreeSet<&str> = in_flight.iter().map(|it| it.request.as_str()).collect();
         let handed = in_flight.iter().filter(|it| !it.prefill.is_empty());
         let ms = |since: Instant| u64::try_from(since.elapsed().as_millis()).unwrap_or(u64::MAX);
@@ -222,7 +224,7 @@ impl OnCall {
         let mut handoffs: Vec<_> = handoffs.collect();
         let more = handoffs.len().saturating_sub(state::HANDOFFS_MAX) as u64;
         handoffs.truncate(state::HANDOFFS_MAX);
-        state::Running {
+        state::RunningView {
             requests: requests.len() as u64,
             queued: in_flight
                 .iter()
@@ -233,7 +235,7 @@ impl OnCall {
         }
     }
 
-    fn model_state(&self, facts: &gateway::engine::EngineFacts) -> state::Model {
+    fn model_state(&self, facts: &gateway::engine::EngineFacts) -> state::ModelView {
         let limit = facts.limit();
         let readiness = match &facts.readiness {
             Readiness::Ready => "ready".to_owned(),
@@ -251,7 +253,7 @@ impl OnCall {
             wanted.iter().map(move |kind| {
                 let found = book.proof(*kind, life, since);
                 let none = || "none since it was closed".to_owned();
-                state::Proof {
+                state::ProofView {
                     kind: kind.as_str().to_owned(),
                     at_ms: found.map_or(0, |(at, _)| at),
                     life: life.life.clone(),
@@ -259,7 +261,7 @@ impl OnCall {
                 }
             })
         });
-        state::Model {
+        state::ModelView {
             name: self.model.clone(),
             standing: standing(restriction),
             max_prompt_tokens: limit.map(|it| it.max_prompt_tokens),
@@ -272,7 +274,7 @@ impl OnCall {
         }
     }
 
-    fn engine_state(&self, worker: &WorkerFacts, in_flight: &[InFlight]) -> state::Engine {
+    fn engine_state(&self, worker: &WorkerFacts, in_flight: &[InFlight]) -> state::EngineView {
         let life = self.life(worker);
         let fleet = locked(&self.fleet);
         let named = fleet.named.get(&life.engine).cloned();
@@ -293,28 +295,30 @@ impl OnCall {
         let some = |n: u64| (n > 0).then_some(n);
         let duty = self.duty();
         let proofs = [ProofKind::Probe, ProofKind::Canary];
-        let found = self.found_at(&life).map(|(found, at_ms)| state::Verdict {
-            at_ms,
-            what: format!("{found} findings of canaries"),
-            result: state::Outcome::Found,
-            source: "canary".to_owned(),
-        });
+        let found = self
+            .found_at(&life)
+            .map(|(found, at_ms)| state::VerdictView {
+                at_ms,
+                what: format!("{found} findings of canaries"),
+                result: state::CheckResult::Found,
+                source: "canary".to_owned(),
+            });
         let verdicts = proofs.into_iter().filter_map(|kind| {
             let (at_ms, proof) = duty.book().proof(kind, &life, 0)?;
-            Some(state::Verdict {
+            Some(state::VerdictView {
                 at_ms,
                 what: proof.says.clone(),
-                result: state::Outcome::Clean,
+                result: state::CheckResult::Clean,
                 source: kind.as_str().to_owned(),
             })
         });
-        state::Engine {
+        state::EngineView {
             name: life.engine.clone(),
             url: named.as_ref().map_or(String::new(), |it| it.url.clone()),
             role: match worker.role {
-                WorkerRole::Prefill => state::Role::Prefill,
-                WorkerRole::Decode => state::Role::Decode,
-                WorkerRole::Unified => state::Role::Unified,
+                WorkerRole::Prefill => state::RoleView::Prefill,
+                WorkerRole::Decode => state::RoleView::Decode,
+                WorkerRole::Unified => state::RoleView::Unified,
             },
             group: named.as_ref().map_or(0, |it| it.group),
             software: software.to_owned(),
@@ -340,7 +344,7 @@ impl OnCall {
         &self,
         workers: &[WorkerFacts],
         requests: &BTreeMap<(String, String), u64>,
-    ) -> Vec<state::Pair> {
+    ) -> Vec<state::PairView> {
         let of = |role: WorkerRole| workers.iter().filter(move |it| it.role == role);
         let alone = of(WorkerRole::Unified).map(|it| (it, it));
         let together = of(WorkerRole::Decode)
@@ -353,7 +357,7 @@ impl OnCall {
             let worst = worst.into_iter().flatten().max_by_key(|it| it.access);
             let lives = both(&[self.life(prefill), self.life(decode)]);
             let (sums, last) = locked(&self.canaried).at(&lives);
-            state::Pair {
+            state::PairView {
                 standing: standing(worst),
                 canaries: state::PairCanaries {
                     sent: sums.sent,
@@ -369,12 +373,12 @@ impl OnCall {
     }
 
     /// Of our own workers; other engines' pages cannot be seen.
-    fn pool(&self, worker: &WorkerFacts, now: u64) -> Option<state::Pool> {
+    fn pool(&self, worker: &WorkerFacts, now: u64) -> Option<state::PoolView> {
         let pages = worker.pages;
-        (worker.page_size > 0).then(|| state::Pool {
+        (worker.page_size > 0).then(|| state::PoolView {
             engine: self.name(&worker.name),
             page_size: worker.page_size,
-            pages: state::Pages {
+            pages: state::PagesView {
                 free: pages.free,
                 reserved: pages.reserved,
                 granted: pages.granted,
@@ -387,7 +391,7 @@ impl OnCall {
                 .by_reason()
                 .into_iter()
                 .filter(|(_, held)| held.count > 0)
-                .map(|(reason, held)| state::Quarantine {
+                .map(|(reason, held)| state::QuarantineView {
                     reason: reason.to_owned(),
                     pages: held.count,
                     since_ms: now.saturating_sub(held.oldest_ms),
@@ -396,7 +400,7 @@ impl OnCall {
         })
     }
 
-    fn canaries_state(&self, now: u64) -> Option<state::Canaries> {
+    fn canaries_state(&self, now: u64) -> Option<state::CanariesView> {
         if !self.settings.canaries {
             return None;
         }
@@ -410,7 +414,7 @@ impl OnCall {
                 one_in: sums.one_in(),
             }
         };
-        Some(state::Canaries {
+        Some(state::CanariesView {
             sent: counted.total.sent,
             answered: counted.total.telling,
             seen: counted.total.found,
@@ -422,7 +426,7 @@ impl OnCall {
         })
     }
 
-    fn incidents_state(&self, now: u64) -> Vec<state::Incident> {
+    fn incidents_state(&self, now: u64) -> Vec<state::IncidentView> {
         let lives = self.lives();
         let duty = self.duty();
         let incidents = duty.book().incidents();
@@ -432,11 +436,11 @@ impl OnCall {
             .collect()
     }
 
-    fn journal_state(&self) -> state::Journal {
+    fn journal_state(&self) -> state::JournalView {
         let status = self.recorder.status();
         let lost = (status.lost > 0).then(|| format!("{} entries were lost", status.lost));
         let path = self.settings.incidents.as_ref();
-        state::Journal {
+        state::JournalView {
             path: path.map(|it| it.display().to_string()),
             pending: status.pending,
             trouble: status.trouble.or(lost),
@@ -445,25 +449,25 @@ impl OnCall {
     }
 }
 
-fn senseless(act: Act, scope: &str) -> Refused {
-    Refused {
-        whose: Whose::Asker,
+fn senseless(act: Act, scope: &str) -> ActionRefused {
+    ActionRefused {
+        whose: WhoseFault::Asker,
         expected: "an action that can be done to what it names".to_owned(),
         got: format!("{} to {scope}", act.word()),
         next: "choose another action, or another scope".to_owned(),
     }
 }
 
-fn standing(restriction: Option<&Restriction>) -> state::Standing {
+fn standing(restriction: Option<&Restriction>) -> state::StandingView {
     let Some(it) = restriction else {
-        return state::Standing::default();
+        return state::StandingView::default();
     };
-    state::Standing {
+    state::StandingView {
         access: match it.access {
-            Openness::Open => state::Access::Open,
-            Openness::Draining => state::Access::Draining,
-            Openness::Private => state::Access::Private,
-            Openness::Closed => state::Access::Closed,
+            Openness::Open => state::AccessLevel::Open,
+            Openness::Draining => state::AccessLevel::Draining,
+            Openness::Private => state::AccessLevel::Private,
+            Openness::Closed => state::AccessLevel::Closed,
         },
         why: Some(it.why.clone()),
         since_ms: Some(it.since),
@@ -471,7 +475,7 @@ fn standing(restriction: Option<&Restriction>) -> state::Standing {
     }
 }
 
-fn incident_state(it: &Incident, next: Vec<String>) -> state::Incident {
+fn incident_state(it: &Incident, next: Vec<String>) -> state::IncidentView {
     let signal = it.timeline.iter().find_map(|dated| match &dated.entry {
         Entry::Signal { signal, .. } => Some(signal.signal.as_str()),
         _ => None,
@@ -487,7 +491,7 @@ fn incident_state(it: &Incident, next: Vec<String>) -> state::Incident {
             Entry::Signal { signal, .. } => signal.source.clone(),
             _ => "gateway".to_owned(),
         };
-        state::Entry {
+        state::IncidentEntry {
             at_ms: dated.at,
             what: report::what(&dated.entry),
             by,
@@ -498,7 +502,7 @@ fn incident_state(it: &Incident, next: Vec<String>) -> state::Incident {
     let mut engines = vec![prefill.engine, decode.engine];
     engines.dedup();
     engines.retain(|it| !it.is_empty());
-    state::Incident {
+    state::IncidentView {
         id: it.id.clone(),
         opened_ms: it.opened,
         closed_ms: it.closed,

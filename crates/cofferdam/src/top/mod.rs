@@ -5,7 +5,7 @@ mod text;
 
 use crate::exit::{Exit, Failure};
 use crate::files::say;
-use ::desk::{Level, View};
+use ::desk::{Urgency, View};
 use anyhow::{Context, anyhow};
 use args::Top;
 use gate::facts::net::{Address, Secret, Tls, TlsFiles, get};
@@ -42,8 +42,8 @@ pub(crate) fn run(args: &Top) -> Result<Exit, Failure> {
         let text: Vec<String> = lines(&view).iter().map(text::plain).collect();
         say(&(text.join("\n") + "\n"))?;
         return Ok(match view.headline.level {
-            Level::Calm | Level::Attention => Exit::Good,
-            Level::Contained | Level::Alarm => Exit::Found,
+            Urgency::Calm | Urgency::Attention => Exit::Good,
+            Urgency::Contained | Urgency::Alarm => Exit::Found,
         });
     }
     if !std::io::stdout().is_terminal() || !std::io::stdin().is_terminal() {

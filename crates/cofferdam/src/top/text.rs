@@ -1,7 +1,7 @@
 //! A state as lines of words with a tone: for a terminal in colours, for a pipe without.
 
-use ::desk::state::{Access, Engine, Outcome, Pair, Standing, State};
-use ::desk::{Headline, Level, View, utc};
+use ::desk::state::{AccessLevel, CheckResult, DeskState, EngineView, PairView, StandingView};
+use ::desk::{Headline, Urgency, View, utc};
 
 /// How words look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -84,7 +84,7 @@ fn known(n: Option<u64>) -> String {
     n.map_or("?".into(), |n| n.to_string())
 }
 
-fn top(state: &State) -> Vec<Words> {
+fn top(state: &DeskState) -> Vec<Words> {
     let model = &state.model;
     let (access, tone) = access(&model.standing);
     vec![vec![
@@ -104,21 +104,21 @@ fn top(state: &State) -> Vec<Words> {
     ]]
 }
 
-fn access(standing: &Standing) -> (&'static str, Tone) {
+fn access(standing: &StandingView) -> (&'static str, Tone) {
     let tone = match standing.access {
-        Access::Open => Tone::Good,
-        Access::Draining => Tone::Look,
-        Access::Private | Access::Closed => Tone::Held,
+        AccessLevel::Open => Tone::Good,
+        AccessLevel::Draining => Tone::Look,
+        AccessLevel::Private | AccessLevel::Closed => Tone::Held,
     };
     (standing.access.word(), tone)
 }
 
 fn headline(headline: &Headline, at_ms: u64) -> Vec<Words> {
     let (word, tone) = match headline.level {
-        Level::Calm => ("ALL QUIET", Tone::Good),
-        Level::Attention => ("NEEDS A LOOK", Tone::Look),
-        Level::Contained => ("CONTAINED", Tone::Held),
-        Level::Alarm => ("ACT NOW", Tone::Bad),
+        Urgency::Calm => ("ALL QUIET", Tone::Good),
+        Urgency::Attention => ("NEEDS A LOOK", Tone::Look),
+        Urgency::Contained => ("CONTAINED", Tone::Held),
+        Urgency::Alarm => ("ACT NOW", Tone::Bad),
     };
     let mut page = vec![
         Vec::new(),
@@ -151,7 +151,7 @@ fn headline(headline: &Headline, at_ms: u64) -> Vec<Words> {
     page
 }
 
-fn incidents(state: &State) -> Vec<Words> {
+fn incidents(state: &DeskState) -> Vec<Words> {
     let open: Vec<_> = state
         .incidents
         .iter()
@@ -178,14 +178,16 @@ fn incidents(state: &State) -> Vec<Words> {
 }
 
 /// How bad, its word and its tone; the worst is the greatest.
-fn rank(engine: &Engine) -> (u8, &'static str, Tone) {
+fn rank(engine: &EngineView) -> (u8, &'static str, Tone) {
     let found = engine
         .verdicts
         .first()
-        .is_some_and(|it| it.result == Outcome::Found);
+        .is_some_and(|it| it.result == CheckResult::Found);
     match (&engine.standing, &engine.readiness) {
-        (standing, _) if found && standing.access < Access::Private => (4, "suspect", Tone::Bad),
-        (standing, _) if standing.access > Access::Open => {
+        (standing, _) if found && standing.access < AccessLevel::Private => {
+            (4, "suspect", Tone::Bad)
+        }
+        (standing, _) if standing.access > AccessLevel::Open => {
             let (word, tone) = access(standing);
             (3, word, tone)
         }
@@ -195,7 +197,7 @@ fn rank(engine: &Engine) -> (u8, &'static str, Tone) {
     }
 }
 
-fn engines(state: &State) -> Vec<Words> {
+fn engines(state: &DeskState) -> Vec<Words> {
     let mut engines: Vec<_> = state.engines.iter().map(|it| (rank(it), it)).collect();
     engines.sort_by_key(|((rank, ..), it)| (std::cmp::Reverse(*rank), it.group));
     let well = engines.iter().filter(|((rank, ..), _)| *rank == 0).count();
@@ -244,12 +246,12 @@ fn engines(state: &State) -> Vec<Words> {
     page
 }
 
-fn pairs(state: &State) -> Vec<Words> {
-    let is_well = |it: &&Pair| it.standing.access == Access::Open && it.canaries.seen == 0;
+fn pairs(state: &DeskState) -> Vec<Words> {
+    let is_well = |it: &&PairView| it.standing.access == AccessLevel::Open && it.canaries.seen == 0;
     let open = state
         .pairs
         .iter()
-        .filter(|it| it.standing.access == Access::Open)
+        .filter(|it| it.standing.access == AccessLevel::Open)
         .count();
     let words = format!("{}, {open} of them open", state.pairs.len());
     let mut page = head("PAIRS", words).to_vec();
@@ -273,7 +275,7 @@ fn pairs(state: &State) -> Vec<Words> {
     page
 }
 
-fn pools(state: &State) -> Vec<Words> {
+fn pools(state: &DeskState) -> Vec<Words> {
     if state.pools.is_empty() {
         return Vec::new();
     }
@@ -314,7 +316,7 @@ fn pools(state: &State) -> Vec<Words> {
     page
 }
 
-fn canaries(state: &State) -> Vec<Words> {
+fn canaries(state: &DeskState) -> Vec<Words> {
     let Some(canaries) = &state.canaries else {
         return head(
             "CANARIES",
@@ -349,7 +351,7 @@ fn canaries(state: &State) -> Vec<Words> {
     page
 }
 
-fn running(state: &State) -> Vec<Words> {
+fn running(state: &DeskState) -> Vec<Words> {
     let running = &state.running;
     let words = format!("{} requests, {} waiting", running.requests, running.queued);
     let mut page = head("IN FLIGHT", words).to_vec();
@@ -371,7 +373,7 @@ fn running(state: &State) -> Vec<Words> {
     page
 }
 
-fn journal(state: &State) -> Vec<Words> {
+fn journal(state: &DeskState) -> Vec<Words> {
     let journal = &state.journal;
     let (words, tone) = match (&journal.trouble, &journal.path) {
         (Some(trouble), _) => (format!("cannot be written: {trouble}"), Tone::Bad),

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use desk::state::*;
-use desk::{Act, Action, Desk, Done, Refused, Scope, Whose};
+use desk::{Act, Action, ActionRefused, ActionScope, Desk, Done, WhoseFault};
 
 /// Minutes in milliseconds.
 const MIN: u64 = 60_000;
@@ -22,33 +22,33 @@ pub fn now_ms() -> u64 {
 
 /// A fleet by its name.
 #[must_use]
-pub fn fleet(name: &str) -> Option<State> {
+pub fn fleet(name: &str) -> Option<DeskState> {
     Some(match name {
         "healthy" => healthy(),
         "incident" => incident(healthy()),
         "large" => large(),
         "large-incident" => incident(large()),
-        "bare" => State {
+        "bare" => DeskState {
             at_ms: now_ms(),
-            ..State::default()
+            ..DeskState::default()
         },
         _ => return None,
     })
 }
 
 /// An engine of SGLang with pools like the incident's: prefill's holds less than it promises.
-fn sglang(name: String, role: Role, group: u32, now: u64) -> Engine {
+fn sglang(name: String, role: RoleView, group: u32, now: u64) -> EngineView {
     let (pool, limit) = match role {
-        Role::Prefill => (8_192, 4_089),
+        RoleView::Prefill => (8_192, 4_089),
         _ => (16_384, 4_089),
     };
-    let at = |minutes: u64, what: &str, source: &str| Verdict {
+    let at = |minutes: u64, what: &str, source: &str| VerdictView {
         at_ms: now - minutes * MIN,
         what: what.into(),
-        result: Outcome::Clean,
+        result: CheckResult::Clean,
         source: source.into(),
     };
-    Engine {
+    EngineView {
         url: format!(
             "http://10.0.{group}.{}:30000",
             name.len() + name.bytes().map(usize::from).sum::<usize>() % 200
@@ -75,12 +75,12 @@ fn sglang(name: String, role: Role, group: u32, now: u64) -> Engine {
             ),
             at(190, "pools, limits, flags", "gate"),
         ],
-        ..Engine::default()
+        ..EngineView::default()
     }
 }
 
-fn ours(name: String, role: Role, group: u32, now: u64) -> Engine {
-    Engine {
+fn ours(name: String, role: RoleView, group: u32, now: u64) -> EngineView {
+    EngineView {
         software: "Cofferdam".into(),
         version: env!("CARGO_PKG_VERSION").into(),
         pool_tokens: Some(16_384),
@@ -90,12 +90,12 @@ fn ours(name: String, role: Role, group: u32, now: u64) -> Engine {
     }
 }
 
-fn pool(engine: &Engine, now: u64) -> Pool {
-    let is_decode = engine.role == Role::Decode;
-    Pool {
+fn pool(engine: &EngineView, now: u64) -> PoolView {
+    let is_decode = engine.role == RoleView::Decode;
+    PoolView {
         engine: engine.name.clone(),
         page_size: 16,
-        pages: Pages {
+        pages: PagesView {
             free: 590,
             reserved: 24,
             granted: 61,
@@ -104,7 +104,7 @@ fn pool(engine: &Engine, now: u64) -> Pool {
             quarantined: if is_decode { 4 } else { 0 },
         },
         quarantine: match is_decode {
-            true => vec![Quarantine {
+            true => vec![QuarantineView {
                 reason: "a write of a life that ended is unsettled".into(),
                 pages: 4,
                 since_ms: now - 41_000,
@@ -114,11 +114,11 @@ fn pool(engine: &Engine, now: u64) -> Pool {
     }
 }
 
-fn pairs(engines: &[Engine], now: u64) -> Vec<Pair> {
+fn pairs(engines: &[EngineView], now: u64) -> Vec<PairView> {
     let of = |role| engines.iter().filter(move |it| it.role == role);
-    let pairs = of(Role::Prefill).flat_map(|prefill| {
-        let of_group = of(Role::Decode).filter(|it| it.group == prefill.group);
-        of_group.map(|decode| Pair {
+    let pairs = of(RoleView::Prefill).flat_map(|prefill| {
+        let of_group = of(RoleView::Decode).filter(|it| it.group == prefill.group);
+        of_group.map(|decode| PairView {
             prefill: prefill.name.clone(),
             decode: decode.name.clone(),
             canaries: PairCanaries {
@@ -127,7 +127,7 @@ fn pairs(engines: &[Engine], now: u64) -> Vec<Pair> {
                 last_ms: Some(now - 38_000),
             },
             requests: 18_231,
-            ..Pair::default()
+            ..PairView::default()
         })
     });
     pairs.collect()
@@ -148,8 +148,8 @@ fn ttft() -> Ttft {
     }
 }
 
-fn whole(engines: Vec<Engine>, now: u64) -> State {
-    let handoffs = engines.iter().filter(|it| it.role == Role::Prefill);
+fn whole(engines: Vec<EngineView>, now: u64) -> DeskState {
+    let handoffs = engines.iter().filter(|it| it.role == RoleView::Prefill);
     let stages = ["announced", "prefill", "handover", "decode"];
     let handoffs = handoffs.take(6).zip(stages.iter().cycle()).enumerate();
     let handoffs = handoffs.map(|(n, (prefill, stage))| Handoff {
@@ -159,16 +159,16 @@ fn whole(engines: Vec<Engine>, now: u64) -> State {
         decode: prefill.name.replace("prefill", "decode"),
         since_ms: now - (9 - n as u64) * 430,
     });
-    let is_ours = |it: &&Engine| it.software == "Cofferdam";
-    State {
+    let is_ours = |it: &&EngineView| it.software == "Cofferdam";
+    DeskState {
         at_ms: now,
         version: env!("CARGO_PKG_VERSION").into(),
-        model: Model {
+        model: ModelView {
             name: "SmolLM2-135M-Instruct".into(),
             max_prompt_tokens: Some(1_993),
             max_model_len: Some(4_096),
             readiness: "ready".into(),
-            ..Model::default()
+            ..ModelView::default()
         },
         pairs: pairs(&engines, now),
         pools: engines
@@ -176,14 +176,14 @@ fn whole(engines: Vec<Engine>, now: u64) -> State {
             .filter(is_ours)
             .map(|it| pool(it, now))
             .collect(),
-        running: Running {
+        running: RunningView {
             requests: 14,
             queued: 2,
             handoffs: handoffs.collect(),
             more: 0,
         },
         ttft: ttft(),
-        canaries: Some(Canaries {
+        canaries: Some(CanariesView {
             sent: 9_730,
             answered: 9_655,
             seen: 0,
@@ -194,7 +194,7 @@ fn whole(engines: Vec<Engine>, now: u64) -> State {
             untested: None,
         }),
         incidents: vec![closed(now)],
-        journal: Journal {
+        journal: JournalView {
             path: Some("/var/lib/cofferdam/journal.sqlite".into()),
             pending: 0,
             trouble: None,
@@ -213,9 +213,9 @@ fn window(name: &str, answers: u64) -> Window {
     }
 }
 
-fn closed(now: u64) -> Incident {
+fn closed(now: u64) -> IncidentView {
     let opened = now - 9 * 24 * 60 * MIN;
-    Incident {
+    IncidentView {
         id: "inc-20261122-1107-02bc".into(),
         opened_ms: opened,
         closed_ms: Some(opened + 210 * MIN),
@@ -226,7 +226,7 @@ fn closed(now: u64) -> Incident {
         engines: vec!["prefill-1".into()],
         lives: vec!["51c0ffee51c0ffee".into()],
         affected: 0,
-        actions: vec![Entry {
+        actions: vec![IncidentEntry {
             at_ms: opened + 210 * MIN,
             what: "close the incident".into(),
             by: "anna".into(),
@@ -236,20 +236,20 @@ fn closed(now: u64) -> Incident {
     }
 }
 
-fn healthy() -> State {
+fn healthy() -> DeskState {
     let now = now_ms();
     let mut engines = Vec::new();
     for n in 0..2 {
-        engines.push(sglang(format!("prefill-{n}"), Role::Prefill, 0, now));
-        engines.push(sglang(format!("decode-{n}"), Role::Decode, 0, now));
+        engines.push(sglang(format!("prefill-{n}"), RoleView::Prefill, 0, now));
+        engines.push(sglang(format!("decode-{n}"), RoleView::Decode, 0, now));
     }
-    engines.push(ours("prefill-own".into(), Role::Prefill, 1, now));
-    engines.push(ours("decode-own".into(), Role::Decode, 1, now));
+    engines.push(ours("prefill-own".into(), RoleView::Prefill, 1, now));
+    engines.push(ours("decode-own".into(), RoleView::Decode, 1, now));
     whole(engines, now)
 }
 
 /// 200 nodes in 20 groups, one of them away, three groups ours.
-fn large() -> State {
+fn large() -> DeskState {
     let now = now_ms();
     let mut engines = Vec::new();
     for group in 0..20 {
@@ -257,13 +257,13 @@ fn large() -> State {
             let make = if group < 17 { sglang } else { ours };
             engines.push(make(
                 format!("prefill-{group}-{n}"),
-                Role::Prefill,
+                RoleView::Prefill,
                 group,
                 now,
             ));
             engines.push(make(
                 format!("decode-{group}-{n}"),
-                Role::Decode,
+                RoleView::Decode,
                 group,
                 now,
             ));
@@ -274,15 +274,15 @@ fn large() -> State {
 }
 
 /// A canary has come back to the wrong tenant; the policy has made the pair private.
-fn incident(mut state: State) -> State {
+fn incident(mut state: DeskState) -> DeskState {
     let now = state.at_ms;
     let at = now - 23 * MIN;
     let title = "a canary of another tenant came back in an answer over the limit of 1,993 tokens";
     let place = state.pairs.len() / 3;
     let pair = &mut state.pairs[place];
     let (prefill, decode) = (pair.prefill.clone(), pair.decode.clone());
-    pair.standing = Standing {
-        access: Access::Private,
+    pair.standing = StandingView {
+        access: AccessLevel::Private,
         why: Some(title.into()),
         since_ms: Some(at + 400),
         incident: Some(INCIDENT.into()),
@@ -299,27 +299,27 @@ fn incident(mut state: State) -> State {
         }
         lives.push(engine.life.clone());
         engine.version = "0.5.19".into();
-        engine.pool_tokens = Some(if engine.role == Role::Prefill {
+        engine.pool_tokens = Some(if engine.role == RoleView::Prefill {
             2_000
         } else {
             8_000
         });
-        engine.max_prompt_tokens = Some(if engine.role == Role::Prefill {
+        engine.max_prompt_tokens = Some(if engine.role == RoleView::Prefill {
             1_993
         } else {
             4_089
         });
         engine.verdicts.insert(
             0,
-            Verdict {
+            VerdictView {
                 at_ms: at,
                 what: "a canary of the other tenant in an answer".into(),
-                result: Outcome::Found,
+                result: CheckResult::Found,
                 source: "canary".into(),
             },
         );
     }
-    let proof = |kind: &str, missing: &str| Proof {
+    let proof = |kind: &str, missing: &str| ProofView {
         kind: kind.into(),
         at_ms: now - 4 * MIN,
         life: lives.first().cloned().unwrap_or_default(),
@@ -332,7 +332,7 @@ fn incident(mut state: State) -> State {
     if let Some(canaries) = &mut state.canaries {
         canaries.seen = 1;
     }
-    let entry = |ms: u64, what: &str, by: &str, why: &str| Entry {
+    let entry = |ms: u64, what: &str, by: &str, why: &str| IncidentEntry {
         at_ms: at + ms,
         what: what.into(),
         by: by.into(),
@@ -340,7 +340,7 @@ fn incident(mut state: State) -> State {
     };
     state.incidents.insert(
         0,
-        Incident {
+        IncidentView {
             id: INCIDENT.into(),
             opened_ms: at,
             closed_ms: None,
@@ -374,17 +374,17 @@ fn incident(mut state: State) -> State {
 }
 
 /// A desk over a state in memory.
-pub struct MadeUp(Mutex<Arc<State>>);
+pub struct MadeUp(Mutex<Arc<DeskState>>);
 
 impl MadeUp {
     /// Over this state.
     #[must_use]
-    pub fn new(state: State) -> Self {
+    pub fn new(state: DeskState) -> Self {
         Self(Mutex::new(Arc::new(state)))
     }
 
     /// Changes the state.
-    pub fn change(&self, how: impl FnOnce(&mut State)) {
+    pub fn change(&self, how: impl FnOnce(&mut DeskState)) {
         let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let state = Arc::make_mut(&mut held);
         how(state);
@@ -393,7 +393,7 @@ impl MadeUp {
 }
 
 impl Desk for MadeUp {
-    fn state(&self) -> Arc<State> {
+    fn state(&self) -> Arc<DeskState> {
         self.0
             .lock()
             .unwrap_or_else(PoisonError::into_inner)
@@ -403,23 +403,23 @@ impl Desk for MadeUp {
     fn act(
         &self,
         action: Action,
-    ) -> Pin<Box<dyn Future<Output = Result<Done, Refused>> + Send + '_>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Done, ActionRefused>> + Send + '_>> {
         let mut done = Err(missing(&action.scope));
         self.change(|state| done = apply(state, &action));
         Box::pin(std::future::ready(done))
     }
 }
 
-fn missing(scope: &Scope) -> Refused {
-    Refused {
-        whose: Whose::Missing,
+fn missing(scope: &ActionScope) -> ActionRefused {
+    ActionRefused {
+        whose: WhoseFault::Missing,
         expected: "something that there is".into(),
         got: scope.to_string(),
         next: "look at the state, it may have changed".into(),
     }
 }
 
-fn apply(state: &mut State, action: &Action) -> Result<Done, Refused> {
+fn apply(state: &mut DeskState, action: &Action) -> Result<Done, ActionRefused> {
     let at_ms = now_ms();
     let unproven = state
         .model
@@ -427,21 +427,21 @@ fn apply(state: &mut State, action: &Action) -> Result<Done, Refused> {
         .iter()
         .find_map(|it| it.missing.clone());
     if let (Act::Restore, Some(got)) = (action.act, unproven) {
-        return Err(Refused {
-            whose: Whose::Standing,
+        return Err(ActionRefused {
+            whose: WhoseFault::Standing,
             expected: "two proofs of the lives that run, by probe and by canaries".into(),
             got,
             next: "repeat both on the life that runs, then restore".into(),
         });
     }
-    let entry = Entry {
+    let entry = IncidentEntry {
         at_ms,
         what: action.act.word().into(),
         by: action.by.clone(),
         why: action.reason.clone(),
     };
     let id = match (&action.scope, action.act) {
-        (Scope::Incident { id }, act) => {
+        (ActionScope::Incident { id }, act) => {
             let found = state.incidents.iter_mut().find(|it| it.id == *id);
             let found = found.ok_or_else(|| missing(&action.scope))?;
             found.actions.push(entry);
@@ -452,14 +452,14 @@ fn apply(state: &mut State, action: &Action) -> Result<Done, Refused> {
         }
         (scope, Act::OpenIncident) => {
             let id = format!("inc-by-hand-{}", state.incidents.len());
-            let incident = Incident {
+            let incident = IncidentView {
                 id: id.clone(),
                 opened_ms: at_ms,
                 signal: "by hand".into(),
                 scope: scope.to_string(),
                 title: action.reason.clone(),
                 actions: vec![entry],
-                ..Incident::default()
+                ..IncidentView::default()
             };
             state.incidents.insert(0, incident);
             Some(id)
@@ -467,10 +467,10 @@ fn apply(state: &mut State, action: &Action) -> Result<Done, Refused> {
         (scope, act) => {
             let standing = standing(state, scope).ok_or_else(|| missing(scope))?;
             standing.access = match act {
-                Act::Drain => Access::Draining,
-                Act::Private => Access::Private,
-                Act::Close => Access::Closed,
-                _ => Access::Open,
+                Act::Drain => AccessLevel::Draining,
+                Act::Private => AccessLevel::Private,
+                Act::Close => AccessLevel::Closed,
+                _ => AccessLevel::Open,
             };
             standing.why = Some(action.reason.clone());
             standing.since_ms = Some(at_ms);
@@ -484,19 +484,19 @@ fn apply(state: &mut State, action: &Action) -> Result<Done, Refused> {
     })
 }
 
-fn standing<'a>(state: &'a mut State, scope: &Scope) -> Option<&'a mut Standing> {
+fn standing<'a>(state: &'a mut DeskState, scope: &ActionScope) -> Option<&'a mut StandingView> {
     match scope {
-        Scope::Model => Some(&mut state.model.standing),
-        Scope::Pair { prefill, decode } => state
+        ActionScope::Model => Some(&mut state.model.standing),
+        ActionScope::Pair { prefill, decode } => state
             .pairs
             .iter_mut()
             .find(|it| it.prefill == *prefill && it.decode == *decode)
             .map(|it| &mut it.standing),
-        Scope::Engine { name } => state
+        ActionScope::Engine { name } => state
             .engines
             .iter_mut()
             .find(|it| it.name == *name)
             .map(|it| &mut it.standing),
-        Scope::Incident { .. } => None,
+        ActionScope::Incident { .. } => None,
     }
 }

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use desk::state::State;
+use desk::state::DeskState;
 use desk::{Desk, Keys, Limits, View, serve_within};
 use http::Request;
 use http_body_util::{BodyExt, Empty};
@@ -190,7 +190,7 @@ impl Events {
     }
 
     /// The next event; none: the stream has ended.
-    pub async fn next(&mut self) -> Option<State> {
+    pub async fn next(&mut self) -> Option<DeskState> {
         loop {
             // JSON has no line end in it.
             if let Some(end) = self.text.iter().position(|it| *it == b'\n') {
@@ -209,7 +209,7 @@ impl Events {
     }
 
     /// The first state of which this is so; the same one may come twice.
-    pub async fn until(&mut self, holds: impl Fn(&State) -> bool) -> State {
+    pub async fn until(&mut self, holds: impl Fn(&DeskState) -> bool) -> DeskState {
         loop {
             let state = self.next().await.expect("the stream goes on");
             if holds(&state) {

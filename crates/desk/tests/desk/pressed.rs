@@ -2,8 +2,8 @@
 
 use super::client::*;
 use super::made_up::{INCIDENT, MadeUp, fleet};
-use desk::state::{Access, State};
-use desk::{Act, Action, Desk, Done, Limits, Refused, Scope};
+use desk::state::{AccessLevel, DeskState};
+use desk::{Act, Action, ActionRefused, ActionScope, Desk, Done, Limits};
 use serde_json::json;
 use std::future::Future;
 use std::pin::Pin;
@@ -21,13 +21,13 @@ fn nobody_acted(desk: &MadeUp) {
         state
             .pairs
             .iter()
-            .all(|it| it.standing.access == Access::Open)
+            .all(|it| it.standing.access == AccessLevel::Open)
     );
     assert!(
         state
             .engines
             .iter()
-            .all(|it| it.standing.access == Access::Open)
+            .all(|it| it.standing.access == AccessLevel::Open)
     );
 }
 
@@ -45,9 +45,9 @@ async fn an_action_is_recorded_with_its_reason_under_the_name_of_the_key() {
     let said = "make private: pair prefill-0 → decode-1, by anna";
     assert_eq!(answer.json()["done"]["said"], said);
     let state = desk.state();
-    let has = |it: &&desk::state::Pair| it.prefill == "prefill-0" && it.decode == "decode-1";
+    let has = |it: &&desk::state::PairView| it.prefill == "prefill-0" && it.decode == "decode-1";
     let standing = &state.pairs.iter().find(has).unwrap().standing;
-    assert_eq!(standing.access, Access::Private);
+    assert_eq!(standing.access, AccessLevel::Private);
     assert_eq!(standing.why.as_deref(), Some("a customer called"));
     let note = json!({
         "act": "note", "scope": {"kind": "incident", "id": INCIDENT}, "reason": "logs are copied",
@@ -93,7 +93,7 @@ async fn another_sites_page_presses_nothing() {
         desk.state()
             .pairs
             .iter()
-            .filter(|it| it.standing.access == Access::Private)
+            .filter(|it| it.standing.access == AccessLevel::Private)
             .count(),
         1
     );
@@ -148,6 +148,9 @@ async fn what_is_no_action_with_a_reason_is_refused() {
         assert_eq!(answer.status, 400, "{body}");
         assert!(answer.fault().0.contains(expected), "{body}: {answer:?}");
     }
+    let other = served.post(&action("private", json!(5), "x"), JSON).await;
+    let words = "invalid type: integer `5`, expected internally tagged enum Scope";
+    assert!(other.fault().1.starts_with(words), "{other:?}");
     nobody_acted(&desk);
     let most = action("private", model(), &"é".repeat(2000));
     assert_eq!(
@@ -244,14 +247,14 @@ impl Slow {
 }
 
 impl Desk for Slow {
-    fn state(&self) -> Arc<State> {
+    fn state(&self) -> Arc<DeskState> {
         Arc::default()
     }
 
     fn act(
         &self,
         action: Action,
-    ) -> Pin<Box<dyn Future<Output = Result<Done, Refused>> + Send + '_>> {
+    ) -> Pin<Box<dyn Future<Output = Result<Done, ActionRefused>> + Send + '_>> {
         Box::pin(async {
             self.go_on.acquire().await.unwrap().forget();
             self.done.lock().unwrap().push(action);
@@ -275,7 +278,7 @@ async fn an_action_is_carried_out_though_its_client_has_left() {
     let action = desk.the_only_one().await;
     assert_eq!((action.act, action.by.as_str()), (Act::Private, "anna"));
     let (prefill, decode) = ("prefill-0".into(), "decode-1".into());
-    assert_eq!(action.scope, Scope::Pair { prefill, decode });
+    assert_eq!(action.scope, ActionScope::Pair { prefill, decode });
     assert_eq!(action.reason, "a customer called");
     served.end().await;
 }

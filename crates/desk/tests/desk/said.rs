@@ -1,21 +1,21 @@
 //! The sentence on top: the worst of what there is, and what to press.
 
 use super::made_up::fleet;
-use desk::state::{Access, Outcome, Proof, Standing, State};
-use desk::{Act, Headline, Level, Press, Scope, headline, utc};
+use desk::state::{AccessLevel, CheckResult, DeskState, ProofView, StandingView};
+use desk::{Act, ActionScope, Headline, Press, Urgency, headline, utc};
 
-fn pair() -> Scope {
-    Scope::Pair {
+fn pair() -> ActionScope {
+    ActionScope::Pair {
         prefill: "prefill-0".into(),
         decode: "decode-1".into(),
     }
 }
 
-fn engine(name: &str) -> Scope {
-    Scope::Engine { name: name.into() }
+fn engine(name: &str) -> ActionScope {
+    ActionScope::Engine { name: name.into() }
 }
 
-fn said(state: &State) -> (Level, String, Option<Press>) {
+fn said(state: &DeskState) -> (Urgency, String, Option<Press>) {
     let Headline {
         level,
         sentence,
@@ -25,14 +25,14 @@ fn said(state: &State) -> (Level, String, Option<Press>) {
     (level, sentence, press)
 }
 
-fn press(act: Act, scope: Scope) -> Option<Press> {
+fn press(act: Act, scope: ActionScope) -> Option<Press> {
     Some(Press { act, scope })
 }
 
 #[test]
 fn quiet_is_said_with_what_it_is_worth() {
     let (level, sentence, press) = said(&fleet("healthy").unwrap());
-    assert_eq!((level, press), (Level::Calm, None));
+    assert_eq!((level, press), (Urgency::Calm, None));
     let worth = "in the last day canaries went through 9,655 answers, and a leak in more than one of \
                  3,218 would have been seen (95 %)";
     assert!(sentence.ends_with(worth), "{sentence}");
@@ -43,15 +43,15 @@ fn quiet_without_anybody_looking_is_not_quiet() {
     let mut state = fleet("healthy").unwrap();
     state.canaries.as_mut().unwrap().paused = Some("the budget is spent".into());
     let (level, sentence, _) = said(&state);
-    assert_eq!(level, Level::Attention);
+    assert_eq!(level, Urgency::Attention);
     assert!(
         sentence.contains("nobody looks") && sentence.contains("the budget is spent"),
         "{sentence}"
     );
     state.canaries = None;
     assert!(said(&state).1.contains("the canaries are off"));
-    let (level, sentence, _) = said(&State::default());
-    assert_eq!(level, Level::Attention, "nothing known is not all quiet");
+    let (level, sentence, _) = said(&DeskState::default());
+    assert_eq!(level, Urgency::Attention, "nothing known is not all quiet");
     assert!(sentence.contains("there is no journal"), "{sentence}");
 }
 
@@ -60,7 +60,7 @@ fn an_incident_says_which_pair_why_since_when_who_and_what_to_press() {
     let mut state = fleet("incident").unwrap();
     let opened = state.incidents[0].opened_ms;
     let now = headline(&state);
-    assert_eq!(now.level, Level::Contained);
+    assert_eq!(now.level, Urgency::Contained);
     let sentence = "Pair prefill-0 → decode-1 is suspect: a canary of another tenant came back in an \
                     answer over the limit of 1,993 tokens; it is private, but decode-1 still serves 1 \
                     other pair";
@@ -73,19 +73,19 @@ fn an_incident_says_which_pair_why_since_when_who_and_what_to_press() {
     // Pressed, and the same for prefill: nothing more to press until there is evidence.
     for engine in &mut state.engines {
         if engine.name == "decode-1" || engine.name == "prefill-0" {
-            engine.standing.access = Access::Private;
+            engine.standing.access = AccessLevel::Private;
         }
     }
     let (level, sentence, none) = said(&state);
-    assert_eq!((level, none), (Level::Contained, None));
+    assert_eq!((level, none), (Urgency::Contained, None));
     assert!(sentence.ends_with("; it is private"), "{sentence}");
     for proof in &mut state.model.evidence {
         proof.missing = None;
     }
     assert_eq!(said(&state).2, press(Act::Restore, pair()));
-    state.model.evidence.push(Proof {
+    state.model.evidence.push(ProofView {
         missing: Some("x".into()),
-        ..Proof::default()
+        ..ProofView::default()
     });
     assert_eq!(said(&state).2, None, "one that is missing is one too many");
 }
@@ -93,25 +93,25 @@ fn an_incident_says_which_pair_why_since_when_who_and_what_to_press() {
 #[test]
 fn what_was_restored_with_its_proofs_is_not_suspect_any_more() {
     let mut state = fleet("incident").unwrap();
-    state.model.standing = Standing::default();
+    state.model.standing = StandingView::default();
     for pair in &mut state.pairs {
-        pair.standing = Standing::default();
+        pair.standing = StandingView::default();
         pair.canaries.seen = 0;
     }
     for engine in &mut state.engines {
-        engine.standing = Standing::default();
+        engine.standing = StandingView::default();
         engine.verdicts.clear();
     }
     assert_eq!(
         said(&state).0,
-        Level::Alarm,
+        Urgency::Alarm,
         "open, and nobody has said that it is well"
     );
     for incident in &mut state.incidents {
         incident.restored_ms = Some(incident.opened_ms + 1);
     }
     let (level, sentence, pressed) = said(&state);
-    assert_eq!((level, pressed), (Level::Attention, None));
+    assert_eq!((level, pressed), (Urgency::Attention, None));
     assert!(
         sentence.contains("was tested and is open again"),
         "{sentence}"
@@ -121,7 +121,7 @@ fn what_was_restored_with_its_proofs_is_not_suspect_any_more() {
 #[test]
 fn a_suspect_that_users_reach_is_an_alarm() {
     let mut state = fleet("incident").unwrap();
-    for open in [Access::Open, Access::Draining] {
+    for open in [AccessLevel::Open, AccessLevel::Draining] {
         let pair = state
             .pairs
             .iter_mut()
@@ -129,17 +129,17 @@ fn a_suspect_that_users_reach_is_an_alarm() {
             .unwrap();
         pair.standing.access = open;
         let (level, sentence, pressed) = said(&state);
-        assert_eq!(level, Level::Alarm);
+        assert_eq!(level, Urgency::Alarm);
         assert!(
             sentence.starts_with("Pair prefill-0 → decode-1 leaks: 1 canary of 412"),
             "{sentence}"
         );
         assert_eq!(pressed, press(Act::Private, self::pair()));
     }
-    state.model.standing.access = Access::Private;
+    state.model.standing.access = AccessLevel::Private;
     assert_eq!(
         said(&state).0,
-        Level::Contained,
+        Urgency::Contained,
         "the model's door is before the pair's"
     );
 }
@@ -147,16 +147,16 @@ fn a_suspect_that_users_reach_is_an_alarm() {
 #[test]
 fn what_was_found_on_an_engine_is_an_alarm_until_an_incident_has_it() {
     let mut state = fleet("healthy").unwrap();
-    state.engines[3].verdicts[0].result = Outcome::Found;
+    state.engines[3].verdicts[0].result = CheckResult::Found;
     state.engines[3].verdicts[0].what = "another tenant’s words".into();
     let (level, sentence, pressed) = said(&state);
-    assert_eq!(level, Level::Alarm);
+    assert_eq!(level, Urgency::Alarm);
     let words =
         "Engine decode-1 is suspect: another tenant’s words (says canary); users still reach it";
     assert_eq!(sentence, words);
     assert_eq!(pressed, press(Act::Private, engine("decode-1")));
-    state.engines[3].standing.access = Access::Private;
-    assert_eq!(said(&state).0, Level::Attention);
+    state.engines[3].standing.access = AccessLevel::Private;
+    assert_eq!(said(&state).0, Urgency::Attention);
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn of_several_incidents_the_one_comes_first_whose_users_are_not_kept_away() {
     other.opened_ms -= 1;
     state.incidents.push(other);
     let (level, sentence, pressed) = said(&state);
-    assert_eq!(level, Level::Alarm);
+    assert_eq!(level, Urgency::Alarm);
     let words = "Engine decode-own is suspect: answers come too soon; users still reach it (1 incident \
                  more open)";
     assert_eq!(sentence, words);
@@ -183,10 +183,10 @@ fn what_is_shut_away_or_not_written_down_is_said() {
     state.engines[1].readiness = Some("no answer for 40 s".into());
     let words = "Engine prefill-0 takes nothing: no answer for 40 s, and 1 engine more";
     assert_eq!(said(&state).1, words);
-    state.pairs[0].standing = Standing {
-        access: Access::Draining,
+    state.pairs[0].standing = StandingView {
+        access: AccessLevel::Draining,
         why: Some("new flags".into()),
-        ..Standing::default()
+        ..StandingView::default()
     };
     assert_eq!(
         said(&state).1,
@@ -197,7 +197,7 @@ fn what_is_shut_away_or_not_written_down_is_said() {
         said(&state).1,
         "The journal cannot be written: the disk is full"
     );
-    assert_eq!(said(&state).0, Level::Attention);
+    assert_eq!(said(&state).0, Urgency::Attention);
 }
 
 #[test]

@@ -2,8 +2,8 @@
 
 use super::client::*;
 use super::made_up::{MadeUp, fleet};
-use desk::state::{Incident, State};
-use desk::{Action, Desk, Done, Limits, Refused};
+use desk::state::{DeskState, IncidentView};
+use desk::{Action, ActionRefused, Desk, Done, Limits};
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -42,15 +42,18 @@ struct Restless(AtomicU64);
 const WEIGHT: usize = 1 << 20;
 
 impl Desk for Restless {
-    fn state(&self) -> Arc<State> {
+    fn state(&self) -> Arc<DeskState> {
         let looks = self.0.fetch_add(1, Ordering::SeqCst) + 1;
-        let mut state = State::default();
+        let mut state = DeskState::default();
         state.running.requests = looks;
         state.version = "x".repeat(WEIGHT);
         Arc::new(state)
     }
 
-    fn act(&self, _: Action) -> Pin<Box<dyn Future<Output = Result<Done, Refused>> + Send + '_>> {
+    fn act(
+        &self,
+        _: Action,
+    ) -> Pin<Box<dyn Future<Output = Result<Done, ActionRefused>> + Send + '_>> {
         unreachable!("nobody acts")
     }
 }
@@ -130,7 +133,7 @@ async fn more_than_may_be_shown_is_cut_and_said() {
     let handoff = state.running.handoffs[0].clone();
     state.running.handoffs = vec![handoff; 130];
     state.ttft.points = vec![(1, 1.0); 900];
-    let closed = Incident {
+    let closed = IncidentView {
         closed_ms: Some(1),
         ..open.clone()
     };
