@@ -10,13 +10,15 @@ const LIMIT: Duration = Duration::from_secs(5);
 /// Bytes of it.
 const BYTES: usize = 8 << 20;
 /// Fields by which servers name the tokens of a context, at an entry of `/v1/models`.
-const FIELDS: [&str; 6] = [
+const FIELDS: [&str; 8] = [
+    "/loaded_context_length",
     "/max_model_len",
     "/meta/n_ctx",
     "/context_length",
     "/context_window",
     "/max_context_length",
     "/max_input_tokens",
+    "/top_provider/context_length",
 ];
 
 /// What `/v1/models` says of the model that is asked for.
@@ -62,9 +64,17 @@ pub async fn answers(endpoint: &Endpoint) -> bool {
 }
 
 fn context(models: &Value, model: Option<&str>) -> Option<u64> {
-    let all = models["data"].as_array()?;
+    let all = models["data"].as_array().or(models.as_array())?;
     let tokens = |it: &Value| {
-        let of = |field: &&str| it.pointer(field)?.as_u64().filter(|it| *it > 0);
+        // Some write it as text, or with a point.
+        let count = |it: &Value| match it {
+            Value::String(text) => text.parse().ok(),
+            it => it.as_u64().or(it
+                .as_f64()
+                .filter(|it| it.fract() == 0.0)
+                .map(|it| it as u64)),
+        };
+        let of = |field: &&str| count(it.pointer(field)?).filter(|it| *it > 0);
         FIELDS.iter().find_map(of)
     };
     let named = all
@@ -98,9 +108,17 @@ mod tests {
             (json!({"id": "m", "owned_by": "local"}), None),
             (json!({"id": "m", "max_model_len": 0}), None),
             (json!({"id": "m", "max_model_len": "long"}), None),
+            (json!({"id": "m", "max_model_len": "4000"}), Some(4000)),
+            (json!({"id": "m", "max_model_len": 4000.0}), Some(4000)),
+            (json!({"id": "m", "max_model_len": -1}), None),
+            (
+                json!({"id": "m", "top_provider": {"context_length": 9000}}),
+                Some(9000),
+            ),
         ] {
-            let models = json!({"data": [entry]});
+            let models = json!({ "data": [entry] });
             assert_eq!(context(&models, Some("m")), expected);
+            assert_eq!(context(&models["data"], Some("m")), expected);
         }
         assert_eq!(context(&json!({"object": "list"}), None), None);
     }

@@ -97,15 +97,15 @@ pub struct Answer {
     pub own: usize,
 }
 
-/// Statuses that say to come again: 529 is what some say for 503.
+/// Statuses that say to come again: 529 is what some say for 503; 408 and 425 are of connections.
 pub(crate) fn is_busy(status: u16) -> bool {
-    matches!(status, 429 | 503 | 529)
+    matches!(status, 408 | 425 | 429 | 503 | 529)
 }
 
 impl Answer {
-    /// The HTTP status, if there was one.
+    /// The status, if there was one: an error in an answer with 200 counts as what it says it is.
     pub fn status(&self) -> Option<u16> {
-        self.reply.as_ref().ok().map(|it| it.status)
+        self.reply.as_ref().ok().map(Reply::worth)
     }
 
     /// The text of a complete answer with 200.

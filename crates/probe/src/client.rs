@@ -11,6 +11,7 @@ use http::header::{
 use http::{HeaderMap, HeaderName, Method, Request, Response};
 use http_body_util::{BodyExt, Full};
 use hyper::body::{Bytes, Incoming};
+use hyper::ext::ReasonPhrase;
 use std::io::Read;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -59,6 +60,16 @@ pub struct Reply {
     pub total: Duration,
     /// The connection ended before the body did.
     pub broken: bool,
+}
+
+impl Reply {
+    /// Its status; of an error in an answer with 200 the one that the error names, or else 500.
+    pub fn worth(&self) -> u16 {
+        match (self.status, &self.said.error) {
+            (200, Some(_)) => self.said.code.unwrap_or(500),
+            (status, _) => status,
+        }
+    }
 }
 
 /// Why nothing came back.
@@ -172,6 +183,8 @@ async fn read(
 ) -> Result<Reply, NoReply> {
     let status = response.status().as_u16();
     let mut headers = response.headers().clone();
+    let reason = response.extensions().get::<ReasonPhrase>();
+    let reason = reason.map(|it| String::from_utf8_lossy(it.as_bytes()).into_owned());
     let mut body = response.into_body();
     let mut bytes = Vec::new();
     let (mut first_byte, mut broken) = (None, false);
@@ -204,6 +217,7 @@ async fn read(
         said.unfinished = true;
     }
     heard(&headers, &mut said);
+    said.everything.extend(reason);
     let after = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok());
     Ok(Reply {
         status,
@@ -245,7 +259,10 @@ fn said(headers: &HeaderMap, bytes: Vec<u8>) -> Said {
         false => (bytes, None),
     };
     // Some servers stream under another type: what begins like events is read as events.
-    let events = is(CONTENT_TYPE, "text/event-stream") || bytes.starts_with(b"data:");
+    let events = is(CONTENT_TYPE, "text/event-stream")
+        || ["data:", "event:", ": "]
+            .iter()
+            .any(|it| bytes.starts_with(it.as_bytes()));
     let mut said = match events {
         true => wire::stream(&bytes),
         false => wire::whole(&bytes),

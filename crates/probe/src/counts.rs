@@ -55,8 +55,9 @@ impl Counts {
     pub(crate) fn take(&mut self, tenant: Tenant, answer: &Answer) {
         match &answer.reply {
             Ok(reply) => {
-                *self.by_status.entry(reply.status).or_default() += 1;
-                self.refusals += u64::from(answer.refused && is_server_error(reply.status));
+                let status = reply.worth();
+                *self.by_status.entry(status).or_default() += 1;
+                self.refusals += u64::from(answer.refused && is_server_error(status));
                 let said = &reply.said;
                 self.tokens +=
                     said.prompt_tokens.unwrap_or(0) + said.completion_tokens.unwrap_or(0);

@@ -1,4 +1,4 @@
-//! Other readings of a text: what it says if it is markup, escaped, or numbers for letters.
+//! Other readings of a text: what it says if it is markup, escaped, or numbers or signs for letters.
 //!
 //! A canary that comes back in base64 has come back. Readings are made of every text, own canaries
 //! are looked for in them too, and all that they hold is counted as looked at.
@@ -10,8 +10,20 @@ const LETTERS: usize = 12;
 /// Characters of a tag.
 const TAG_MAX: usize = 200;
 
-/// The other readings.
+/// The other readings, and theirs: base64 may stand there in hex, or escaped.
 pub fn readings(text: &str) -> Vec<String> {
+    let mut all = once(text);
+    for n in 0..all.len() {
+        let further = once(&all[n]);
+        all.extend(further);
+    }
+    all.sort_unstable();
+    all.dedup();
+    all.retain(|it| it != text);
+    all
+}
+
+fn once(text: &str) -> Vec<String> {
     if text.len() > TEXT_MAX {
         return Vec::new();
     }
@@ -20,8 +32,15 @@ pub fn readings(text: &str) -> Vec<String> {
         Some(stripped(text)),
         Some(base64(text)),
         Some(base32(text)),
-        Some(hex(text)),
+        Some(digits(text, 16, 2, &["0x", "0X", "x", "X", "u"])),
+        Some(digits(text, 8, 3, &["0o", "o", "0"])),
+        Some(digits(text, 2, 8, &["0b", "b"])),
         Some(decimal(text)),
+        Some(uuencoded(text)),
+        Some(base85(text, &ascii85)),
+        Some(base85(text, &rfc1924)),
+        Some(rot47(text)),
+        Some(morse(text)),
         Some(digits_for_letters(text)),
     ];
     let worth = |it: &String| {
@@ -85,23 +104,37 @@ fn through(text: &str, end: char) -> Option<usize> {
     Some(at + end.len_utf8())
 }
 
-/// What stands there in base64, of either alphabet, wherever it was cut.
+/// What stands there in base64, of either alphabet, wherever it was cut, over lines too; words before
+/// and behind it may look like more of it.
 fn base64(text: &str) -> String {
     let is_sign = |it: &char| it.is_ascii_alphanumeric() || "+/-_".contains(*it);
     let mut out = String::new();
     for token in text.split(|it| !is_sign(&it) && it != '\r' && it != '\n') {
         let signs: Vec<u8> = token.chars().filter(is_sign).map(|it| it as u8).collect();
-        if signs.len() < 4 {
-            continue;
-        }
-        let cuts = if signs.len() < 16 { 1 } else { 4 };
-        let decoded = (0..cuts).map(|from| sextets(&signs[from..]));
-        if let Some(bytes) = decoded.into_iter().find(|it| is_text(it)) {
-            out.extend(bytes.into_iter().map(char::from));
-            out.push(' ');
+        if (4..16).contains(&signs.len()) {
+            let bytes = sextets(&signs);
+            if bytes.iter().all(is_readable) {
+                readable(&bytes, 0, &mut out);
+            }
+        } else if signs.len() >= 16 {
+            (0..4).for_each(|from| readable(&sextets(&signs[from..]), LETTERS, &mut out));
         }
     }
     out
+}
+
+/// The parts of these bytes that can be read, if they are long enough.
+fn readable(bytes: &[u8], least: usize, out: &mut String) {
+    for part in bytes.split(|it| !is_readable(it)) {
+        if part.len() >= least {
+            out.extend(part.iter().map(|it| *it as char));
+            out.push(' ');
+        }
+    }
+}
+
+fn is_readable(byte: &u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\n' | b'\t' | b'\r')
 }
 
 fn sextets(signs: &[u8]) -> Vec<u8> {
@@ -153,25 +186,23 @@ fn base32(text: &str) -> String {
 
 /// Whether it is readable, but for some bytes at its ends.
 fn is_text(bytes: &[u8]) -> bool {
-    let readable = |it: &&u8| matches!(it, b' '..=b'~' | b'\n' | b'\t' | b'\r');
-    let n = bytes.iter().filter(readable).count();
+    let n = bytes.iter().filter(|it| is_readable(it)).count();
     !bytes.is_empty() && (n == bytes.len() || bytes.len() >= 12 && n + 3 >= bytes.len())
 }
 
-/// Tokens of hexadecimal digits as bytes: `6162`, `61 62`, `\x61`, `%61`, `0x61`, `\u0061`.
-fn hex(text: &str) -> String {
+/// Tokens of digits as bytes, of so many digits each: `6162`, `61 62`, `\x61`, `%61`, `0x61`, `\u0061`;
+/// `\141`, `0o141`; `01100001`.
+fn digits(text: &str, base: u32, width: usize, prefixes: &[&str]) -> String {
     let mut out = String::new();
     for token in tokens(text) {
-        let bare = ["0x", "0X", "x", "X", "u"].iter();
-        let bare = bare.filter_map(|it| token.strip_prefix(it)).next();
-        let digits = bare.unwrap_or(token).as_bytes();
-        if digits.len() % 2 != 0 || !digits.iter().all(u8::is_ascii_hexdigit) {
+        let whole =
+            |it: &str| it.len().is_multiple_of(width) && it.chars().all(|it| it.is_digit(base));
+        let bare = prefixes.iter().filter_map(|it| token.strip_prefix(it));
+        let Some(digits) = [token].into_iter().chain(bare).find(|it| whole(it)) else {
             continue;
-        }
-        let value = |it: &u8| (*it as char).to_digit(16).unwrap_or(0) as u8;
-        let bytes = digits
-            .chunks(2)
-            .map(|it| value(&it[0]) << 4 | value(&it[1]));
+        };
+        let byte = |at: usize| u8::from_str_radix(&digits[at..at + width], base).ok();
+        let bytes = (0..digits.len()).step_by(width).filter_map(byte);
         out.extend(bytes.filter(u8::is_ascii_graphic).map(char::from));
     }
     out
@@ -189,6 +220,100 @@ fn decimal(text: &str) -> String {
 fn tokens(text: &str) -> impl Iterator<Item = &str> {
     let tokens = text.split(|it: char| !it.is_ascii_alphanumeric());
     tokens.filter(|it| !it.is_empty())
+}
+
+/// Lines of uuencode: how many bytes, and four signs for three of them.
+fn uuencoded(text: &str) -> String {
+    let mut out = String::new();
+    for line in text.split_ascii_whitespace() {
+        let sextets = line.bytes().map(|it| u32::from(it.wrapping_sub(b' ') & 63));
+        let sextets: Vec<_> = sextets.collect();
+        let length = sextets[0] as usize;
+        let alphabet = line.bytes().all(|it| matches!(it, b' '..=b'`'));
+        // Nothing is a space, and those at its end are cut.
+        let whole = length.div_ceil(3) * 4;
+        if !alphabet
+            || length == 0
+            || !(whole.saturating_sub(2)..=whole).contains(&(line.len() - 1))
+        {
+            continue;
+        }
+        let bytes = sextets[1..].chunks(4).flat_map(|it| {
+            let all = it.iter().chain([&0; 3]).take(4);
+            let bits = all.fold(0, |all, it| all << 6 | it);
+            bits.to_be_bytes()[1..].to_vec()
+        });
+        out.extend(bytes.take(length).map(char::from));
+    }
+    out
+}
+
+/// Tokens in which five signs are four bytes, in this alphabet.
+fn base85(text: &str, value: &dyn Fn(u8) -> Option<u32>) -> String {
+    let mut out = String::new();
+    for token in text.split_ascii_whitespace() {
+        let token = token.trim_start_matches("<~").trim_end_matches("~>");
+        let values: Option<Vec<u32>> = token.bytes().map(value).collect();
+        let Some(values) = values.filter(|it| it.len() >= 15) else {
+            continue;
+        };
+        let bytes = values.chunks(5).flat_map(|it| {
+            let all = it.iter().copied().chain([84; 4]).take(5);
+            let bits = all.fold(0_u32, |all, it| all.wrapping_mul(85).wrapping_add(it));
+            bits.to_be_bytes()[..it.len() - 1].to_vec()
+        });
+        let bytes: Vec<u8> = bytes.collect();
+        if is_text(&bytes) {
+            readable(&bytes, 1, &mut out);
+        }
+    }
+    out
+}
+
+fn ascii85(sign: u8) -> Option<u32> {
+    matches!(sign, b'!'..=b'u').then(|| u32::from(sign - b'!'))
+}
+
+/// The alphabet of git and of Python's `b85encode`.
+fn rfc1924(sign: u8) -> Option<u32> {
+    let at = |signs: &[u8]| signs.iter().position(|it| *it == sign);
+    let value = match sign {
+        b'0'..=b'9' => sign - b'0',
+        b'A'..=b'Z' => sign - b'A' + 10,
+        b'a'..=b'z' => sign - b'a' + 36,
+        _ => at(b"!#$%&()*+-;<=>?@^_`{|}~")? as u8 + 62,
+    };
+    Some(value.into())
+}
+
+/// ASCII turned by half. Of plain English hardly a sign is one that a letter becomes.
+fn rot47(text: &str) -> String {
+    if text.bytes().filter(|it| matches!(it, b'2'..=b'@')).count() < LETTERS {
+        return String::new();
+    }
+    let turned = |it: char| match it {
+        '!'..='~' => ((it as u8 - b'!' + 47) % 94 + b'!') as char,
+        other => other,
+    };
+    text.chars().map(turned).collect()
+}
+
+/// Dots and dashes.
+fn morse(text: &str) -> String {
+    const LETTERS: [&str; 26] = [
+        ".-", "-...", "-.-.", "-..", ".", "..-.", "--.", "....", "..", ".---", "-.-", ".-..", "--",
+        "-.", "---", ".--.", "--.-", ".-.", "...", "-", "..-", "...-", ".--", "-..-", "-.--",
+        "--..",
+    ];
+    let tokens = text.split(|it: char| it.is_whitespace() || "/|,".contains(it));
+    let letter = |it: &str| {
+        let plain = it.replace(['·', '•'], ".").replace(['−', '–', '_'], "-");
+        LETTERS.iter().position(|it| **it == plain)
+    };
+    tokens
+        .filter_map(letter)
+        .map(|it| (b'a' + it as u8) as char)
+        .collect()
 }
 
 /// Digits and signs that are written for letters.
@@ -241,6 +366,17 @@ mod tests {
             "[abandon](https://example.org/x) [ability](/y) able",
             r#"{"text":"abandon\nability\u0020able"#,
             "4b4nd0n 4bi1i7y abl3",
+            // Words around it, that base64 could be too.
+            "What I remember\nYWJhbmRvbiBhYmlsaXR5IGFibGU=\nThanks for asking",
+            "\\141\\142\\141\\156\\144\\157\\156\\141\\142\\151\\154\\151\\164\\171\\141\\142\\154\\145",
+            "01100001 01100010 01100001 01101110 01100100 01101111 01101110 01100001 01100010 01101001 \
+             01101100 01101001 01110100 01111001 01100001 01100010 01101100 01100101",
+            "59574a68626d527662694268596d6c7361585235494746696247553d", // base64 in hex
+            "begin 644 x\n486)A;F1O;B!A8FEL:71Y(&%B;&4\n`\nend",
+            "<~@:EY_A8c?.@:EqeBlnVC@:F%a~>",
+            "VPau!WN&UDVPa`)X>@rYVPb4$",
+            "232?5@? 23:=:EJ 23=6",
+            ".- -... .- -. -.. --- -. / .- -... .. .-.. .. - -.-- / .- -... .-.. .",
         ] {
             let found = holds(text, "abandon ability able")
                 || text.starts_with('4') && holds(text, "abandon abiiity able");

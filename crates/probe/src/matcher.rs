@@ -2,8 +2,8 @@
 //!
 //! Looked for are consecutive words of a canary; every second, third or fourth word of one, in a text
 //! or among words that do not belong; words from the last to the first; and its letters, whatever
-//! stands between them, shifted in the alphabet or turned around, also in [other
-//! readings](crate::disguise) of the text. What is found is worth what [`crate::chance`] says.
+//! stands between them, shifted in the alphabet, turned around or from its other end (a for z), also in
+//! [other readings](crate::disguise) of the text. What is found is worth what [`crate::chance`] says.
 
 use crate::canary::{Author, Marked, OF_REQUEST, SENTENCE, Word, word};
 use crate::chance::{DEPTHS, Depth, LEAST, Places};
@@ -170,7 +170,7 @@ impl Matcher {
         hits
     }
 
-    /// One reading: its words, its letters, and its letters from the last to the first.
+    /// One reading: its words, its letters, its letters from the last to the first, and a for z.
     fn read(&mut self, text: &str, spaced: bool, hits: &mut Vec<Hit>) {
         let written = text::words(text);
         let words: Vec<_> = written.iter().map(|it| index(it)).collect();
@@ -190,6 +190,8 @@ impl Matcher {
         self.spelled_out(&letters, hits);
         letters.reverse();
         self.spelled_out(&letters, hits);
+        let mirrored: Vec<u8> = letters.iter().rev().map(|it| 25 - it).collect();
+        self.spelled_out(&mirrored, hits);
     }
 
     /// Every second, third and fourth word, and all from the last to the first.
@@ -432,6 +434,11 @@ mod tests {
             shown(ten, same, " and then "),
             shown(ten, rotated(13), " "),
             shown(ten, rotated(3), " "),
+            shown(
+                ten,
+                |it| it.bytes().map(|it| (b'a' + b'z' - it) as char).collect(),
+                " ",
+            ),
             shown(ten, spaced, ""),
             shown(ten, |it| it.chars().rev().collect(), " "),
             shown(&turned, same, " "),

@@ -2,10 +2,10 @@
 //! token ids, joined by the path at which they stand, piece by piece.
 
 use serde_json::{Map, Value};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-/// Values nested deeper are not looked into.
-const DEPTH_MAX: usize = 32;
+/// Values nested deeper are not looked into: the reader of JSON takes no more.
+const DEPTH_MAX: usize = 128;
 /// Numbers that are looked at in one place.
 const NUMBERS_MAX: usize = 1 << 20;
 /// Bytes that may be a text.
@@ -14,7 +14,10 @@ const BYTES_LEAST: usize = 8;
 /// Texts and numbers that come in pieces, by the path at which they stand.
 #[derive(Default)]
 pub(crate) struct Pieces {
-    texts: BTreeMap<String, String>,
+    /// Each with its number, in the order in which they began.
+    texts: BTreeMap<String, (usize, String)>,
+    /// Paths whose last name is in its object's text already.
+    named: BTreeSet<String>,
     numbers: BTreeMap<String, Vec<u64>>,
 }
 
@@ -26,7 +29,7 @@ impl Pieces {
 
     /// The text at a path.
     pub(crate) fn text(&self, path: &str) -> Option<&String> {
-        self.texts.get(path)
+        self.texts.get(path).map(|it| &it.1)
     }
 
     fn at(&mut self, path: String, value: &Value, depth: usize) {
@@ -62,10 +65,11 @@ impl Pieces {
                     return;
                 }
                 for (name, field) in fields {
-                    if name.contains(' ') {
-                        self.add(format!("{path}/#"), name);
+                    let field_path = format!("{path}/{name}");
+                    if self.named.insert(field_path.clone()) {
+                        self.add(format!("{path}/#"), &format!("{name} "));
                     }
-                    self.at(format!("{path}/{name}"), field, depth + 1);
+                    self.at(field_path, field, depth + 1);
                 }
             }
             _ => {}
@@ -74,7 +78,8 @@ impl Pieces {
 
     fn add(&mut self, path: String, text: &str) {
         let is_so_far = path == "/text";
-        let joined = self.texts.entry(path).or_default();
+        let n = self.texts.len();
+        let joined = &mut self.texts.entry(path).or_insert((n, String::new())).1;
         // SGLang may send the whole text so far each time; others send what is new.
         match is_so_far && text.starts_with(joined.as_str()) {
             true => text.clone_into(joined),
@@ -93,9 +98,35 @@ impl Pieces {
         }
     }
 
+    /// Texts of the same name in several choices or calls, and of one object's fields, as one text each:
+    /// a word here and a word there.
+    fn together(&self) -> Vec<String> {
+        let mut groups: BTreeMap<String, Vec<&str>> = BTreeMap::new();
+        let mut all: Vec<_> = self
+            .texts
+            .iter()
+            .filter(|it| !it.0.ends_with("/#"))
+            .collect();
+        all.sort_by_key(|it| it.1.0);
+        for (path, (_, text)) in all {
+            let parts = path.split('/');
+            let is_number = |it: &str| !it.is_empty() && it.bytes().all(|it| it.is_ascii_digit());
+            let alike: Vec<_> = parts
+                .map(|it| if is_number(it) { "*" } else { it })
+                .collect();
+            let above = path.rsplit_once('/').map_or("", |it| it.0);
+            for group in [alike.join("/"), format!("{above} ")] {
+                groups.entry(group).or_default().push(text);
+            }
+        }
+        let several = groups.into_values().filter(|it| it.len() > 1);
+        several.map(|it| it.join(" ")).collect()
+    }
+
     /// All texts, those of bytes too; and all rows of numbers that may be token ids.
     pub(crate) fn into_all(self) -> (Vec<String>, Vec<Vec<u64>>) {
-        let mut texts: Vec<String> = self.texts.into_values().collect();
+        let mut texts = self.together();
+        texts.extend(self.texts.into_values().map(|it| it.1));
         let mut ids = Vec::new();
         for (path, numbers) in self.numbers {
             let bytes: Option<Vec<u8>> = numbers.iter().map(|it| u8::try_from(*it).ok()).collect();
@@ -175,13 +206,43 @@ mod tests {
             );
         }
         let (texts, ids) = pieces.into_all();
-        assert_eq!(texts, ["abandon a"]);
+        assert!(texts.contains(&"abandon a".to_owned()), "{texts:?}");
         assert!(ids.contains(&vec![17, 4_000, 17, 4_000]), "{ids:?}");
     }
 
     #[test]
     fn names_of_fields_may_be_texts() {
-        let found = texts(&json!({"debug": {"abandon ability": 1}}));
-        assert_eq!(found, ["abandon ability"]);
+        for fields in [
+            json!({"abandon ability": 1}),
+            json!({"abandon": 1, "ability": {"able": 2}}),
+        ] {
+            let found = texts(&json!({ "debug": fields }));
+            assert!(
+                found.iter().any(|it| it.trim() == "abandon ability"),
+                "{found:?}"
+            );
+        }
+    }
+
+    #[test]
+    fn a_word_here_and_a_word_there_are_one_text() {
+        let call = |n: usize, word: &str| json!({"index": n, "function": {"arguments": word}});
+        let words = ["abandon", "ability", "able"];
+        let calls: Vec<_> = words
+            .iter()
+            .enumerate()
+            .map(|it| call(it.0, it.1))
+            .collect();
+        for value in [
+            json!({"choices": [{"message": {"tool_calls": calls}}]}),
+            json!({"choices": words.map(|it| json!({"text": it}))}),
+            json!({"debug": {"z": "abandon", "y": "ability", "x": "able"}}),
+        ] {
+            let found = texts(&value);
+            assert!(
+                found.iter().any(|it| it == "abandon ability able"),
+                "{found:?}"
+            );
+        }
     }
 }

@@ -418,8 +418,8 @@ impl Run {
         Ok(match reply {
             Ok(reply) => {
                 self.inside().refused.insert(server(&sent.url), 0);
-                match reply.status {
-                    500.. => Life::Fails(reply.status),
+                match reply.worth() {
+                    status @ 500.. => Life::Fails(status),
                     _ => Life::Answers,
                 }
             }
@@ -465,7 +465,7 @@ impl Run {
         let texts = said.everything.iter();
         let hits = texts.flat_map(|text| inside.matcher.find(text)).collect();
         Ok(Again {
-            status: Some(reply.status),
+            status: Some(reply.worth()),
             prompt_tokens: said.prompt_tokens,
             hits,
         })
@@ -532,7 +532,7 @@ impl Inside {
         }
         let n = self.refused.entry(server(&sent.url)).or_default();
         *n = if refused { *n + 1 } else { 0 };
-        let status = reply.as_ref().map_or(0, |it| it.status);
+        let status = reply.as_ref().map_or(0, Reply::worth);
         let fails = refused || crate::counts::is_server_error(status);
         if fails && !std::mem::replace(&mut self.fails, fails) {
             let before = self.kept.iter().rev().take(2).rev();

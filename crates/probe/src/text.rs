@@ -44,8 +44,21 @@ fn is_unseen(char: char) -> bool {
     )
 }
 
-/// The latin letter for which a Cyrillic or Greek one is taken.
+/// The latin letter for which another sign is taken: a Cyrillic or Greek letter, a small capital, one
+/// in a circle or square, of Braille, of flags, or one that is not seen at all.
 fn alike(char: char) -> Option<char> {
+    const ALPHABETS: [&str; 2] = ["ᴀʙᴄᴅᴇꜰɢʜɪᴊᴋʟᴍɴᴏᴘꞯʀꜱᴛᴜᴠᴡ𐞃ʏᴢ", "⠁⠃⠉⠙⠑⠋⠛⠓⠊⠚⠅⠇⠍⠝⠕⠏⠟⠗⠎⠞⠥⠧⠺⠭⠽⠵"];
+    // In circles, in squares, of flags, of tags: the first of each 26.
+    const RANGES: [u32; 5] = [0x1f150, 0x1f170, 0x1f1e6, 0xe0041, 0xe0061];
+    let nth = |n: usize| ('a'..='z').nth(n);
+    let mut alphabets = ALPHABETS.iter();
+    if let Some(n) = alphabets.find_map(|it| it.chars().position(|it| it == char)) {
+        return nth(n);
+    }
+    let mut ranges = RANGES.iter();
+    if let Some(from) = ranges.find(|it| (**it..**it + 26).contains(&u32::from(char))) {
+        return nth((u32::from(char) - from) as usize);
+    }
     const OTHERS: [char; 22] = [
         'а', 'е', 'о', 'р', 'с', 'у', 'х', 'і', 'ј', 'ѕ', 'һ', 'ԁ', 'ԛ', 'ԝ', 'ӏ', 'α', 'ο', 'ν',
         'ρ', 'ι', 'κ', 'ı',
@@ -72,6 +85,11 @@ mod tests {
             "abandon_ability/able\tabout",
             "ábandon ability àble about",
             "\u{430}bandon ability abl\u{435} about", // Cyrillic letters
+            "ᴀʙᴀɴᴅᴏɴ ᴀʙɪʟɪᴛʏ ᴀʙʟᴇ ᴀʙᴏᴜᴛ",
+            "𝐚𝐛𝐚𝐧𝐝𝐨𝐧 𝒶𝒷𝒾𝓁𝒾𝓉𝓎 ⓐⓑⓛⓔ 🅐🅑🅞🅤🅣",
+            "⠁⠃⠁⠝⠙⠕⠝ ⠁⠃⠊⠇⠊⠞⠽ ⠁⠃⠇⠑ ⠁⠃⠕⠥⠞",
+            "🇦🇧🇦🇳🇩🇴🇳 🅰🅱🅸🅻🅸🆃🆈 able about",
+            "\u{e0061}\u{e0062}\u{e0061}\u{e006e}\u{e0064}\u{e006f}\u{e006e} ability able about", // not seen
         ] {
             assert_eq!(words(text), plain, "{text}");
         }

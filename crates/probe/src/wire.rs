@@ -2,6 +2,7 @@
 
 use crate::pieces::Pieces;
 use serde_json::{Map, Value, json};
+use std::collections::BTreeMap;
 
 /// Which dialect a request is sent in.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -102,6 +103,8 @@ pub struct Said {
     pub finish: Option<String>,
     /// The error's message, if it is one.
     pub error: Option<String>,
+    /// And the status that it names, be it in an answer with 200: a stream has begun when it comes.
+    pub code: Option<u16>,
     /// vLLM's references to blocks, which a router hands on.
     pub transfer: Option<Value>,
     /// A stream that has begun and did not end with `[DONE]`.
@@ -149,9 +152,13 @@ fn says_cut(value: &Value, depth: usize) -> Option<String> {
     })
 }
 
+/// What some write before a text to say that it is UTF-8.
+pub(crate) const MARK: &[u8] = "\u{feff}".as_bytes();
+
 /// Reads the body of an answer that is not a stream.
 pub fn whole(body: &[u8]) -> Said {
     let mut said = Said::default();
+    let body = body.strip_prefix(MARK).unwrap_or(body);
     match serde_json::from_slice::<Value>(body) {
         Ok(value) => {
             let mut pieces = Pieces::default();
@@ -175,56 +182,84 @@ pub fn stream(body: &[u8]) -> Said {
         ..Said::default()
     };
     let mut pieces = Pieces::default();
-    let text = String::from_utf8_lossy(body);
-    for line in text.lines() {
-        let Some(data) = line.strip_prefix("data:").map(str::trim) else {
-            if !line.trim().is_empty() && !line.starts_with(':') && !line.starts_with("event:") {
-                said.everything.push(line.to_owned());
+    let text = String::from_utf8_lossy(body.strip_prefix(MARK).unwrap_or(body));
+    let text = text.replace("\r\n", "\n").replace('\r', "\n");
+    // What is no data may hold a text too: comments, names of events, their numbers.
+    let mut beside: BTreeMap<&str, String> = BTreeMap::new();
+    let mut event = String::new();
+    for line in text.split('\n').chain([""]) {
+        let (field, value) = line.split_once(':').unwrap_or((line, ""));
+        match field {
+            "data" => event = format!("{event}{}\n", value.trim()),
+            "" | "event" | "id" | "retry" if !value.is_empty() => {
+                *beside.entry(field).or_default() += &format!("{} ", value.trim());
             }
-            continue;
-        };
-        if data == "[DONE]" {
-            said.unfinished = false;
-            continue;
-        }
-        match serde_json::from_str::<Value>(data) {
-            Ok(value) => {
-                pieces.take(&value);
-                figures(&value, &mut said);
+            _ if !line.trim().is_empty() => {
+                *beside.entry("line").or_default() += &format!("{line}\n")
             }
-            Err(error) => {
-                said.garbage
-                    .get_or_insert_with(|| format!("an event that is not JSON: {error}"));
-                said.everything.push(data.to_owned());
-            }
+            _ => take(&std::mem::take(&mut event), &mut pieces, &mut said),
         }
     }
+    said.everything.extend(beside.into_values());
     said.hold(pieces);
     said
 }
 
+/// An event: one value over all its lines, as the standard has it, or, as some send it, one in each.
+fn take(event: &str, pieces: &mut Pieces, said: &mut Said) {
+    let whole = serde_json::from_str(event).ok();
+    let lines = event.lines().filter(|_| whole.is_none());
+    let values: Vec<Result<Value, &str>> = match &whole {
+        Some(value) => vec![Ok(Value::clone(value))],
+        None => lines
+            .map(|it| serde_json::from_str(it).map_err(|_| it))
+            .collect(),
+    };
+    for value in values {
+        match value {
+            Ok(value) => {
+                pieces.take(&value);
+                figures(&value, said);
+            }
+            Err("[DONE]") => said.unfinished = false,
+            Err("") => {}
+            Err(data) => {
+                said.garbage
+                    .get_or_insert_with(|| "an event that is not JSON".to_owned());
+                said.everything.push(data.to_owned());
+            }
+        }
+    }
+}
+
+/// Where answers say how much of their prompt was computed before: OpenAI, SGLang, and others.
+const CACHED: [&str; 8] = [
+    "/usage/prompt_tokens_details/cached_tokens",
+    "/meta_info/cached_tokens",
+    "/usage/input_tokens_details/cached_tokens",
+    "/usage/cached_tokens",
+    "/usage/num_cached_tokens",
+    "/usage/prompt_cache_hit_tokens",
+    "/usage/cache_read_input_tokens",
+    "/timings/cache_n",
+];
+
 fn figures(value: &Value, said: &mut Said) {
     let number = |path: &str| value.pointer(path).and_then(Value::as_u64);
-    let set = |slot: &mut Option<u64>, paths: [&str; 2]| {
-        if let Some(it) = paths.into_iter().find_map(number) {
+    let set = |slot: &mut Option<u64>, paths: &[&str]| {
+        if let Some(it) = paths.iter().find_map(|it| number(it)) {
             *slot = Some(it);
         }
     };
     set(
         &mut said.prompt_tokens,
-        ["/usage/prompt_tokens", "/meta_info/prompt_tokens"],
+        &["/usage/prompt_tokens", "/meta_info/prompt_tokens"],
     );
     set(
         &mut said.completion_tokens,
-        ["/usage/completion_tokens", "/meta_info/completion_tokens"],
+        &["/usage/completion_tokens", "/meta_info/completion_tokens"],
     );
-    set(
-        &mut said.cached_tokens,
-        [
-            "/usage/prompt_tokens_details/cached_tokens",
-            "/meta_info/cached_tokens",
-        ],
-    );
+    set(&mut said.cached_tokens, &CACHED);
     let text = |path: &str| {
         value
             .pointer(path)
@@ -247,8 +282,14 @@ fn figures(value: &Value, said: &mut Said) {
             let is_error = value.get("object").and_then(Value::as_str) == Some("error");
             is_error.then(|| text("/message")).flatten()
         });
-    if error.is_some() {
-        said.error = error;
+    if let Some(error) = error.filter(|it| !it.is_empty()) {
+        said.error = Some(error);
+        let code = ["/error/code", "/error/status", "/code", "/status"];
+        let code = code.iter().find_map(|it| match value.pointer(it)? {
+            Value::String(text) => text.parse().ok(),
+            it => it.as_u64()?.try_into().ok(),
+        });
+        said.code = code.filter(|it| (400..600).contains(it));
     }
 }
 
@@ -304,7 +345,41 @@ mod tests {
     }
 
     #[test]
+    fn what_stands_beside_the_data_of_events_is_looked_at() {
+        let said = stream(
+            b"\xef\xbb\xbf: abandon ability\r\nevent: able\r\ndata: {\"choices\":\r\n\
+              data: [{\"index\":0,\"text\":\"x\"}]}\r\n\r\n: able about\r\nevent:above\r\nid: 7\r\n\
+              data: {\"usage\":{\"prompt_tokens\":7}}\r\ndata: [DONE]\r\n",
+        );
+        assert!(!said.unfinished && said.garbage.is_none(), "{said:?}");
+        assert_eq!((said.text.as_str(), said.prompt_tokens), ("x", Some(7)));
+        for text in ["abandon ability able about", "able above"] {
+            let found = said.everything.iter().any(|it| it.trim() == text);
+            assert!(found, "{text}: {said:?}");
+        }
+    }
+
+    #[test]
+    fn cached_tokens_have_many_names() {
+        for path in CACHED {
+            let mut parts = path.trim_start_matches('/').rsplit('/');
+            let value = parts.clone().count();
+            let field = parts.next().unwrap();
+            let value = parts.fold(json!({ field: value }), |all, it| json!({ it: all }));
+            let said = whole(value.to_string().as_bytes());
+            assert!(said.cached_tokens.is_some(), "{path}");
+        }
+    }
+
+    #[test]
     fn errors_and_garbage() {
+        let said = whole("\u{feff}{\"error\":{\"message\":\"busy\",\"code\":\"503\"}}".as_bytes());
+        assert_eq!(
+            (said.error.as_deref(), said.code),
+            (Some("busy"), Some(503))
+        );
+        let said = whole(br#"{"error":"","choices":[{"text":"a"}]}"#);
+        assert_eq!((said.error, said.text.as_str()), (None, "a"));
         let said = whole(br#"{"error":{"message":"too long","code":400}}"#);
         assert_eq!(said.error.as_deref(), Some("too long"));
         let said = whole(br#"{"object":"error","message":"no","code":400}"#);

@@ -14,32 +14,24 @@ const WAITS: [u64; 4] = [0, 200, 800, 2_000];
 #[derive(Clone, Copy)]
 pub(super) struct Before {
     answered: u64,
-    broken: u64,
-    failed: u64,
     /// What happened before is not this suite's doing.
     gone: bool,
 }
 
 impl Before {
     pub(super) fn of(run: &Run) -> Self {
-        let counts = run.counts();
         Self {
-            answered: counts.answered,
-            broken: counts.broken,
-            // Refusals that were wanted too: a server that dies of a misuse refuses for ever.
-            failed: counts.server_errors() + counts.refusals,
+            answered: run.counts().answered,
             gone: run.nobody_is_there(),
         }
     }
 }
 
-/// After a suite that can hurt, or in which something broke: is the server still there?
+/// After a suite: is the server still there? Its last request may have been what ended it.
 pub(super) async fn after(run: &Run, suite: Suite, before: Before) -> Result<(), Stopped> {
     let now = Before::of(run);
-    let troubled = now.broken > before.broken || now.failed > before.failed;
     // `pair` asks the workers itself, and they need not answer what comes without references.
-    let asks = suite != Suite::Pair && (troubled || suite.hurts().is_some());
-    if !asks || now.answered == 0 || before.gone {
+    if suite == Suite::Pair || now.answered == 0 || before.gone {
         return Ok(()); // nothing was to break it, or nobody was ever there
     }
     let tenant = run.tenants()[0];

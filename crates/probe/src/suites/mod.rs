@@ -210,8 +210,11 @@ impl Suite {
     pub async fn run(self, run: &Run, known: &Known) -> Result<(), Stopped> {
         let before = alive::Before::of(run);
         let ended = self.drive(run, known).await;
-        alive::after(run, self, before).await?;
-        ended
+        match alive::after(run, self, before).await {
+            // What the suite itself met says more than that it goes on.
+            Err(Stopped::Needs(_)) if ended.is_err() => ended,
+            lives => lives.and(ended),
+        }
     }
 
     async fn drive(self, run: &Run, known: &Known) -> Result<(), Stopped> {

@@ -2,6 +2,7 @@
 
 mod controls;
 mod edges;
+mod elsewhere;
 mod engines;
 mod more;
 mod server;

@@ -106,7 +106,7 @@ const LOAD: &[Suite] = &[Suite::Load];
 const BOUNDARY: &[Suite] = &[Suite::Boundary];
 
 /// Now and then, for every n-th request, something else.
-fn every(
+pub fn every(
     n: u64,
     other: impl Fn(&Asked) -> Option<Reply> + Send + Sync,
 ) -> impl Fn(&Asked) -> Reply {
