@@ -136,3 +136,138 @@ pub trait Driver {
 pub type InputOf<D> = <<D as Driver>::Machine as Machine>::Input;
 /// What it wants done.
 pub type EffectOf<D> = <<D as Driver>::Machine as Machine>::Effect;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::trace::write::Writer;
+    use pages::Epoch;
+
+    /// Wants twice as many things done as the number that it is told says, and notes what it is told.
+    #[derive(Default)]
+    struct Counting(Vec<u32>);
+
+    impl Machine for Counting {
+        type Input = u32;
+        type Effect = u32;
+
+        fn apply(&mut self, input: u32) -> Vec<u32> {
+            self.0.push(input);
+            (0..2 * (input % 10)).map(|n| 10 * input + n).collect()
+        }
+
+        fn epoch(&self) -> Epoch {
+            Epoch::new(1)
+        }
+
+        fn at_rest(&mut self) -> bool {
+            true
+        }
+    }
+
+    /// Notes all that it does; some effects lead to an input, one ends it.
+    struct Noting {
+        machine: Recorded<Counting>,
+        done: Vec<String>,
+        goes_on: bool,
+    }
+
+    impl Noting {
+        fn new(trace: Option<Writer>, goes_on: bool) -> Self {
+            Self {
+                machine: Recorded::new(Counting::default(), trace),
+                done: Vec::new(),
+                goes_on,
+            }
+        }
+    }
+
+    impl Driver for Noting {
+        type Machine = Counting;
+        type Error = String;
+
+        fn machine(&mut self) -> &mut Recorded<Counting> {
+            &mut self.machine
+        }
+
+        fn hears(&mut self, input: &u32) {
+            self.done.push(format!("hears {input}"));
+        }
+
+        fn carry_out(&mut self, effect: u32, led_to: &mut VecDeque<u32>) -> Result<(), String> {
+            self.done.push(format!("does {effect}"));
+            match effect {
+                20 | 22 => led_to.push_back(effect),
+                31 => return Err("no more".to_owned()),
+                210 => led_to.push_back(0),
+                _ => {}
+            }
+            if effect == 20 {
+                led_to.push_back(21);
+            }
+            Ok(())
+        }
+
+        fn trace_ended(&mut self, error: TraceError) -> Result<(), String> {
+            self.done.push("trace ended".to_owned());
+            match self.goes_on {
+                true => Ok(()),
+                false => Err(error.to_string()),
+            }
+        }
+
+        fn settled(&mut self) {
+            self.done.push("settled".to_owned());
+        }
+    }
+
+    #[test]
+    fn effects_are_done_in_order_and_then_the_machine_is_told_what_came_of_them_in_order() {
+        let mut driver = Noting::new(None, true);
+        driver.tell(2_u32).unwrap();
+        // What input 21 led to comes behind 22, which was waiting before it.
+        let expected = "hears 2, does 20, does 21, does 22, does 23, hears 20, hears 21, does 210, \
+                        does 211, hears 22, does 220, does 221, does 222, does 223, hears 0, settled";
+        assert_eq!(driver.done.join(", "), expected);
+        assert_eq!(driver.machine.0, [2, 20, 21, 22, 0]);
+        driver.flush_trace().unwrap();
+    }
+
+    #[test]
+    fn after_an_effect_that_ends_the_driver_nothing_is_done_or_told() {
+        let mut driver = Noting::new(None, true);
+        assert_eq!(driver.tell(3_u32), Err("no more".to_owned()));
+        assert_eq!(driver.done.join(", "), "hears 3, does 30, does 31");
+    }
+
+    #[test]
+    fn a_trace_that_cannot_be_written_is_said_once_and_effects_count_all_the_same() {
+        let mut driver = Noting::new(Some(Writer::that_fails(0)), true);
+        driver.tell(1_u32).unwrap();
+        driver.tell(1_u32).unwrap();
+        driver.flush_trace().unwrap();
+        let expected = "hears 1, trace ended, does 10, does 11, settled, \
+                        hears 1, does 10, does 11, settled";
+        assert_eq!(driver.done.join(", "), expected);
+    }
+
+    #[test]
+    fn a_driver_that_does_not_go_on_without_its_trace_ends_before_the_effects() {
+        let mut driver = Noting::new(Some(Writer::that_fails(0)), false);
+        let said = driver.tell(1_u32).unwrap_err();
+        assert!(said.contains("/dev/full"), "{said}");
+        assert_eq!(driver.done.join(", "), "hears 1, trace ended");
+        assert_eq!(driver.machine.0, [1]);
+    }
+
+    #[test]
+    fn what_is_buffered_is_written_at_a_flush_or_the_trace_ends_there() {
+        let mut driver = Noting::new(Some(Writer::that_fails(1 << 16)), false);
+        driver.tell(1_u32).unwrap();
+        let said = driver.flush_trace().unwrap_err();
+        assert!(said.contains("/dev/full"), "{said}");
+        driver.flush_trace().unwrap(); // there is none any more
+        let expected = "hears 1, does 10, does 11, settled, trace ended";
+        assert_eq!(driver.done.join(", "), expected);
+    }
+}

@@ -34,6 +34,19 @@ impl Writer {
         Ok(writer)
     }
 
+    /// One that cannot be written to, once so many bytes are full: nor can a full disk.
+    #[cfg(test)]
+    pub(super) fn that_fails(buffer: usize) -> Self {
+        let path = PathBuf::from("/dev/full");
+        let file = File::options().write(true).open(&path).unwrap();
+        let file = BufWriter::with_capacity(buffer, file);
+        Self {
+            file,
+            path,
+            record: Vec::new(),
+        }
+    }
+
     /// What the machine is about to be told.
     pub fn input(&mut self, input: &impl Serialize) {
         self.record.clear();
