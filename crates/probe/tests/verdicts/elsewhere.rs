@@ -38,6 +38,20 @@ fn signs(text: &str, bits: usize, alphabet: &[u8]) -> String {
     all.chunks(bits).map(sign).collect()
 }
 
+/// Five signs for four bytes.
+fn base85(text: &str, sign: impl Fn(u8) -> u8) -> String {
+    let block = |it: &[u8]| {
+        let bytes = it.iter().chain([&0; 3]).take(4);
+        let bits = bytes.fold(0, |all, it| all << 8 | u32::from(*it));
+        let value = |n: u32| (bits / 85_u32.pow(4 - n) % 85) as u8;
+        let signs = (0..=it.len() as u32).map(|n| sign(value(n)) as char);
+        signs.collect::<String>()
+    };
+    text.as_bytes().chunks(4).map(block).collect()
+}
+
+const BASE85_GIT: &[u8] =
+    b"0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz!#$%&()*+-;<=>?@^_`{|}~";
 const BASE64_URL: &[u8] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 const MORSE: [&str; 26] = [
     ".-", "-...", "-.-.", "-..", ".", "..-.", "--.", "....", "..", ".---", "-.-", ".-..", "--",
@@ -100,18 +114,11 @@ async fn words_in_still_other_forms() {
                 lines.collect::<Vec<_>>().join("\n")
             )
         }),
-        ("in base85", |text| {
-            let block = |it: &[u8]| {
-                let bits = it
-                    .iter()
-                    .chain([&0; 3])
-                    .take(4)
-                    .fold(0, |all, it| all << 8 | u32::from(*it));
-                let sign = |n: u32| (b'!' + (bits / 85_u32.pow(4 - n) % 85) as u8) as char;
-                (0..=it.len() as u32).map(sign).collect::<String>()
-            };
-            let all: String = text.as_bytes().chunks(4).map(block).collect();
-            format!("<~{all}~>")
+        ("in base85 as PDF has it", |text| {
+            format!("<~{}~>", base85(text, |it| b'!' + it))
+        }),
+        ("in base85 as git has it", |text| {
+            base85(text, |it| BASE85_GIT[it as usize])
         }),
         ("in Morse's signs", |text| {
             let letter = |it: char| match it {
