@@ -631,9 +631,4 @@ impl Driver for Actor {
         led_to.extend(self.do_effect(effect));
         Ok(())
     }
-
-    fn trace_ended(&mut self, error: TraceError) -> Result<(), Infallible> {
-        tracing::error!(%error, "the trace ends here: it cannot be written");
-        Ok(())
-    }
 }

@@ -14,9 +14,7 @@ use handoff::{
 };
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::UnboundedReceiver;
-use wire::trace::{
-    AuditEvent, AuditLog, AuditRecord, Driver, Header, OwnersLog, Recorded, TraceError, Writer,
-};
+use wire::trace::{AuditEvent, AuditLog, AuditRecord, Driver, Header, OwnersLog, Recorded, Writer};
 use wire::{Frame, TokenOut};
 
 use super::counters::Counters;
@@ -518,11 +516,6 @@ impl<J: Decisions> Driver for Actor<J> {
         led_to: &mut VecDeque<Event>,
     ) -> Result<(), Infallible> {
         led_to.extend(self.do_effect(effect));
-        Ok(())
-    }
-
-    fn trace_ended(&mut self, error: TraceError) -> Result<(), Infallible> {
-        tracing::error!(%error, "the trace ends here: it cannot be written");
         Ok(())
     }
 

@@ -91,11 +91,15 @@ pub trait Driver {
         led_to: &mut VecDeque<InputOf<Self>>,
     ) -> Result<(), Self::Error>;
 
-    /// The trace could not be written and has ended: whether the driver goes on without one.
+    /// The trace could not be written and has ended: whether the driver goes on without one. It does,
+    /// and says so, unless it says otherwise here.
     ///
     /// # Errors
     /// It does not.
-    fn trace_ended(&mut self, error: TraceError) -> Result<(), Self::Error>;
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), Self::Error> {
+        tracing::error!(%error, "the trace ends here: it cannot be written");
+        Ok(())
+    }
 
     /// Everything that the last input led to has been told.
     fn settled(&mut self) {}

@@ -6,7 +6,7 @@ use super::engine::{Engine, Granted};
 use crate::choose::{ChoiceState, Rules};
 use crate::{FailStop, WorkerError};
 use fabric::{Evidence, Shape};
-use handoff::decode::{CopyPage, Effect, Event, Input, Lane, Output, Timer};
+use handoff::decode::{CopyPage, Decode, Effect, Event, Input, Lane, Output, Timer};
 use handoff::{
     ArenaId, AttemptId, Closing, Decisions, DecodeToGateway, DecodeToPrefill, Ending, Failure,
     Fault, Finish, GatewayToDecode, HandoffId, PrefillToDecode, Spec,
@@ -15,14 +15,27 @@ use pages::{Epoch, StatedTag, WriterLife};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::trace::{AuditEvent, AuditRecord, Driver};
+use wire::trace::{AuditEvent, AuditRecord, Driver, Recorded, TraceError};
 use wire::{TokenOut, decode_first};
 
 /// Between two looks at the memory of dropped arenas; the kernel is asked about each.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
 
-impl<J: Decisions> Engine<J> {
-    pub(super) fn do_effect(
+impl<J: Decisions> Driver for Engine<J> {
+    type Machine = Decode<J>;
+    type Error = WorkerError;
+
+    fn machine(&mut self) -> &mut Recorded<Decode<J>> {
+        &mut self.machine
+    }
+
+    fn hears(&mut self, input: &Input) {
+        if let Input::Event(event) = input {
+            self.count(event);
+        }
+    }
+
+    fn carry_out(
         &mut self,
         effect: Effect,
         led_to: &mut VecDeque<Input>,
@@ -115,6 +128,16 @@ impl<J: Decisions> Engine<J> {
         Ok(())
     }
 
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), WorkerError> {
+        Err(error.into())
+    }
+
+    fn settled(&mut self) {
+        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
+    }
+}
+
+impl<J: Decisions> Engine<J> {
     /// A ticket leaves: from now on prefill's time counts, and the transfer's.
     fn granted(&mut self, message: &DecodeToPrefill) {
         let DecodeToPrefill::Ticket { handoff, tags, .. } = message else {

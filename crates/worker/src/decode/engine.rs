@@ -9,16 +9,16 @@ use crate::masks::Masks;
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Loaded};
 use fabric::Receiver;
-use handoff::decode::{Config, Decode, Effect, Event, Input, Lane, Timer};
+use handoff::decode::{Config, Decode, Event, Lane, Timer};
 use handoff::{ArenaId, AttemptId, Conn, Decisions, DecodeToGateway, Ending, HandoffId, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
 use pages::StatedTag;
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Instant;
 use tokenizer::Tokenizer;
 use wire::control::Role;
-use wire::trace::{Driver, OwnersLog, Recorded, TraceError, Writer};
+use wire::trace::{Driver, OwnersLog, Recorded, Writer};
 use wire::{Counters, Facts};
 
 /// See the module's documentation.
@@ -111,7 +111,7 @@ impl<J: Decisions> Engine<J> {
     }
 
     /// What is kept of attempts and handoffs although there are none.
-    fn kept_at_rest(&self) -> Vec<&'static str> {
+    pub(super) fn kept_at_rest(&self) -> Vec<&'static str> {
         let of_attempts = |timer: &Timer| match timer {
             Timer::Attempt(_) | Timer::Cancel(_) | Timer::Turn(_) => true,
             Timer::Unsettled(_) | Timer::Peer(_) | Timer::Greeting(_) | Timer::Arena(_) => false,
@@ -128,37 +128,6 @@ impl<J: Decisions> Engine<J> {
         ];
         let kept = kept.into_iter().filter(|(_, kept)| *kept);
         kept.map(|(what, _)| what).collect()
-    }
-}
-
-impl<J: Decisions> Driver for Engine<J> {
-    type Machine = Decode<J>;
-    type Error = WorkerError;
-
-    fn machine(&mut self) -> &mut Recorded<Decode<J>> {
-        &mut self.machine
-    }
-
-    fn hears(&mut self, input: &Input) {
-        if let Input::Event(event) = input {
-            self.count(event);
-        }
-    }
-
-    fn carry_out(
-        &mut self,
-        effect: Effect,
-        led_to: &mut VecDeque<Input>,
-    ) -> Result<(), WorkerError> {
-        self.do_effect(effect, led_to)
-    }
-
-    fn trace_ended(&mut self, error: TraceError) -> Result<(), WorkerError> {
-        Err(error.into())
-    }
-
-    fn settled(&mut self) {
-        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
     }
 }
 

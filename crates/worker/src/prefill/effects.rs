@@ -5,15 +5,26 @@ use super::engine::{Chunk, Engine, Job};
 use crate::choose::Rules;
 use crate::{FailStop, WorkerError};
 use fabric::SubmissionId as FabricId;
-use handoff::prefill::{Effect, Event, SendPage, Timer};
+use handoff::prefill::{Effect, Event, Prefill, SendPage, Timer};
 use handoff::{ArenaId, AttemptId, Decisions, GatewayToPrefill, PrefillToGateway, SubmissionId};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::trace::Driver;
+use wire::trace::{Driver, Recorded, TraceError};
 
-impl<J: Decisions> Engine<J> {
-    pub(super) fn do_effect(
+impl<J: Decisions> Driver for Engine<J> {
+    type Machine = Prefill<J>;
+    type Error = WorkerError;
+
+    fn machine(&mut self) -> &mut Recorded<Prefill<J>> {
+        &mut self.machine
+    }
+
+    fn hears(&mut self, event: &Event) {
+        self.count(event);
+    }
+
+    fn carry_out(
         &mut self,
         effect: Effect,
         led_to: &mut VecDeque<Event>,
@@ -105,6 +116,16 @@ impl<J: Decisions> Engine<J> {
         Ok(())
     }
 
+    fn trace_ended(&mut self, error: TraceError) -> Result<(), WorkerError> {
+        Err(error.into())
+    }
+
+    fn settled(&mut self) {
+        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
+    }
+}
+
+impl<J: Decisions> Engine<J> {
     /// An attempt begins in the queue; other timers are what they are.
     fn whole_or_queue(&mut self, timer: Timer, after_ms: u64) -> u64 {
         match timer {

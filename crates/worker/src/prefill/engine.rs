@@ -9,17 +9,17 @@ use crate::masks::{Masks, Next, Seat};
 use crate::quarantine::Ages;
 use crate::start::{EngineConfig, Loaded};
 use fabric::Sender;
-use handoff::prefill::{Config, Effect, Event, Prefill, Timer};
+use handoff::prefill::{Config, Event, Prefill, Timer};
 use handoff::{AttemptId, Conn, Decisions, Ending, OfferId, PrefillToGateway, Spec, codec};
 use model::sampling::Sampler;
 use model::{KvMemory, Model, Scratch};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Instant;
 use tokenizer::Tokenizer;
 use wire::Facts;
 use wire::control::Role;
-use wire::trace::{Driver, Recorded, TraceError, Writer};
+use wire::trace::{Driver, Recorded, Writer};
 
 /// See the module's documentation.
 pub(super) struct Engine<J: Decisions> {
@@ -128,7 +128,7 @@ impl<J: Decisions> Engine<J> {
     }
 
     /// What is kept of jobs and attempts although there are none.
-    fn kept_at_rest(&mut self) -> Vec<&'static str> {
+    pub(super) fn kept_at_rest(&mut self) -> Vec<&'static str> {
         let of_attempts = |timer: &Timer| match timer {
             Timer::Attempt(_) | Timer::Retry(_) | Timer::Answer(_) => true,
             Timer::Peer(_) | Timer::Greeting(_) | Timer::Cache => false,
@@ -145,35 +145,6 @@ impl<J: Decisions> Engine<J> {
         ];
         let kept = kept.into_iter().filter(|(_, kept)| *kept);
         kept.map(|(what, _)| what).collect()
-    }
-}
-
-impl<J: Decisions> Driver for Engine<J> {
-    type Machine = Prefill<J>;
-    type Error = WorkerError;
-
-    fn machine(&mut self) -> &mut Recorded<Prefill<J>> {
-        &mut self.machine
-    }
-
-    fn hears(&mut self, event: &Event) {
-        self.count(event);
-    }
-
-    fn carry_out(
-        &mut self,
-        effect: Effect,
-        led_to: &mut VecDeque<Event>,
-    ) -> Result<(), WorkerError> {
-        self.do_effect(effect, led_to)
-    }
-
-    fn trace_ended(&mut self, error: TraceError) -> Result<(), WorkerError> {
-        Err(error.into())
-    }
-
-    fn settled(&mut self) {
-        debug_assert_eq!(self.kept_at_rest(), [""; 0], "at rest, and kept");
     }
 }
 
