@@ -7,7 +7,7 @@
 mod watched;
 
 use crate::exit::Failure;
-use ::probe::report::{self, Report};
+use ::probe::report::{self, ProbeReport};
 use anyhow::anyhow;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -53,7 +53,7 @@ impl Tested {
 /// What `probe --evidence-out` writes.
 pub(crate) fn signed(
     signer: &Signer,
-    report: &Report,
+    report: &ProbeReport,
     (before, after): (Option<Tested>, Option<Tested>),
 ) -> Result<String, Failure> {
     let tested = match (before, after) {

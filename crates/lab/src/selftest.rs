@@ -16,7 +16,7 @@ use clap::Args;
 use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use probe::suites::{Known, Stopped};
 use probe::wire::Dialect;
-use probe::{Budget, Endpoint, Kind, Run, Tenant};
+use probe::{Budget, Kind, ProbeRun, Tenant, TenantEndpoint};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -188,12 +188,12 @@ fn start_as(model: &Path, case: &Case, shape: Shape) -> anyhow::Result<Stack> {
 }
 
 /// The server of a stack, as both tenants reach it.
-fn endpoints(stack: &Stack) -> anyhow::Result<BTreeMap<Tenant, Endpoint>> {
+fn endpoints(stack: &Stack) -> anyhow::Result<BTreeMap<Tenant, TenantEndpoint>> {
     let mut endpoints = BTreeMap::new();
     for (n, (_, key)) in KEYS.iter().enumerate() {
         let file = tempfile::NamedTempFile::new()?;
         std::fs::write(file.path(), key)?;
-        let endpoint = Endpoint {
+        let endpoint = TenantEndpoint {
             address: Address::parse(&format!("http://{}", stack.api.addr))?,
             key: Some(Secret::from_file(file.path())?),
             tls: Tls::new(&TlsFiles::default())?,
@@ -218,7 +218,7 @@ fn ask_all<T>(client: impl Future<Output = T>) -> anyhow::Result<T> {
 fn ask(stack: &Stack, case: &Case, seed: [u8; 32], budget: Budget) -> anyhow::Result<Outcome> {
     let endpoints = endpoints(stack)?;
     let run = ask_all(async {
-        let run = Run::new(endpoints, seed, budget);
+        let run = ProbeRun::new(endpoints, seed, budget);
         let known = Known {
             // With an edge, the prompt alone must fit into the pool; else an answer follows it.
             limit: Some(u64::from(LIMIT) - u64::from(!case.edge)),

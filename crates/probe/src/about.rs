@@ -1,6 +1,6 @@
 //! What a server says of itself before it is asked anything: the context that it advertises.
 
-use crate::client::Endpoint;
+use crate::client::TenantEndpoint;
 use gate::facts::{Trouble, net};
 use serde_json::Value;
 use std::time::Duration;
@@ -31,7 +31,7 @@ pub struct Said {
 }
 
 /// What the list of models says, as far as it can be read.
-pub async fn said(endpoint: &Endpoint) -> Said {
+pub async fn said(endpoint: &TenantEndpoint) -> Said {
     let address = endpoint.address.with_path("/v1/models");
     let end = tokio::time::Instant::now() + LIMIT;
     let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;
@@ -48,7 +48,7 @@ pub async fn said(endpoint: &Endpoint) -> Said {
 ///
 /// # Errors
 /// It cannot, and why.
-pub async fn models(endpoint: &Endpoint) -> Result<(), Trouble> {
+pub async fn models(endpoint: &TenantEndpoint) -> Result<(), Trouble> {
     let address = endpoint.address.with_path("/v1/models");
     let end = tokio::time::Instant::now() + LIMIT;
     let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;
@@ -56,7 +56,7 @@ pub async fn models(endpoint: &Endpoint) -> Result<(), Trouble> {
 }
 
 /// Whether there is something at the path that is asked, whatever it says to a GET.
-pub async fn answers(endpoint: &Endpoint) -> bool {
+pub async fn answers(endpoint: &TenantEndpoint) -> bool {
     let address = endpoint.address.with_path(endpoint.dialect.path());
     let end = tokio::time::Instant::now() + LIMIT;
     let body = net::get(&address, endpoint.key.as_ref(), &endpoint.tls, BYTES, end).await;

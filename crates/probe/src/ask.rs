@@ -1,7 +1,7 @@
 //! What is asked, and what came of it.
 
 use crate::canary::{Marked, Tenant};
-use crate::client::{Leave, NoReply, Reply};
+use crate::client::{HttpReply, Leave, NoReply};
 use crate::finding::Sent;
 use crate::matcher::Hit;
 use serde_json::{Map, Value};
@@ -12,7 +12,7 @@ pub const TELLING: u32 = 16;
 
 /// What is to be asked.
 #[derive(Clone, Debug)]
-pub struct Ask {
+pub struct Question {
     /// Who asks.
     pub tenant: Tenant,
     /// Marked sentences in the prompt.
@@ -43,7 +43,7 @@ pub struct Ask {
     pub details: bool,
 }
 
-impl Ask {
+impl Question {
     /// A short prompt of a tenant.
     pub fn new(tenant: Tenant, sentences: usize) -> Self {
         Self {
@@ -78,7 +78,7 @@ pub fn prompt(marked: &Marked, filler: usize, open: bool) -> String {
 
 /// What came of it.
 #[derive(Clone, Debug)]
-pub struct Answer {
+pub struct ProbeAnswer {
     /// Whose canaries stood in the prompt.
     pub marked: Marked,
     /// Tokens that the answer could have.
@@ -90,7 +90,7 @@ pub struct Answer {
     /// The request.
     pub sent: Sent,
     /// What came back.
-    pub reply: Result<Reply, NoReply>,
+    pub reply: Result<HttpReply, NoReply>,
     /// Canaries of others in it.
     pub foreign: Vec<Hit>,
     /// The longest run of its own canary.
@@ -102,10 +102,10 @@ pub(crate) fn is_busy(status: u16) -> bool {
     matches!(status, 408 | 425 | 429 | 503 | 529)
 }
 
-impl Answer {
+impl ProbeAnswer {
     /// The status, if there was one: an error in an answer with 200 counts as what it says it is.
     pub fn status(&self) -> Option<u16> {
-        self.reply.as_ref().ok().map(Reply::worth)
+        self.reply.as_ref().ok().map(HttpReply::worth)
     }
 
     /// The text of a complete answer with 200.

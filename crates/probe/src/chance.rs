@@ -107,7 +107,7 @@ fn of_so_many(expected: f64, m: u32) -> f64 {
 
 /// The longest run of every request whose words were found where they do not belong.
 #[derive(Clone, Debug, Default)]
-pub struct Evidence {
+pub(crate) struct Evidence {
     longest: BTreeMap<(Class, Depth, Author), usize>,
     /// The fewest words that convict, since they first did.
     since: BTreeMap<(Class, Depth), usize>,

@@ -21,7 +21,7 @@ const ANSWER_MAX: usize = 32 << 20;
 
 /// A server, as one tenant reaches it.
 #[derive(Clone)]
-pub struct Endpoint {
+pub struct TenantEndpoint {
     /// Where.
     pub address: Address,
     /// The tenant's key.
@@ -47,7 +47,7 @@ pub enum Leave {
 
 /// What came back.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Reply {
+pub struct HttpReply {
     /// HTTP status.
     pub status: u16,
     /// What it says; what its headers say is in `everything`.
@@ -62,7 +62,7 @@ pub struct Reply {
     pub broken: bool,
 }
 
-impl Reply {
+impl HttpReply {
     /// Its status; of an error in an answer with 200 the one that the error names, or else 500.
     pub fn worth(&self) -> u16 {
         match (self.status, &self.said.error) {
@@ -89,12 +89,17 @@ impl From<Trouble> for NoReply {
     }
 }
 
-impl Endpoint {
+impl TenantEndpoint {
     /// Sends a request and reads the answer.
     ///
     /// # Errors
     /// See [`NoReply`].
-    pub async fn ask(&self, sent: &Sent, leave: Leave, limit: Duration) -> Result<Reply, NoReply> {
+    pub async fn ask(
+        &self,
+        sent: &Sent,
+        leave: Leave,
+        limit: Duration,
+    ) -> Result<HttpReply, NoReply> {
         let begin = Instant::now();
         let stays = match leave {
             Leave::After(time) => time.min(limit),
@@ -180,7 +185,7 @@ async fn read(
     response: Response<Incoming>,
     leave: Leave,
     begin: Instant,
-) -> Result<Reply, NoReply> {
+) -> Result<HttpReply, NoReply> {
     let status = response.status().as_u16();
     let mut headers = response.headers().clone();
     let reason = response.extensions().get::<ReasonPhrase>();
@@ -219,7 +224,7 @@ async fn read(
     heard(&headers, &mut said);
     said.everything.extend(reason);
     let after = headers.get(RETRY_AFTER).and_then(|it| it.to_str().ok());
-    Ok(Reply {
+    Ok(HttpReply {
         status,
         said,
         retry_after: after.and_then(|it| it.trim().parse().ok()),

@@ -1,6 +1,6 @@
 //! What a run counts.
 
-use crate::ask::{Answer, TELLING, is_busy};
+use crate::ask::{ProbeAnswer, TELLING, is_busy};
 use crate::canary::Tenant;
 use crate::client::NoReply;
 use crate::finding::Kind;
@@ -13,7 +13,7 @@ pub(crate) fn is_server_error(status: u16) -> bool {
 
 /// Counts of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Counts {
+pub struct RunCounts {
     /// Requests sent.
     pub requests: u64,
     /// Complete answers with 200.
@@ -50,9 +50,9 @@ pub struct Telling {
     pub own: u64,
 }
 
-impl Counts {
+impl RunCounts {
     /// Counts an answer of this tenant's.
-    pub(crate) fn take(&mut self, tenant: Tenant, answer: &Answer) {
+    pub(crate) fn take(&mut self, tenant: Tenant, answer: &ProbeAnswer) {
         match &answer.reply {
             Ok(reply) => {
                 let status = reply.worth();

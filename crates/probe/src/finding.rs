@@ -144,7 +144,7 @@ pub struct Quoted {
 
 /// How a finding is recognised when its requests are sent once more.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Proof {
+pub enum Symptom {
     /// It is not: one time proves nothing, or sending it again would do harm.
     None,
     /// The last answer holds words of this author's canary.
@@ -166,7 +166,7 @@ pub struct Shrunk {
 
 /// Something that was found.
 #[derive(Clone, Debug, PartialEq, Serialize)]
-pub struct Finding {
+pub struct ProbeFinding {
     /// What kind.
     pub kind: Kind,
     /// The suite that found it.
@@ -182,12 +182,12 @@ pub struct Finding {
     pub shows: Vec<Sent>,
     /// How it would be recognised.
     #[serde(skip)]
-    pub proof: Proof,
+    pub proof: Symptom,
     /// A smaller reproduction, if one was looked for.
     pub shrunk: Option<Shrunk>,
 }
 
-impl Finding {
+impl ProbeFinding {
     /// A finding about no text.
     pub fn new(kind: Kind, suite: &'static str, says: String, shows: Vec<Sent>) -> Self {
         Self {
@@ -197,7 +197,7 @@ impl Finding {
             quote: None,
             quoted: None,
             shows,
-            proof: Proof::None,
+            proof: Symptom::None,
             shrunk: None,
         }
     }

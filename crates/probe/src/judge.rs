@@ -1,10 +1,10 @@
 //! What every answer is judged for, whatever suite it belongs to.
 
-use crate::ask::Answer;
+use crate::ask::ProbeAnswer;
 use crate::canary::{Author, Word};
 use crate::chance::{Class, Depth, Evidence};
 use crate::client::NoReply;
-use crate::finding::{Finding, Kind, Proof, Quoted};
+use crate::finding::{Kind, ProbeFinding, Quoted, Symptom};
 use crate::matcher::{COPIES, Hit};
 use crate::run::Inside;
 use crate::shared::Shared;
@@ -28,9 +28,9 @@ const IDS_REQUESTS: usize = 8;
 /// What was found, and what it rests on.
 pub(crate) struct Judge {
     /// What convicts, and suspicions of suites.
-    pub(crate) findings: Vec<Finding>,
+    pub(crate) findings: Vec<ProbeFinding>,
     /// Runs of words that are too short or too few.
-    waiting: Vec<Finding>,
+    waiting: Vec<ProbeFinding>,
     evidence: Evidence,
     /// How the prompt of a request was counted first.
     counted: BTreeMap<String, u64>,
@@ -57,7 +57,7 @@ impl Default for Judge {
 }
 
 impl Inside {
-    pub(crate) fn look(&mut self, suite: &'static str, answer: &Answer, limit: Duration) {
+    pub(crate) fn look(&mut self, suite: &'static str, answer: &ProbeAnswer, limit: Duration) {
         self.judge.suite = suite;
         self.foreign(suite, answer);
         self.shared(answer);
@@ -66,11 +66,16 @@ impl Inside {
             .into_iter()
             .chain(self.usage(answer));
         for (kind, says) in says.collect::<Vec<_>>() {
-            self.found(Finding::new(kind, suite, says, vec![answer.sent.clone()]));
+            self.found(ProbeFinding::new(
+                kind,
+                suite,
+                says,
+                vec![answer.sent.clone()],
+            ));
         }
     }
 
-    fn reply(&self, answer: &Answer, limit: Duration) -> Option<(Kind, String)> {
+    fn reply(&self, answer: &ProbeAnswer, limit: Duration) -> Option<(Kind, String)> {
         match &answer.reply {
             Err(NoReply::Hang(_)) => {
                 let mine = answer.marked.author;
@@ -90,7 +95,7 @@ impl Inside {
 
     /// What the answer counts: the same prompt is counted alike, and no more of it is cached than
     /// there is.
-    fn usage(&mut self, answer: &Answer) -> Option<(Kind, String)> {
+    fn usage(&mut self, answer: &ProbeAnswer) -> Option<(Kind, String)> {
         answer.text()?;
         let said = &answer.reply.as_ref().ok()?.said;
         let tokens = said.prompt_tokens?;
@@ -125,7 +130,7 @@ impl Inside {
     }
 
     /// Canaries of others.
-    fn foreign(&mut self, suite: &'static str, answer: &Answer) {
+    fn foreign(&mut self, suite: &'static str, answer: &ProbeAnswer) {
         let mine = answer.marked.author;
         // The longest run of each author is enough; runs come longest first in each text.
         let mut hits = answer.foreign.clone();
@@ -156,10 +161,10 @@ impl Inside {
     fn quoting(
         &self,
         suite: &'static str,
-        answer: &Answer,
+        answer: &ProbeAnswer,
         hit: Hit,
         class: Class,
-    ) -> (Finding, usize) {
+    ) -> (ProbeFinding, usize) {
         let mine = answer.marked.author;
         let place = match hit.sentence {
             Some(sentence) => format!("{}, sentence {sentence},", hit.author),
@@ -178,11 +183,11 @@ impl Inside {
         let source = self.kept.iter().rfind(|(author, _)| *author == hit.author);
         let source = source.map(|(_, sent)| sent.clone());
         let proof = match &source {
-            Some(_) => Proof::Foreign(hit.author),
-            None => Proof::None,
+            Some(_) => Symptom::Foreign(hit.author),
+            None => Symptom::None,
         };
         let shows = source.into_iter().chain([answer.sent.clone()]).collect();
-        let finding = Finding {
+        let finding = ProbeFinding {
             quote: Some(hit.quote),
             quoted: Some(Quoted {
                 author: hit.author,
@@ -191,12 +196,12 @@ impl Inside {
                 class,
             }),
             proof,
-            ..Finding::new(Kind::Suspect, suite, says, shows)
+            ..ProbeFinding::new(Kind::Suspect, suite, says, shows)
         };
         (finding, hit.words)
     }
 
-    fn convict(&mut self, mut finding: Finding) {
+    fn convict(&mut self, mut finding: ProbeFinding) {
         finding.kind = match finding.quoted.map(|it| it.class) {
             Some(Class::Own) => Kind::Mixup,
             _ => Kind::Leak,
@@ -208,7 +213,7 @@ impl Inside {
     fn sentence(&mut self) {
         let judge = &mut self.judge;
         let evidence = &judge.evidence;
-        let convicts = |it: &Finding| {
+        let convicts = |it: &ProbeFinding| {
             let quoted = it.quoted.as_ref();
             quoted.is_some_and(|it| evidence.convicts((it.class, it.depth), it.words))
         };
@@ -219,7 +224,7 @@ impl Inside {
     }
 
     /// Keeps what later answers must not hold: what was generated, and token ids.
-    fn shared(&mut self, answer: &Answer) {
+    fn shared(&mut self, answer: &ProbeAnswer) {
         let Some(text) = answer.text() else { return };
         let author = answer.marked.author;
         let words = text::words(text);
@@ -241,9 +246,9 @@ impl Inside {
     }
 
     /// What does not convict, and must be said.
-    pub(crate) fn undecided(&self) -> Vec<Finding> {
+    pub(crate) fn undecided(&self) -> Vec<ProbeFinding> {
         let judge = &self.judge;
-        let mut all: Vec<Finding> = Vec::new();
+        let mut all: Vec<ProbeFinding> = Vec::new();
         for finding in &judge.waiting {
             let Some(quoted) = finding.quoted else {
                 continue;
@@ -269,7 +274,7 @@ impl Inside {
 
     /// Runs that only two tenants' answers hold, though they are in no prompt. Words may be a phrase
     /// of the model's; ids of answers that go on with their prompts are ids of their canaries.
-    fn alike(&self) -> Vec<Finding> {
+    fn alike(&self) -> Vec<ProbeFinding> {
         let texts = self.judge.answers.pairs().into_iter();
         let texts = texts.map(|it| (Kind::Suspect, "words", ANSWER_WORDS.0, it));
         let kind = match self.judge.ids.requests() {
@@ -284,20 +289,20 @@ impl Inside {
     fn shared_by(
         &self,
         (kind, what, n, (one, two)): (Kind, &str, usize, (Author, Author)),
-    ) -> Finding {
+    ) -> ProbeFinding {
         let says = format!(
             "the answers to {one} and to {two} share {n} {what} in a row that hardly another answer \
              has, and neither prompt: has one the other's?"
         );
         let shown = self.kept.iter().filter(|(it, _)| *it == one || *it == two);
         let shows = shown.map(|(_, sent)| sent.clone()).take(2).collect();
-        Finding {
+        ProbeFinding {
             quote: Some(format!("({n} {what})")),
-            ..Finding::new(kind, self.judge.suite, says, shows)
+            ..ProbeFinding::new(kind, self.judge.suite, says, shows)
         }
     }
 
-    pub(crate) fn found(&mut self, finding: Finding) {
+    pub(crate) fn found(&mut self, finding: ProbeFinding) {
         let of = (finding.kind, finding.suite);
         let n = self.counts.findings.entry(of).or_default();
         *n += 1;

@@ -35,9 +35,9 @@ pub mod text;
 pub mod vigil;
 pub mod wire;
 
-pub use ask::{Answer, Ask};
+pub use ask::{ProbeAnswer, Question};
 pub use budget::Budget;
 pub use canary::{Author, Canaries, Tenant};
-pub use client::Endpoint;
-pub use finding::{Finding, Kind};
-pub use run::Run;
+pub use client::TenantEndpoint;
+pub use finding::{Kind, ProbeFinding};
+pub use run::ProbeRun;

@@ -1,12 +1,12 @@
 //! A run: asks within a budget, plants canaries, and looks at every text that comes back.
 
-use crate::ask::{Answer, Ask, prompt};
+use crate::ask::{ProbeAnswer, Question, prompt};
 use crate::budget::Budget;
 use crate::canary::{Author, Canaries, Marked, Tenant};
 use crate::chance::{CHANCE_MAX, DEPTHS, Depth, Places};
-use crate::client::{Endpoint, Leave, NoReply, Reply};
-use crate::counts::Counts;
-use crate::finding::{Finding, Sent, Shrunk};
+use crate::client::{HttpReply, Leave, NoReply, TenantEndpoint};
+use crate::counts::RunCounts;
+use crate::finding::{ProbeFinding, Sent, Shrunk};
 use crate::judge::Judge;
 use crate::matcher::{Hit, Matcher};
 use serde_json::{Map, Value};
@@ -46,7 +46,7 @@ pub enum Spent {
 
 /// What a server does with a short request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Life {
+pub enum Liveness {
     /// It answers.
     Answers,
     /// It answers with an error of its own.
@@ -69,7 +69,7 @@ pub struct Again {
 /// What changes while a run goes on.
 pub(crate) struct Inside {
     pub(crate) matcher: Matcher,
-    pub(crate) counts: Counts,
+    pub(crate) counts: RunCounts,
     pub(crate) judge: Judge,
     /// The last requests, oldest first.
     pub(crate) kept: VecDeque<(Author, Sent)>,
@@ -90,8 +90,8 @@ pub(crate) struct Inside {
 }
 
 /// See the module.
-pub struct Run {
-    endpoints: BTreeMap<Tenant, Endpoint>,
+pub struct ProbeRun {
+    endpoints: BTreeMap<Tenant, TenantEndpoint>,
     canaries: Canaries,
     budget: Budget,
     begin: Instant,
@@ -99,9 +99,13 @@ pub struct Run {
     inside: Mutex<Inside>,
 }
 
-impl Run {
+impl ProbeRun {
     /// A run against these endpoints, one for each tenant.
-    pub fn new(endpoints: BTreeMap<Tenant, Endpoint>, seed: [u8; 32], budget: Budget) -> Self {
+    pub fn new(
+        endpoints: BTreeMap<Tenant, TenantEndpoint>,
+        seed: [u8; 32],
+        budget: Budget,
+    ) -> Self {
         let begin = Instant::now();
         Self {
             endpoints,
@@ -111,7 +115,7 @@ impl Run {
             places: Semaphore::new(budget.at_once.max(1)),
             inside: Mutex::new(Inside {
                 matcher: Matcher::default(),
-                counts: Counts::default(),
+                counts: RunCounts::default(),
                 judge: Judge::default(),
                 kept: VecDeque::new(),
                 refused: BTreeMap::new(),
@@ -136,7 +140,7 @@ impl Run {
     }
 
     /// The server, as a tenant reaches it.
-    pub fn endpoint(&self, tenant: Tenant) -> &Endpoint {
+    pub fn endpoint(&self, tenant: Tenant) -> &TenantEndpoint {
         &self.endpoints[&tenant]
     }
 
@@ -144,7 +148,7 @@ impl Run {
     ///
     /// # Errors
     /// The budget is spent.
-    pub async fn ask(&self, suite: &'static str, ask: Ask) -> Result<Answer, Spent> {
+    pub async fn ask(&self, suite: &'static str, ask: Question) -> Result<ProbeAnswer, Spent> {
         let endpoint = self.endpoint(ask.tenant);
         self.ask_at(suite, endpoint, ask).await
     }
@@ -156,9 +160,9 @@ impl Run {
     pub async fn ask_at(
         &self,
         suite: &'static str,
-        endpoint: &Endpoint,
-        ask: Ask,
-    ) -> Result<Answer, Spent> {
+        endpoint: &TenantEndpoint,
+        ask: Question,
+    ) -> Result<ProbeAnswer, Spent> {
         let details = match ask.details {
             true => self.details(suite, ask.tenant).await?,
             false => None,
@@ -217,7 +221,7 @@ impl Run {
         let dialect = self.endpoint(tenant).dialect;
         let mut status = 0;
         for with_ids in [true, false] {
-            let mut ask = Ask::new(tenant, 2);
+            let mut ask = Question::new(tenant, 2);
             ask.max_tokens = 8; // too short to be a positive control
             ask.fields = dialect.details(with_ids);
             let answer = Box::pin(self.ask(suite, ask)).await?;
@@ -256,12 +260,12 @@ impl Run {
     }
 
     /// Takes what a request needs from the budget.
-    fn begin(&self, suite: &'static str, ask: &Ask) -> Result<(Marked, Instant), Spent> {
+    fn begin(&self, suite: &'static str, ask: &Question) -> Result<(Marked, Instant), Spent> {
         let taken = self.take(&mut self.inside(), ask);
         taken.map_err(|spent| self.cut_short(suite, spent))
     }
 
-    fn take(&self, inside: &mut Inside, ask: &Ask) -> Result<(Marked, Instant), Spent> {
+    fn take(&self, inside: &mut Inside, ask: &Question) -> Result<(Marked, Instant), Spent> {
         let start = self.turn(inside, true)?;
         let marked = self.drawn(inside, ask)?;
         Ok((marked, start))
@@ -271,7 +275,7 @@ impl Run {
     ///
     /// # Errors
     /// No more fits into memory.
-    pub fn marked(&self, suite: &'static str, ask: &Ask) -> Result<Marked, Spent> {
+    pub fn marked(&self, suite: &'static str, ask: &Question) -> Result<Marked, Spent> {
         let mut inside = self.inside();
         let drawn = self.drawn(&mut inside, ask);
         if drawn.is_err() {
@@ -280,7 +284,7 @@ impl Run {
         drawn
     }
 
-    fn drawn(&self, inside: &mut Inside, ask: &Ask) -> Result<Marked, Spent> {
+    fn drawn(&self, inside: &mut Inside, ask: &Question) -> Result<Marked, Spent> {
         if let Some(marked) = &ask.like {
             return Ok(marked.clone());
         }
@@ -348,11 +352,11 @@ impl Run {
     fn look(
         &self,
         suite: &'static str,
-        ask: &Ask,
+        ask: &Question,
         marked: Marked,
         sent: Sent,
-        reply: Result<Reply, NoReply>,
-    ) -> Answer {
+        reply: Result<HttpReply, NoReply>,
+    ) -> ProbeAnswer {
         let mut inside = self.inside();
         let (mut foreign, mut own) = (Vec::new(), 0);
         if let Ok(reply) = &reply {
@@ -366,7 +370,7 @@ impl Run {
             }
         }
         inside.reached(&sent, &reply);
-        let answer = Answer {
+        let answer = ProbeAnswer {
             marked,
             max_tokens: ask.max_tokens,
             tokens: ask.tokens,
@@ -394,7 +398,7 @@ impl Run {
     }
 
     /// Adds a finding of a suite.
-    pub fn found(&self, finding: Finding) {
+    pub fn found(&self, finding: ProbeFinding) {
         self.inside().found(finding);
     }
 
@@ -402,7 +406,11 @@ impl Run {
     ///
     /// # Errors
     /// The budget is spent.
-    pub async fn lives(&self, endpoint: &Endpoint, tenant: Tenant) -> Result<Life, Spent> {
+    pub async fn lives(
+        &self,
+        endpoint: &TenantEndpoint,
+        tenant: Tenant,
+    ) -> Result<Liveness, Spent> {
         let _place = self.places.acquire().await.expect("never closed");
         let start = self.turn(&mut self.inside(), false)?;
         tokio::time::sleep_until(start).await;
@@ -419,11 +427,11 @@ impl Run {
             Ok(reply) => {
                 self.inside().refused.insert(server(&sent.url), 0);
                 match reply.worth() {
-                    status @ 500.. => Life::Fails(status),
-                    _ => Life::Answers,
+                    status @ 500.. => Liveness::Fails(status),
+                    _ => Liveness::Answers,
                 }
             }
-            Err(_) => Life::Gone,
+            Err(_) => Liveness::Gone,
         })
     }
 
@@ -433,7 +441,7 @@ impl Run {
     }
 
     /// This server is dead: nothing more is asked.
-    pub fn gave_up(&self, endpoint: &Endpoint) {
+    pub fn gave_up(&self, endpoint: &TenantEndpoint) {
         let url = endpoint.address.with_path("/").to_string();
         self.inside().refused.insert(server(&url), GONE_AFTER);
     }
@@ -472,7 +480,7 @@ impl Run {
     }
 
     /// Keeps a smaller reproduction of this finding.
-    pub fn shrunk(&self, of: &Finding, shrunk: Shrunk) {
+    pub fn shrunk(&self, of: &ProbeFinding, shrunk: Shrunk) {
         let mut inside = self.inside();
         let found = inside.judge.findings.iter_mut().find(|it| *it == of);
         if let Some(finding) = found {
@@ -481,7 +489,7 @@ impl Run {
     }
 
     /// What was counted so far.
-    pub fn counts(&self) -> Counts {
+    pub fn counts(&self) -> RunCounts {
         let inside = self.inside();
         let mut counts = inside.counts.clone();
         for finding in inside.undecided() {
@@ -492,7 +500,7 @@ impl Run {
     }
 
     /// What was found so far, worst first.
-    pub fn findings(&self) -> Vec<Finding> {
+    pub fn findings(&self) -> Vec<ProbeFinding> {
         let inside = self.inside();
         let mut findings = inside.judge.findings.clone();
         let mut kept: BTreeMap<_, usize> = BTreeMap::new();
@@ -525,14 +533,14 @@ impl Inside {
     }
 
     /// Notes whether somebody was there.
-    fn reached(&mut self, sent: &Sent, reply: &Result<Reply, NoReply>) {
+    fn reached(&mut self, sent: &Sent, reply: &Result<HttpReply, NoReply>) {
         let refused = matches!(reply, Err(NoReply::Trouble(_)));
         if let (Err(NoReply::Trouble(trouble)), 0) = (reply, self.counts.broken) {
             self.counts.trouble = Some(trouble.to_string());
         }
         let n = self.refused.entry(server(&sent.url)).or_default();
         *n = if refused { *n + 1 } else { 0 };
-        let status = reply.as_ref().map_or(0, Reply::worth);
+        let status = reply.as_ref().map_or(0, HttpReply::worth);
         let fails = refused || crate::counts::is_server_error(status);
         if fails && !std::mem::replace(&mut self.fails, fails) {
             let before = self.kept.iter().rev().take(2).rev();

@@ -3,9 +3,9 @@
 //! Extra fields first, then parts of the prompts, halves before quarters, down to words. What shows
 //! only now and then is sent a few times before it counts as gone.
 
-use crate::finding::{Finding, Proof, Sent, Shrunk};
+use crate::finding::{ProbeFinding, Sent, Shrunk, Symptom};
 use crate::matcher::COPIES;
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 
 /// Findings of a run that are shrunk, worst first: one of each kind and suite.
 const FINDINGS: usize = 4;
@@ -25,11 +25,11 @@ const NEEDED: [&str; 7] = [
 ];
 
 /// Looks for smaller reproductions of the worst findings, as far as the budget goes.
-pub async fn shrink(run: &Run) {
+pub async fn shrink(run: &ProbeRun) {
     let mut seen = std::collections::BTreeSet::new();
     let mut findings = run.findings();
     findings.retain(|it| {
-        let convicts = it.kind.convicts() && it.proof != Proof::None;
+        let convicts = it.kind.convicts() && it.proof != Symptom::None;
         convicts && seen.insert((it.kind, it.suite))
     });
     for finding in findings.into_iter().take(FINDINGS) {
@@ -46,8 +46,8 @@ pub async fn shrink(run: &Run) {
 }
 
 struct Search<'a> {
-    run: &'a Run,
-    proof: Proof,
+    run: &'a ProbeRun,
+    proof: Symptom,
     tried: u32,
     /// Times that each candidate is sent.
     times: u32,
@@ -56,7 +56,7 @@ struct Search<'a> {
 impl Search<'_> {
     /// The smallest that was found before the requests were used up; nothing if it does not even
     /// show as it was.
-    async fn smallest(&mut self, finding: &Finding) -> Vec<Sent> {
+    async fn smallest(&mut self, finding: &ProbeFinding) -> Vec<Sent> {
         let mut shows = finding.shows.clone();
         match self.is_shown(&shows).await {
             Ok(true) if self.tried <= shows.len() as u32 => self.times = 1,
@@ -136,15 +136,15 @@ impl Search<'_> {
             }
             let Some(last) = last else { return Ok(false) };
             let shown = match self.proof {
-                Proof::None => false,
-                Proof::Foreign(author) => {
+                Symptom::None => false,
+                Symptom::Foreign(author) => {
                     let mut hits = last.hits.iter();
                     hits.any(|it| it.author == author && it.words >= COPIES)
                 }
-                Proof::Over(limit) => {
+                Symptom::Over(limit) => {
                     last.status == Some(200) && last.prompt_tokens.is_some_and(|it| it > limit)
                 }
-                Proof::Status(status) => last.status == Some(status),
+                Symptom::Status(status) => last.status == Some(status),
             };
             if shown {
                 return Ok(true);

@@ -4,14 +4,14 @@
 //! and seen, and what convicts. Only what convicts by its words, or a prompt over the limit that was
 //! answered, counts as found: a server may be busy, slow, away or restarted without being to blame.
 
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::budget::Budget;
 use crate::canary::Tenant;
-use crate::client::{Endpoint, Leave};
+use crate::client::{Leave, TenantEndpoint};
 use crate::finding::Kind;
 use crate::power;
-use crate::run::{Run, Spent};
-use crate::suites::{Base, Lengths};
+use crate::run::{ProbeRun, Spent};
+use crate::suites::{Base, PromptLengths};
 use futures::future::join_all;
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -116,14 +116,14 @@ pub struct Stepped {
 
 /// See the module.
 pub struct Vigil {
-    endpoints: BTreeMap<Tenant, Endpoint>,
+    endpoints: BTreeMap<Tenant, TenantEndpoint>,
     request_time: Duration,
     seed: fn() -> [u8; 32],
-    run: Run,
-    before: Option<Run>,
+    run: ProbeRun,
+    before: Option<ProbeRun>,
     words: usize,
     /// How long prompts are here, once it was measured.
-    lengths: Option<Lengths>,
+    lengths: Option<PromptLengths>,
     /// Findings of the run that were told.
     told: u64,
 }
@@ -131,7 +131,7 @@ pub struct Vigil {
 impl Vigil {
     /// With these tenants, at least two. `seed` draws 32 bytes that nobody can guess.
     pub fn new(
-        endpoints: BTreeMap<Tenant, Endpoint>,
+        endpoints: BTreeMap<Tenant, TenantEndpoint>,
         request_time: Duration,
         seed: fn() -> [u8; 32],
     ) -> Self {
@@ -174,7 +174,7 @@ impl Vigil {
     ) -> Result<(), String> {
         let [a, b] = self.tenants();
         let ask = |tenant: Tenant, sentences: usize| {
-            let mut ask = Ask::new(tenant, fitting(sentences, limit));
+            let mut ask = Question::new(tenant, fitting(sentences, limit));
             ask.max_tokens = ECHO;
             ask.headers = headers.to_vec();
             ask
@@ -357,7 +357,7 @@ impl Vigil {
         let lengths = match self.lengths {
             Some(lengths) => lengths,
             None => {
-                let measured = Lengths::measure_at(&self.run, NAME, tenant, headers).await;
+                let measured = PromptLengths::measure_at(&self.run, NAME, tenant, headers).await;
                 let measured = measured.map_err(|why| why.to_string())?;
                 *self.lengths.insert(measured)
             }
@@ -370,7 +370,11 @@ impl Vigil {
         Ok(base)
     }
 
-    async fn all(&mut self, asks: Vec<Ask>, outcome: &mut Stepped) -> Result<Vec<Answer>, String> {
+    async fn all(
+        &mut self,
+        asks: Vec<Question>,
+        outcome: &mut Stepped,
+    ) -> Result<Vec<ProbeAnswer>, String> {
         self.words += asks.iter().map(|ask| ask.sentences * 12).sum::<usize>();
         let asked = asks.into_iter().map(|ask| self.run.ask(NAME, ask));
         let mut answers = Vec::new();
@@ -400,7 +404,7 @@ impl Vigil {
         spent.to_string()
     }
 
-    fn look(&mut self, answer: &Answer, outcome: &mut Stepped) {
+    fn look(&mut self, answer: &ProbeAnswer, outcome: &mut Stepped) {
         let whole = answer.text().is_some();
         outcome.failed += u64::from(!whole && !answer.refused);
         if whole && !answer.refused && answer.max_tokens >= ECHO {
@@ -488,13 +492,13 @@ fn with(
     max_tokens: u32,
     tenant: Tenant,
     headers: &[(String, String)],
-) -> Ask {
+) -> Question {
     let mut ask = base.with(tokens, max_tokens, tenant);
     ask.headers = headers.to_vec();
     ask
 }
 
-fn begin(endpoints: &BTreeMap<Tenant, Endpoint>, time: Duration, seed: [u8; 32]) -> Run {
+fn begin(endpoints: &BTreeMap<Tenant, TenantEndpoint>, time: Duration, seed: [u8; 32]) -> ProbeRun {
     let budget = Budget {
         requests: u64::MAX,
         tokens: u64::MAX,
@@ -504,7 +508,7 @@ fn begin(endpoints: &BTreeMap<Tenant, Endpoint>, time: Duration, seed: [u8; 32])
         request_time: time,
         until: None,
     };
-    Run::new(endpoints.clone(), seed, budget)
+    ProbeRun::new(endpoints.clone(), seed, budget)
 }
 
 /// What was sent and seen, minute by minute, for a day.

@@ -5,7 +5,7 @@ use super::engine::tokens;
 use super::figures::Times;
 use anyhow::{Context, anyhow, bail, ensure};
 use gate::facts::net::{Address, Tls, TlsFiles, get};
-use probe::client::{Leave, Reply};
+use probe::client::{HttpReply, Leave};
 use probe::finding::Sent;
 use probe::wire::Dialect;
 use rustix::process::{Pid, Signal, kill_process};
@@ -32,7 +32,7 @@ const READY_MAX: usize = 1 << 20;
 /// Servers that are ended with it.
 struct Server {
     child: Child,
-    endpoint: probe::Endpoint,
+    endpoint: probe::TenantEndpoint,
 }
 
 impl Drop for Server {
@@ -119,7 +119,7 @@ impl Server {
             .spawn()
             .context("cannot start a server")?;
         let url = format!("http://127.0.0.1:{port}");
-        let endpoint = probe::Endpoint {
+        let endpoint = probe::TenantEndpoint {
             address: Address::server(&url).map_err(|why| anyhow!("{url}: {why}"))?,
             key: None,
             tls: Tls::new(&TlsFiles::default())?,
@@ -173,7 +173,7 @@ impl Server {
                 .unwrap_or_else(Map::<String, Value>::new),
         };
         let reply = runtime.block_on(self.endpoint.ask(&sent, Leave::Never, LIMIT));
-        let reply: Reply = reply.map_err(|why| anyhow!("no answer: {why:?}"))?;
+        let reply: HttpReply = reply.map_err(|why| anyhow!("no answer: {why:?}"))?;
         let said = &reply.said;
         let whole = reply.status == 200 && said.completion_tokens == Some(u64::from(ANSWER));
         ensure!(

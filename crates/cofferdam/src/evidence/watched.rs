@@ -5,7 +5,7 @@ use crate::args::Api;
 use crate::exit::Failure;
 use crate::files;
 use crate::oncall::CANARIES;
-use ::probe::report::Verdict;
+use ::probe::report::ProbeVerdict;
 use anyhow::{Context, anyhow, ensure};
 use gateway::api::private::{Life, Private};
 use serde_json::Value;
@@ -28,7 +28,10 @@ pub(crate) fn judged(statement: &str) -> anyhow::Result<BTreeSet<Life>> {
     let value: Value = serde_json::from_str(statement).context("the statement")?;
     let run = &value["run"];
     let verdict = run["verdict"].as_str().unwrap_or("missing");
-    ensure!(verdict == Verdict::Clean.name(), "its verdict is {verdict}");
+    ensure!(
+        verdict == ProbeVerdict::Clean.name(),
+        "its verdict is {verdict}"
+    );
     let suites = run["suites"].as_array().into_iter().flatten();
     let ended: BTreeSet<_> = suites.filter_map(|it| it["suite"].as_str()).collect();
     for suite in NEEDED {

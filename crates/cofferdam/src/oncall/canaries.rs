@@ -11,7 +11,7 @@ use oncall::{Canaried, Entry, Life, Openness, Proof, ProofKind, Signal, SignalKi
 use probe::finding::Kind;
 use probe::vigil::{Allowance, Convicted, Stepped, Sums, Tally, Vigil, VigilStep};
 use probe::wire::Dialect;
-use probe::{Endpoint, Tenant};
+use probe::{Tenant, TenantEndpoint};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -101,7 +101,11 @@ impl OnCall {
         }
     }
 
-    fn endpoints(&self, api: SocketAddr, tls: bool) -> anyhow::Result<BTreeMap<Tenant, Endpoint>> {
+    fn endpoints(
+        &self,
+        api: SocketAddr,
+        tls: bool,
+    ) -> anyhow::Result<BTreeMap<Tenant, TenantEndpoint>> {
         let scheme = if tls { "https" } else { "http" };
         let at = match &self.settings.canaries_at {
             Some(url) => url.clone(),
@@ -121,7 +125,7 @@ impl OnCall {
         let address = Address::server(&at).with_context(|| at.clone())?;
         let tenants = (0_u8..).map(Tenant).zip(&self.keys);
         let endpoint = |(tenant, key): (Tenant, &String)| {
-            let endpoint = Endpoint {
+            let endpoint = TenantEndpoint {
                 address: address.clone(),
                 key: Some(Secret::new(key)?),
                 tls: trust.clone(),
@@ -133,7 +137,7 @@ impl OnCall {
         tenants.map(endpoint).collect()
     }
 
-    async fn send_for_ever(self: Arc<Self>, endpoints: BTreeMap<Tenant, Endpoint>) {
+    async fn send_for_ever(self: Arc<Self>, endpoints: BTreeMap<Tenant, TenantEndpoint>) {
         let mut vigil = Vigil::new(endpoints, PATIENCE, seed);
         let mut every = tokio::time::interval(self.settings.canary_every);
         every.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);

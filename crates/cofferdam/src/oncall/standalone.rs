@@ -8,7 +8,7 @@ use crate::files::say;
 use crate::probe::tenants;
 use crate::stop::Stop;
 use ::probe::vigil::{Allowance, Sums, Tally, Vigil, VigilStep};
-use ::probe::{Endpoint, Tenant};
+use ::probe::{Tenant, TenantEndpoint};
 use anyhow::{Context, anyhow};
 use gate::facts::Node;
 use gate::facts::net::{Address, Limits, Target, describe};
@@ -44,7 +44,10 @@ pub(crate) fn run(it: &Canary) -> Result<Exit, Failure> {
     said(&tally)
 }
 
-async fn watched(it: &Canary, endpoints: BTreeMap<Tenant, Endpoint>) -> Result<Watched, Failure> {
+async fn watched(
+    it: &Canary,
+    endpoints: BTreeMap<Tenant, TenantEndpoint>,
+) -> Result<Watched, Failure> {
     let mut all = Watched::default();
     let mut stop = Stop::new()?;
     let mut servers = Servers::new(it, &endpoints[&Tenant(0)]).map_err(Failure::usage)?;
@@ -148,7 +151,7 @@ struct Servers {
 }
 
 impl Servers {
-    fn new(it: &Canary, of: &Endpoint) -> anyhow::Result<Self> {
+    fn new(it: &Canary, of: &TenantEndpoint) -> anyhow::Result<Self> {
         let workers = [&it.prefill, &it.decode].into_iter().flatten();
         let target = |url: &String| -> anyhow::Result<Target> {
             Ok(Target {

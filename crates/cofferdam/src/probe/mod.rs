@@ -9,9 +9,9 @@ use crate::evidence;
 use crate::exit::{Exit, Failure};
 use crate::files::{replace, say};
 use ::probe::ask::prompt;
-use ::probe::report::{self, Report, Verdict};
+use ::probe::report::{self, ProbeReport, ProbeVerdict};
 use ::probe::suites::{Known, Stopped, Suite};
-use ::probe::{Author, Canaries, Run, Tenant};
+use ::probe::{Author, Canaries, ProbeRun, Tenant};
 use anyhow::Context;
 use args::{Format, Probe};
 use plan::Plan;
@@ -52,9 +52,9 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
         replace(file, &evidence::signed(signer, &report, tested)?)?;
     }
     Ok(match report.verdict() {
-        Verdict::Clean => Exit::Good,
-        Verdict::Found => Exit::Found,
-        Verdict::CouldNotTell => Exit::Unreachable,
+        ProbeVerdict::Clean => Exit::Good,
+        ProbeVerdict::Found => Exit::Found,
+        ProbeVerdict::CouldNotTell => Exit::Unreachable,
     })
 }
 
@@ -62,7 +62,11 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
 type Both = (Option<evidence::Tested>, Option<evidence::Tested>);
 
 /// The whole run. However it ends, there is a report.
-async fn asked(args: &Probe, plan: &mut Plan, seed: [u8; 32]) -> anyhow::Result<(Report, Both)> {
+async fn asked(
+    args: &Probe,
+    plan: &mut Plan,
+    seed: [u8; 32],
+) -> anyhow::Result<(ProbeReport, Both)> {
     let mut told = Signals::new()?;
     let (mut interrupted, before) = tokio::select! {
         (cannot, before) = prepared(plan) => (cannot, before),
@@ -71,7 +75,7 @@ async fn asked(args: &Probe, plan: &mut Plan, seed: [u8; 32]) -> anyhow::Result<
     if let Some(why) = &interrupted {
         eprintln!("{why}");
     }
-    let run = Run::new(plan.endpoints.clone(), seed, plan.budget);
+    let run = ProbeRun::new(plan.endpoints.clone(), seed, plan.budget);
     let suites = suites(&run, plan, args, seed, &mut told, &mut interrupted).await;
     if !args.no_shrink && interrupted.is_none() {
         tokio::select! {
@@ -80,7 +84,7 @@ async fn asked(args: &Probe, plan: &mut Plan, seed: [u8; 32]) -> anyhow::Result<
             name = told.next() => eprintln!("shrink: {name}"),
         }
     }
-    let report = Report::new(args.url.clone(), seed, &run, suites);
+    let report = ProbeReport::new(args.url.clone(), seed, &run, suites);
     let after = match args.evidence_out {
         Some(_) if interrupted.is_none() => plan.workers().await,
         _ => None,
@@ -124,7 +128,7 @@ impl Signals {
 }
 
 /// The files that were asked for.
-fn write(args: &Probe, report: &Report) -> Result<(), Failure> {
+fn write(args: &Probe, report: &ProbeReport) -> Result<(), Failure> {
     let each = args.report.iter();
     let each: Vec<_> = each
         .map(|wanted| replace(&wanted.file, &shown(wanted.format, report)))
@@ -135,7 +139,7 @@ fn write(args: &Probe, report: &Report) -> Result<(), Failure> {
 /// All suites, one after the other. After each, the files hold what was found so far, whatever
 /// happens then. A signal ends the one that runs, and what was not run is said to be so.
 async fn suites(
-    run: &Run,
+    run: &ProbeRun,
     plan: &Plan,
     args: &Probe,
     seed: [u8; 32],
@@ -179,7 +183,7 @@ async fn suites(
             eprintln!("{}: {stopped}", suite.name());
         }
         ended[n].1 = stopped;
-        let so_far = Report::new(args.url.clone(), seed, run, ended.clone());
+        let so_far = ProbeReport::new(args.url.clone(), seed, run, ended.clone());
         if let Err(failure) = write(args, &so_far) {
             eprintln!("{failure}"); // said again in the end, with its exit code
         }
@@ -188,7 +192,7 @@ async fn suites(
 }
 
 /// Says how far it is, until it is dropped.
-async fn tell<T>(run: &Run, suite: &str) -> T {
+async fn tell<T>(run: &ProbeRun, suite: &str) -> T {
     loop {
         tokio::time::sleep(TELL_EVERY).await;
         let counts = run.counts();
@@ -200,7 +204,7 @@ async fn tell<T>(run: &Run, suite: &str) -> T {
     }
 }
 
-fn shown(format: Format, report: &Report) -> String {
+fn shown(format: Format, report: &ProbeReport) -> String {
     match format {
         Format::Table => report::table(report),
         Format::Json => format!("{:#}\n", report::json(report)),

@@ -4,7 +4,7 @@ use super::args::Probe;
 use crate::evidence::Tested;
 use ::probe::about;
 use ::probe::suites::{Known, Pair, Suite};
-use ::probe::{Budget, Endpoint, Tenant};
+use ::probe::{Budget, Tenant, TenantEndpoint};
 use anyhow::{Context, anyhow};
 use gate::facts::net::{self, Address, Limits, Secret, Target, Tls, TlsFiles};
 use gate::facts::{Node, Trouble};
@@ -14,7 +14,7 @@ use std::path::Path;
 
 /// Everything that a run needs.
 pub(super) struct Plan {
-    pub(super) endpoints: BTreeMap<Tenant, Endpoint>,
+    pub(super) endpoints: BTreeMap<Tenant, TenantEndpoint>,
     pub(super) known: Known,
     pub(super) suites: Vec<Suite>,
     pub(super) budget: Budget,
@@ -30,7 +30,7 @@ pub(crate) fn tenants(
     url: &str,
     (key_a, key_b): (Option<&str>, Option<&str>),
     (ca, dialect, model): (Option<&Path>, super::args::Dialect, Option<&str>),
-) -> anyhow::Result<BTreeMap<Tenant, Endpoint>> {
+) -> anyhow::Result<BTreeMap<Tenant, TenantEndpoint>> {
     let address = Address::server(url).with_context(|| url.to_owned())?;
     let tls = Tls::new(&TlsFiles {
         ca: ca.map(Path::to_owned),
@@ -38,7 +38,7 @@ pub(crate) fn tenants(
     })?;
     let key_a = key_a.map(key).transpose()?;
     let key_b = key_b.map(key).transpose()?.or_else(|| key_a.clone());
-    let endpoint = |key| Endpoint {
+    let endpoint = |key| TenantEndpoint {
         address: address.clone(),
         key,
         tls: tls.clone(),
@@ -57,7 +57,7 @@ impl Plan {
         })?;
         let key_a = args.key_a.as_deref().map(key).transpose()?;
         let key_b = args.key_b.as_deref().map(key).transpose()?;
-        let endpoint = |address: Address, key: Option<Secret>| Endpoint {
+        let endpoint = |address: Address, key: Option<Secret>| TenantEndpoint {
             address,
             key,
             tls: tls.clone(),
@@ -186,7 +186,7 @@ impl Plan {
     }
 }
 
-fn target(endpoint: &Endpoint) -> Target {
+fn target(endpoint: &TenantEndpoint) -> Target {
     Target {
         name: endpoint.address.to_string(),
         address: endpoint.address.clone(),
@@ -196,7 +196,7 @@ fn target(endpoint: &Endpoint) -> Target {
 }
 
 /// The port at which an SGLang prefill worker is met by decode.
-async fn bootstrap(prefill: &Endpoint) -> Option<u16> {
+async fn bootstrap(prefill: &TenantEndpoint) -> Option<u16> {
     let info = match get(prefill, "/server_info").await {
         Some(info) => info,
         None => get(prefill, "/get_server_info").await?,
@@ -207,12 +207,12 @@ async fn bootstrap(prefill: &Endpoint) -> Option<u16> {
 }
 
 /// The first model that the server names, if it names one.
-async fn model(endpoint: &Endpoint) -> Option<String> {
+async fn model(endpoint: &TenantEndpoint) -> Option<String> {
     let value = get(endpoint, "/v1/models").await?;
     Some(value["data"][0]["id"].as_str()?.to_owned())
 }
 
-async fn get(endpoint: &Endpoint, path: &str) -> Option<Value> {
+async fn get(endpoint: &TenantEndpoint, path: &str) -> Option<Value> {
     let limits = Limits::default();
     let end = tokio::time::Instant::now() + limits.node;
     let address = endpoint.address.with_path(path);

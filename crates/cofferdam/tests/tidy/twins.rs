@@ -16,20 +16,17 @@ const TOOLS: &str =
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 43] = [
-    (
-        "Answer",
-        "a check's answer, a running request, what a probe got",
-    ),
+const ALLOWED: [(&str, &str); 37] = [
+    ("Answer", "a check's answer; a running request"),
     ("Answers", "pages of a server; a message of the protocol"),
     (
         "Ask",
-        "what is asked of sampling; what probe asks of a server",
+        "what is asked of sampling; of an engine that is not ours",
     ),
     ("Change", TOOLS),
     ("Config", OWN),
     ("Counters", APART),
-    ("Counts", "pages by state; requests of a run of probe"),
+    ("Counts", "pages by state; spans handed on"),
     ("Deadlines", "of a data connection; of a worker"),
     (
         "Decisions",
@@ -38,7 +35,7 @@ const ALLOWED: [(&str, &str); 43] = [
     ("Ending", "of a submission, of a prompt, of an attempt"),
     (
         "Endpoint",
-        "the way into an arena; an address in a fleet file; a server under probe",
+        "the way into an arena; an address in a fleet file",
     ),
     (
         "Engine",
@@ -53,17 +50,9 @@ const ALLOWED: [(&str, &str); 43] = [
         "Event",
         "what happens to a request, at HTTP, at the embedded engine, in the machines",
     ),
-    (
-        "Evidence",
-        "of a check, of a leak, of a fence, of a writer's end",
-    ),
+    ("Evidence", "of a check, of a fence, of a writer's end"),
     ("Fault", "what a client is told; a kind of integrity fault"),
-    ("Finding", TOOLS),
-    (
-        "Lengths",
-        "the rule about lengths; how long probe's prompts are",
-    ),
-    ("Life", "of a worker; of a server under probe"),
+    ("Life", "of a worker, at HTTP; in the journal"),
     (
         "Limit",
         "of a pair, by its pools; the same in words, for HTTP",
@@ -71,19 +60,13 @@ const ALLOWED: [(&str, &str); 43] = [
     ("Limits", OWN),
     ("Metrics", "read from a server; exported by watch"),
     ("OutOfRange", OWN),
-    (
-        "Proof",
-        "that lives were tested, in the journal; how probe knows a finding again",
-    ),
     ("Receiver", "of an arena; of a connection"),
     ("Refusal", OWN),
-    ("Reply", "to a client of ours; of a server under probe"),
-    ("Report", TOOLS),
     (
         "Role",
         "in the protocol; in a certificate, which the tools read without the protocol; of others' nodes",
     ),
-    ("Run", "words of a page; a run of probe"),
+    ("Run", "words of a page; tensors of a file"),
     (
         "Scope",
         "what an incident is about; what a proof about a writer covers",
@@ -102,7 +85,6 @@ const ALLOWED: [(&str, &str); 43] = [
         "what HTTP wants of any engine; the embedded engine's",
     ),
     ("Target", "of a question; of a product"),
-    ("Verdict", TOOLS),
     ("Watch", "what watch has learned; who looks on at a replay"),
     ("Write", "a copy into a slot; how far a submission is"),
 ];

@@ -4,8 +4,8 @@
 use super::{ask_all, budget, cases::ALL, endpoints, start_as};
 use crate::reproduce::stack::Shape;
 use anyhow::Context;
-use probe::suites::Lengths;
-use probe::{Ask, Budget, Run, Tenant};
+use probe::suites::PromptLengths;
+use probe::{Budget, ProbeRun, Question, Tenant};
 use serde_json::json;
 use std::io::Write;
 use std::path::Path;
@@ -32,11 +32,11 @@ pub(super) fn write(model: &Path, file: &Path, requests: u64) -> anyhow::Result<
         at_once: 1,
         ..budget()
     };
-    let run = Run::new(endpoints(&stack)?, [99; 32], budget);
+    let run = ProbeRun::new(endpoints(&stack)?, [99; 32], budget);
     let mut out = std::fs::File::create(file).context("the file of times")?;
     ask_all(async {
         let (tenant, suite, limit) = (Tenant(0), "timings", u64::from(EDGE));
-        let lengths = Lengths::measure(&run, suite, tenant).await?;
+        let lengths = PromptLengths::measure(&run, suite, tenant).await?;
         let base = lengths.base(&run, suite, tenant, limit).await?;
         for n in 0..requests {
             let over = n % OVER == OVER - 1;
@@ -50,7 +50,7 @@ pub(super) fn write(model: &Path, file: &Path, requests: u64) -> anyhow::Result<
                 false => {
                     let share = (n * 193 % 997) as f64 / 997.0;
                     let tokens = 16.0 * (limit as f64 / 16.0).powf(share);
-                    Ask::new(Tenant((n % 2) as u8), lengths.sentences(tokens as u64))
+                    Question::new(Tenant((n % 2) as u8), lengths.sentences(tokens as u64))
                 }
             };
             (ask.max_tokens, ask.stream) = (1, true);

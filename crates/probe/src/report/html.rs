@@ -1,7 +1,7 @@
 //! One page for a browser, without scripts and without anything from elsewhere.
 
 use super::table::answers;
-use super::{Report, Verdict};
+use super::{ProbeReport, ProbeVerdict};
 use gate::output::markup::escaped;
 use std::fmt::Write;
 
@@ -13,13 +13,13 @@ const STYLE: &str = "body{font:15px/1.5 system-ui,sans-serif;max-width:60em;marg
     max-height:16em;white-space:pre-wrap;overflow-wrap:anywhere}mark{background:#fff1a8}";
 
 /// The report as HTML.
-pub fn html(report: &Report) -> String {
+pub fn html(report: &ProbeReport) -> String {
     let mut out = String::new();
     let verdict = report.verdict();
     let title = match verdict {
-        Verdict::Clean => "Clean",
-        Verdict::Found => "Found",
-        Verdict::CouldNotTell => "Could not tell",
+        ProbeVerdict::Clean => "Clean",
+        ProbeVerdict::Found => "Found",
+        ProbeVerdict::CouldNotTell => "Could not tell",
     };
     let counts = &report.counts;
     let _ = write!(
@@ -55,7 +55,7 @@ pub fn html(report: &Report) -> String {
     out
 }
 
-fn suites(out: &mut String, report: &Report) {
+fn suites(out: &mut String, report: &ProbeReport) {
     out.push_str("<h2>Suites</h2><table>");
     for (suite, stopped) in &report.suites {
         let stopped = stopped.as_ref().map(ToString::to_string);
@@ -76,7 +76,7 @@ fn suites(out: &mut String, report: &Report) {
     out.push_str("</table>");
 }
 
-fn findings(out: &mut String, report: &Report) {
+fn findings(out: &mut String, report: &ProbeReport) {
     for finding in &report.findings {
         let _ = write!(
             out,

@@ -1,11 +1,11 @@
 //! Everything, for machines.
 
-use super::Report;
+use super::ProbeReport;
 use crate::chance::Depth;
 use serde_json::{Value, json};
 
 /// The report as one object.
-pub fn json(report: &Report) -> Value {
+pub fn json(report: &ProbeReport) -> Value {
     let counts = &report.counts;
     let suites = report.suites.iter().map(|(suite, stopped)| {
         json!({"suite": suite.name(), "hurts": suite.hurts(),

@@ -1,11 +1,11 @@
 //! JUnit XML: one case for each suite.
 
-use super::Report;
+use super::ProbeReport;
 use gate::output::markup::escaped;
 use std::fmt::Write;
 
 /// The report as JUnit XML.
-pub fn junit(report: &Report) -> String {
+pub fn junit(report: &ProbeReport) -> String {
     let mut cases = String::new();
     let mut failed = 0;
     for (suite, stopped) in &report.suites {

@@ -12,17 +12,17 @@ pub use table::table;
 
 use crate::canary::Tenant;
 use crate::chance::{DEPTHS, Depth, Places};
-use crate::counts::Counts;
-use crate::finding::{Finding, Kind};
+use crate::counts::RunCounts;
+use crate::finding::{Kind, ProbeFinding};
 use crate::power::{not_excluded, probability};
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 use crate::suites::{Stopped, Suite};
 
 pub use crate::chance::CHANCE_MAX;
 
 /// What is printed.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct ProbeReport {
     /// The server.
     pub url: String,
     /// The run's seed, in hex: with it the run can be repeated.
@@ -32,9 +32,9 @@ pub struct Report {
     /// Suites that were run, and why each stopped if it did not end.
     pub suites: Vec<(Suite, Option<Stopped>)>,
     /// Found, worst first.
-    pub findings: Vec<Finding>,
+    pub findings: Vec<ProbeFinding>,
     /// Counted.
-    pub counts: Counts,
+    pub counts: RunCounts,
     /// Upper bound of the chance that a leak was reported of a server that does not leak.
     pub chance: f64,
     /// What was looked at, at each depth.
@@ -46,9 +46,9 @@ pub struct Report {
 /// What a run amounts to.
 ///
 /// Silence counts as clean only where the run would have heard: everything else is
-/// [`Verdict::CouldNotTell`].
+/// [`ProbeVerdict::CouldNotTell`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Verdict {
+pub enum ProbeVerdict {
     /// Every suite ended, every tenant's positive control was seen, nothing convicts.
     Clean,
     /// Something convicts.
@@ -57,23 +57,23 @@ pub enum Verdict {
     CouldNotTell,
 }
 
-impl Verdict {
+impl ProbeVerdict {
     /// Its name in reports.
     pub fn name(self) -> &'static str {
         match self {
-            Verdict::Clean => "clean",
-            Verdict::Found => "found",
-            Verdict::CouldNotTell => "could_not_tell",
+            ProbeVerdict::Clean => "clean",
+            ProbeVerdict::Found => "found",
+            ProbeVerdict::CouldNotTell => "could_not_tell",
         }
     }
 }
 
-impl Report {
+impl ProbeReport {
     /// Of a run that has ended.
     pub fn new(
         url: String,
         seed: [u8; 32],
-        run: &Run,
+        run: &ProbeRun,
         suites: Vec<(Suite, Option<Stopped>)>,
     ) -> Self {
         let (chance, looked_at) = run.chance();
@@ -91,13 +91,13 @@ impl Report {
     }
 
     /// What it amounts to.
-    pub fn verdict(&self) -> Verdict {
+    pub fn verdict(&self) -> ProbeVerdict {
         let convicts = self.counts.findings.keys().any(|(kind, _)| kind.convicts());
         let told = self.why_not_told().is_empty();
         match (convicts, told) {
-            (true, _) => Verdict::Found,
-            (false, true) => Verdict::Clean,
-            (false, false) => Verdict::CouldNotTell,
+            (true, _) => ProbeVerdict::Found,
+            (false, true) => ProbeVerdict::Clean,
+            (false, false) => ProbeVerdict::CouldNotTell,
         }
     }
 
@@ -128,7 +128,7 @@ impl Report {
         if self.suites.is_empty() {
             why.push("no suite was run".to_owned());
         }
-        let quotes = |it: &&Finding| it.kind == Kind::Suspect && it.quote.is_some();
+        let quotes = |it: &&ProbeFinding| it.kind == Kind::Suspect && it.quote.is_some();
         if let Some(finding) = self.findings.iter().find(quotes) {
             why.push(format!(
                 "an answer quotes another request, though not enough to convict: {}",

@@ -1,11 +1,11 @@
 //! For people.
 
-use super::{Report, Verdict};
+use super::{ProbeReport, ProbeVerdict};
 use crate::finding::Kind;
 use std::fmt::Write;
 
 /// The report as text; reproductions are commands for a shell.
-pub fn table(report: &Report) -> String {
+pub fn table(report: &ProbeReport) -> String {
     let mut out = String::new();
     let counts = &report.counts;
     let all: u64 = counts
@@ -15,13 +15,15 @@ pub fn table(report: &Report) -> String {
         .map(|(_, n)| n)
         .sum();
     let _ = match report.verdict() {
-        Verdict::Clean => writeln!(out, "CLEAN: {} requests to {}", counts.requests, report.url),
-        Verdict::Found => writeln!(
+        ProbeVerdict::Clean => {
+            writeln!(out, "CLEAN: {} requests to {}", counts.requests, report.url)
+        }
+        ProbeVerdict::Found => writeln!(
             out,
             "FOUND: {all} findings in {} requests to {}",
             counts.requests, report.url
         ),
-        Verdict::CouldNotTell => writeln!(
+        ProbeVerdict::CouldNotTell => writeln!(
             out,
             "COULD NOT TELL: {} requests to {}",
             counts.requests, report.url
@@ -48,7 +50,7 @@ pub fn table(report: &Report) -> String {
 }
 
 /// How many of each kind came back.
-pub(super) fn answers(report: &Report) -> String {
+pub(super) fn answers(report: &ProbeReport) -> String {
     let counts = &report.counts;
     let by_status = counts.by_status.iter();
     let mut parts: Vec<_> = by_status
@@ -65,7 +67,7 @@ pub(super) fn answers(report: &Report) -> String {
     parts.join(", ")
 }
 
-fn findings(out: &mut String, report: &Report) {
+fn findings(out: &mut String, report: &ProbeReport) {
     if report.counts.findings.is_empty() {
         return;
     }

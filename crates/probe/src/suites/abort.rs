@@ -2,9 +2,9 @@
 //! pages that have just become free, or should not have.
 
 use super::{Known, Stopped};
-use crate::ask::Ask;
+use crate::ask::Question;
 use crate::client::Leave;
-use crate::run::Run;
+use crate::run::ProbeRun;
 use futures::future::join;
 use std::time::Duration;
 
@@ -16,11 +16,11 @@ const LONG: usize = 48;
 /// Tokens of the answer that is left.
 const LEFT: u32 = 64;
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let (a, b) = (tenants[0], tenants[tenants.len() - 1]);
     // How long an answer takes here decides when leaving hits something.
-    let mut ask = Ask::new(a, known.sentences(LONG, LEFT));
+    let mut ask = Question::new(a, known.sentences(LONG, LEFT));
     ask.stream = true;
     let answer = run.ask(NAME, ask.clone()).await?;
     let (first, total) = match &answer.reply {
@@ -39,7 +39,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             // From the very beginning to after the last token, evenly.
             _ => Leave::After(moment(first, total, n)),
         };
-        let mut follows = Ask::new(b, 3 + n % 7);
+        let mut follows = Question::new(b, 3 + n % 7);
         follows.max_tokens = 32;
         run.ask(NAME, leaves).await?;
         let mut detailed = follows.clone();

@@ -2,9 +2,9 @@
 
 use super::{Stopped, Suite, find};
 use crate::canary::Tenant;
-use crate::client::Endpoint;
+use crate::client::TenantEndpoint;
 use crate::finding::{Kind, Sent};
-use crate::run::{Life, Run, Spent};
+use crate::run::{Liveness, ProbeRun, Spent};
 use std::time::Duration;
 
 /// Waits before somebody who does not answer is asked again, in milliseconds.
@@ -19,7 +19,7 @@ pub(super) struct Before {
 }
 
 impl Before {
-    pub(super) fn of(run: &Run) -> Self {
+    pub(super) fn of(run: &ProbeRun) -> Self {
         Self {
             answered: run.counts().answered,
             gone: run.nobody_is_there(),
@@ -28,7 +28,7 @@ impl Before {
 }
 
 /// After a suite: is the server still there? Its last request may have been what ended it.
-pub(super) async fn after(run: &Run, suite: Suite, before: Before) -> Result<(), Stopped> {
+pub(super) async fn after(run: &ProbeRun, suite: Suite, before: Before) -> Result<(), Stopped> {
     let now = Before::of(run);
     // `pair` asks the workers itself, and they need not answer what comes without references.
     if suite == Suite::Pair || now.answered == 0 || before.gone {
@@ -40,8 +40,12 @@ pub(super) async fn after(run: &Run, suite: Suite, before: Before) -> Result<(),
 }
 
 /// Whether a server answers an ordinary request at all, before it is misused.
-pub(super) async fn answers(run: &Run, endpoint: &Endpoint, tenant: Tenant) -> Result<bool, Spent> {
-    Ok(run.lives(endpoint, tenant).await? == Life::Answers)
+pub(super) async fn answers(
+    run: &ProbeRun,
+    endpoint: &TenantEndpoint,
+    tenant: Tenant,
+) -> Result<bool, Spent> {
+    Ok(run.lives(endpoint, tenant).await? == Liveness::Answers)
 }
 
 /// Asks a server that answered whether it lives; if not, these requests have ended it.
@@ -49,9 +53,9 @@ pub(super) async fn answers(run: &Run, endpoint: &Endpoint, tenant: Tenant) -> R
 /// # Errors
 /// It does not, and nothing more can be asked of it.
 pub(super) async fn check(
-    run: &Run,
+    run: &ProbeRun,
     suite: Suite,
-    endpoint: &Endpoint,
+    endpoint: &TenantEndpoint,
     tenant: Tenant,
     answered: bool,
     shows: &[Sent],
@@ -62,23 +66,23 @@ pub(super) async fn check(
         let life = run.lives(endpoint, tenant).await?;
         lives.push(life);
         // One that did not answer ordinary requests before need not do so now.
-        if life == Life::Answers || matches!(life, Life::Fails(_)) && !answered {
+        if life == Liveness::Answers || matches!(life, Liveness::Fails(_)) && !answered {
             break;
         }
     }
     let address = &endpoint.address;
-    let refused = lives.iter().filter(|it| **it == Life::Gone).count();
+    let refused = lives.iter().filter(|it| **it == Liveness::Gone).count();
     let says = match (lives.last(), refused) {
-        (Some(Life::Fails(status @ (503 | 529))), 0) => {
+        (Some(Liveness::Fails(status @ (503 | 529))), 0) => {
             let why = format!("{address} answers {status} to whatever it is asked: busy, or dead?");
             return Err(Stopped::Needs(why));
         }
-        (Some(Life::Fails(status)), _) if answered => format!(
+        (Some(Liveness::Fails(status)), _) if answered => format!(
             "{address} answers {status} to whatever it is asked, {} times: its engine is dead, and \
              was not before",
             lives.len()
         ),
-        (Some(Life::Gone), _) => format!(
+        (Some(Liveness::Gone), _) => format!(
             "{address} is not reached any more, {} times, and answered before: it is dead",
             lives.len()
         ),
@@ -89,7 +93,7 @@ pub(super) async fn check(
     };
     find(run, suite, Kind::Crash, says, shows.to_vec());
     match lives.last() {
-        Some(Life::Answers) => Ok(()),
+        Some(Liveness::Answers) => Ok(()),
         _ => {
             run.gave_up(endpoint);
             Err(Stopped::Spent(Spent::Gone))

@@ -1,12 +1,12 @@
 //! Prompts one below, at and one above every limit: what is advertised is answered rightly, what
 //! is above is refused, at once and with an error that says so.
 
-use super::length::{Base, Lengths};
+use super::length::{Base, PromptLengths};
 use super::{Known, Stopped, Suite, find, find_by, patience};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::Tenant;
-use crate::finding::{Kind, Proof};
-use crate::run::Run;
+use crate::finding::{Kind, Symptom};
+use crate::run::ProbeRun;
 
 const NAME: &str = "boundary";
 /// Tokens of an answer that goes on with its own canary.
@@ -14,9 +14,9 @@ const ECHO: u32 = 24;
 /// Multiples of every usual page size up to 128 tokens.
 const PAGE_EDGES: [u64; 2] = [128, 256];
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let tenant = run.tenants()[0];
-    let lengths = Lengths::measure(run, NAME, tenant).await?;
+    let lengths = PromptLengths::measure(run, NAME, tenant).await?;
     let Some(limit) = known.limit(run, NAME, &lengths).await? else {
         let why = "no prompt was refused at any length that was tried, and nothing is advertised; \
                    give --context or --limit";
@@ -26,7 +26,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
     let control = control(run, &base, tenant, limit).await?;
     // The other tenants' own positive control.
     for other in run.tenants().into_iter().filter(|it| *it != tenant) {
-        run.ask(NAME, Ask::new(other, known.sentences(8, ECHO)))
+        run.ask(NAME, Question::new(other, known.sentences(8, ECHO)))
             .await?;
     }
     for tokens in [limit - 1, limit] {
@@ -63,8 +63,8 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
 /// One token less, as many, and one more: the last page is nearly full, full, and new. One of them
 /// that is not gone on with, while its neighbours are, three times of three, is no model's forgetting.
 async fn page_edge(
-    run: &Run,
-    lengths: &Lengths,
+    run: &ProbeRun,
+    lengths: &PromptLengths,
     tenant: Tenant,
     edge: u64,
     limit: u64,
@@ -97,25 +97,30 @@ async fn page_edge(
 
 /// A text that was not sent before, filled to so many tokens.
 async fn of_length(
-    run: &Run,
-    lengths: &Lengths,
+    run: &ProbeRun,
+    lengths: &PromptLengths,
     tenant: Tenant,
     tokens: u64,
-) -> Result<Answer, Stopped> {
+) -> Result<ProbeAnswer, Stopped> {
     let base = lengths.base(run, NAME, tenant, tokens).await?;
     Ok(patience::ask(run, NAME, base.with(tokens, ECHO, tenant)).await?)
 }
 
 /// Whether an answer well below the limit goes on with its own canary: only then does it mean
 /// something that one above does not.
-async fn control(run: &Run, base: &Base, tenant: Tenant, limit: u64) -> Result<bool, Stopped> {
+async fn control(run: &ProbeRun, base: &Base, tenant: Tenant, limit: u64) -> Result<bool, Stopped> {
     let tokens = limit.saturating_sub(u64::from(ECHO) + 8).max(base.tokens);
     let answer = patience::ask(run, NAME, base.with(tokens, ECHO, tenant)).await?;
     Ok(answer.copies())
 }
 
 /// A prompt that must be answered.
-async fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) -> Result<(), Stopped> {
+async fn fits(
+    run: &ProbeRun,
+    answer: &ProbeAnswer,
+    tokens: u64,
+    limit: u64,
+) -> Result<(), Stopped> {
     let shows = || vec![answer.sent.clone()];
     match (answer.status(), answer.prompt_tokens()) {
         (Some(200), Some(counted)) if counted != tokens => {
@@ -132,7 +137,7 @@ async fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) -> Result<(),
                 patience::is_refusal(run, Suite::Boundary, answer).await?;
             }
             let says = format!("{status} for a prompt of {tokens} tokens; the limit is {limit}");
-            let (kind, proof) = (Kind::WrongErrorClass, Proof::Status(status));
+            let (kind, proof) = (Kind::WrongErrorClass, Symptom::Status(status));
             find_by(run, Suite::Boundary, kind, says, shows(), proof);
         }
     }
@@ -141,8 +146,8 @@ async fn fits(run: &Run, answer: &Answer, tokens: u64, limit: u64) -> Result<(),
 
 /// A prompt that must be refused.
 async fn is_refused(
-    run: &Run,
-    answer: &Answer,
+    run: &ProbeRun,
+    answer: &ProbeAnswer,
     tokens: u64,
     limit: u64,
     control: bool,
@@ -160,7 +165,7 @@ async fn is_refused(
                 _ => String::new(),
             };
             let says = format!("200 for {over}{counted}");
-            let (kind, proof) = (Kind::SilentAcceptance, Proof::Over(limit));
+            let (kind, proof) = (Kind::SilentAcceptance, Symptom::Over(limit));
             find_by(run, Suite::Boundary, kind, says, shows(), proof);
             if control && !answer.copies() {
                 let says = format!(
@@ -176,7 +181,7 @@ async fn is_refused(
             }
             let says =
                 format!("{status} for {over}: a client would try again, or give up the server");
-            let (kind, proof) = (Kind::WrongErrorClass, Proof::Status(status));
+            let (kind, proof) = (Kind::WrongErrorClass, Symptom::Status(status));
             find_by(run, Suite::Boundary, kind, says, shows(), proof);
         }
     }
@@ -184,7 +189,7 @@ async fn is_refused(
 }
 
 /// What cuts a prompt and says so is not silent.
-pub(super) fn cuts_openly(run: &Run, tokens: u64, limit: u64, cut: &str) {
+pub(super) fn cuts_openly(run: &ProbeRun, tokens: u64, limit: u64, cut: &str) {
     let cut: String = cut.chars().filter(|it| !it.is_control()).take(80).collect();
     let says = format!(
         "a prompt of {tokens} tokens, over the limit of {limit}, is answered with 200, and the answer \

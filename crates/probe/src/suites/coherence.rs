@@ -6,12 +6,12 @@
 //! prompt of N tokens is gone on with, and the same prompts with one token more are not, somebody has
 //! a limit that nobody told of.
 
-use super::length::Lengths;
+use super::length::PromptLengths;
 use super::{Known, Stopped, Suite, find, patience};
-use crate::ask::{Answer, Ask, TELLING};
+use crate::ask::{ProbeAnswer, Question, TELLING};
 use crate::canary::Tenant;
 use crate::finding::{Kind, Sent};
-use crate::run::Run;
+use crate::run::ProbeRun;
 
 const NAME: &str = "coherence";
 /// Prompts of each length.
@@ -19,9 +19,9 @@ const TIMES: usize = 3;
 /// Lengths, as shares of the limit.
 const SHARES: [f64; 5] = [0.03, 0.12, 0.3, 0.6, 0.95];
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
-    let lengths = Lengths::measure(run, NAME, tenants[0]).await?;
+    let lengths = PromptLengths::measure(run, NAME, tenants[0]).await?;
     let limit = known.limit(run, NAME, &lengths).await?.or(known.context);
     let Some(limit) = limit else {
         return Err(Stopped::Needs(
@@ -35,7 +35,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
         let room = limit.saturating_sub(u64::from(TELLING) + 8);
         let tokens = (room as f64 * share) as u64;
         let mut answers = of_length(run, lengths.sentences(tokens)).await?;
-        let copies = |all: &[Answer]| all.iter().filter(|it| it.copies()).count();
+        let copies = |all: &[ProbeAnswer]| all.iter().filter(|it| it.copies()).count();
         if control.is_none() && copies(&answers) < TIMES {
             // Small models forget now and then, and this is what all others are compared with.
             answers = of_length(run, lengths.sentences(tokens)).await?;
@@ -67,7 +67,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             return Ok(());
         }
         if control.unwrap_or(true) && right == TIMES {
-            let counted = answers.iter().filter_map(Answer::prompt_tokens);
+            let counted = answers.iter().filter_map(ProbeAnswer::prompt_tokens);
             longest = counted.max().unwrap_or(tokens).max(longest);
         }
         control = Some(control.unwrap_or(true) && right == TIMES);
@@ -76,11 +76,11 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
 }
 
 /// Answers to prompts of so many sentences, of all tenants in turn.
-async fn of_length(run: &Run, sentences: usize) -> Result<Vec<Answer>, Stopped> {
+async fn of_length(run: &ProbeRun, sentences: usize) -> Result<Vec<ProbeAnswer>, Stopped> {
     let tenants = run.tenants();
     let mut answers = Vec::new();
     for n in 0..TIMES {
-        let mut ask = Ask::new(tenants[n % tenants.len()], sentences);
+        let mut ask = Question::new(tenants[n % tenants.len()], sentences);
         ask.max_tokens = TELLING;
         answers.push(patience::ask(run, NAME, ask).await?);
     }
@@ -91,14 +91,14 @@ async fn of_length(run: &Run, sentences: usize) -> Result<Vec<Answer>, Stopped> 
 /// of them; with the requests that show it. `good` is a length at which they are, `bad` one at which
 /// they are not.
 async fn edge(
-    run: &Run,
-    lengths: &Lengths,
+    run: &ProbeRun,
+    lengths: &PromptLengths,
     tenant: Tenant,
     mut good: u64,
     mut bad: u64,
 ) -> Result<Option<(u64, Vec<Sent>)>, Stopped> {
     while bad > good + 64 {
-        let mut ask = Ask::new(tenant, lengths.sentences(good + (bad - good) / 2));
+        let mut ask = Question::new(tenant, lengths.sentences(good + (bad - good) / 2));
         ask.max_tokens = TELLING;
         let answer = run.ask(NAME, ask).await?;
         match answer.prompt_tokens() {

@@ -4,7 +4,7 @@
 //! likely, the answer goes another way from there on. What goes another way from its beginning on,
 //! or does not go on with its prompt though it did, has not read the same.
 
-use crate::ask::Answer;
+use crate::ask::ProbeAnswer;
 
 /// How two answers differ.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub(super) enum Differs {
 
 /// How the answer differs from what it was when nobody else asked, when it did or did not go on with
 /// its prompt.
-pub(super) fn differs(alone: &str, copied: bool, answer: &Answer) -> Option<Differs> {
+pub(super) fn differs(alone: &str, copied: bool, answer: &ProbeAnswer) -> Option<Differs> {
     let now = answer.text()?;
     Some(of(alone, copied, now, answer.copies()))
 }

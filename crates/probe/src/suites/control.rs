@@ -7,7 +7,7 @@
 use super::{Known, Stopped, Suite, find};
 use crate::canary::Tenant;
 use crate::finding::{Kind, Sent};
-use crate::run::Run;
+use crate::run::ProbeRun;
 use http::Method;
 use serde_json::Map;
 
@@ -36,7 +36,7 @@ const PATHS: [(&str, &str); 14] = [
     ("/v1/load_lora_adapter", "loads an adapter"),
 ];
 
-pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, _: &Known) -> Result<(), Stopped> {
     let tenant = run.tenants()[0];
     let has_key = run.endpoint(tenant).key.is_some();
     for with_key in [false, true] {
@@ -68,7 +68,7 @@ pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
 }
 
 async fn status(
-    run: &Run,
+    run: &ProbeRun,
     tenant: Tenant,
     path: &str,
     with_key: bool,
@@ -79,7 +79,7 @@ async fn status(
     Ok(status)
 }
 
-fn reached(run: &Run, tenant: Tenant, path: &str, does: &str, with_key: bool) {
+fn reached(run: &ProbeRun, tenant: Tenant, path: &str, does: &str, with_key: bool) {
     // A key may be the operator's: then all is as it should be.
     let (kind, who) = match with_key {
         false => (Kind::OpenControl, "anybody, without a key".to_owned()),

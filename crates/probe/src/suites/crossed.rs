@@ -6,10 +6,10 @@
 //! times are compared by an exact test.
 
 use super::Known;
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::Tenant;
 use crate::finding::Sent;
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 use crate::stats::{larger_by_chance, median};
 use serde_json::{Map, Value};
 
@@ -94,7 +94,7 @@ struct All {
 /// # Errors
 /// One of the ways is refused, or the budget is spent.
 pub(super) async fn crossed(
-    run: &Run,
+    run: &ProbeRun,
     suite: &'static str,
     known: &Known,
     (one, two): (&Way, &Way),
@@ -132,13 +132,13 @@ pub(super) async fn crossed(
 }
 
 async fn asked(
-    run: &Run,
+    run: &ProbeRun,
     suite: &'static str,
     known: &Known,
     way: &Way,
-    like: Option<&Answer>,
-) -> Result<(Answer, Seen), Not> {
-    let mut ask = Ask::new(way.tenant, known.sentences(LONG, 1));
+    like: Option<&ProbeAnswer>,
+) -> Result<(ProbeAnswer, Seen), Not> {
+    let mut ask = Question::new(way.tenant, known.sentences(LONG, 1));
     ask.max_tokens = 1;
     ask.stream = true;
     ask.fields = way.fields.clone();

@@ -2,11 +2,11 @@
 //! short: what the second one is answered must hold nothing of the first.
 
 use super::boundary::cuts_openly;
-use super::length::Lengths;
+use super::length::PromptLengths;
 use super::{Known, Stopped, Suite, find_by};
-use crate::ask::Ask;
-use crate::finding::{Kind, Proof};
-use crate::run::Run;
+use crate::ask::Question;
+use crate::finding::{Kind, Symptom};
+use crate::run::ProbeRun;
 use crate::wire::Dialect;
 use futures::future::join_all;
 use serde_json::json;
@@ -17,14 +17,14 @@ const ROUNDS: usize = 4;
 /// Tokens of an answer: enough for a foreign sentence.
 const ANSWER: u32 = 32;
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let [a, b, ..] = tenants[..] else {
         return Err(Stopped::Needs(
             "flood needs the keys of two tenants".to_owned(),
         ));
     };
-    let lengths = Lengths::measure(run, NAME, a).await?;
+    let lengths = PromptLengths::measure(run, NAME, a).await?;
     let Some(limit) = known.limit(run, NAME, &lengths).await? else {
         return Err(Stopped::Needs(
             "no limit is known, none was found".to_owned(),
@@ -40,7 +40,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
             // One of them says enough to show that its own text would be known again.
             let answer = if n == 0 { ANSWER } else { 4 };
             let long = long.saturating_sub(u64::from(answer));
-            let mut ask = Ask::new(a, lengths.sentences(long));
+            let mut ask = Question::new(a, lengths.sentences(long));
             ask.max_tokens = answer;
             run.ask(NAME, ask)
         });
@@ -66,13 +66,13 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
                 let says =
                     format!("200 for a prompt of {tokens} tokens, over the limit of {limit}");
                 let shows = vec![answer.sent];
-                let (kind, proof) = (Kind::SilentAcceptance, Proof::Over(limit));
+                let (kind, proof) = (Kind::SilentAcceptance, Symptom::Over(limit));
                 find_by(run, Suite::Flood, kind, says, shows, proof);
             }
         }
         // Short ones too: they get pages that the long ones have just left.
         let short = (0..4).map(|n| {
-            let mut ask = Ask::new(b, 2 + n + round);
+            let mut ask = Question::new(b, 2 + n + round);
             ask.max_tokens = ANSWER;
             ask.details = n == 3;
             run.ask(NAME, ask)

@@ -2,9 +2,9 @@
 //! count, and one more filler word is one more token.
 
 use super::patience;
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::{Marked, Tenant};
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 
 /// Tokens left for the end of a prompt, to be filled exactly.
 const MARGIN: u64 = 48;
@@ -18,7 +18,7 @@ const SHARE: u64 = 16;
 
 /// How long prompts are on this server.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lengths {
+pub struct PromptLengths {
     /// Tokens of a prompt without sentences.
     fixed: f64,
     /// Tokens of a sentence, on average.
@@ -64,13 +64,13 @@ pub struct Base {
     pub tokens: u64,
 }
 
-impl Lengths {
+impl PromptLengths {
     /// Measures with three short prompts.
     ///
     /// # Errors
     /// See [`NoLengths`].
     pub async fn measure(
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
     ) -> Result<Self, NoLengths> {
@@ -82,12 +82,12 @@ impl Lengths {
     /// # Errors
     /// See [`NoLengths`].
     pub async fn measure_at(
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
         headers: &[(String, String)],
     ) -> Result<Self, NoLengths> {
-        let mut ask = Ask::new(tenant, 4);
+        let mut ask = Question::new(tenant, 4);
         ask.max_tokens = 1;
         ask.headers = headers.to_vec();
         let (few, answer) = count(run, suite, ask.clone()).await?;
@@ -100,7 +100,7 @@ impl Lengths {
         // A server with a small context takes the shorter one only.
         let mut many = Err(NoLengths::NotAnswered(0));
         for sentences in [36, 12] {
-            let mut ask = Ask::new(tenant, sentences);
+            let mut ask = Question::new(tenant, sentences);
             ask.max_tokens = 1;
             ask.headers = headers.to_vec();
             many = count(run, suite, ask).await.map(|it| (it.0, sentences));
@@ -126,7 +126,7 @@ impl Lengths {
     /// See [`NoLengths`].
     pub async fn base(
         &self,
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
         tokens: u64,
@@ -140,7 +140,7 @@ impl Lengths {
     /// See [`NoLengths`].
     pub async fn base_at(
         &self,
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
         tokens: u64,
@@ -152,7 +152,7 @@ impl Lengths {
         let mut tries = 0;
         loop {
             tries += 1;
-            let mut ask = Ask::new(tenant, sentences);
+            let mut ask = Question::new(tenant, sentences);
             ask.max_tokens = 1;
             ask.headers = headers.to_vec();
             let last = tries == BASE_TRIES || sentences == 1;
@@ -179,7 +179,7 @@ impl Lengths {
     /// See [`NoLengths`].
     pub async fn limit_up_to(
         &self,
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
         context: u64,
@@ -225,7 +225,7 @@ impl Lengths {
     /// See [`NoLengths`].
     pub async fn limit(
         &self,
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
         up_to: u64,
@@ -269,12 +269,12 @@ impl Lengths {
     /// The tokens of a prompt of about this length, if it is answered.
     async fn answered(
         &self,
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
         tenant: Tenant,
         tokens: u64,
     ) -> Result<Option<u64>, NoLengths> {
-        let mut ask = Ask::new(tenant, self.sentences(tokens));
+        let mut ask = Question::new(tenant, self.sentences(tokens));
         ask.max_tokens = 1;
         match count(run, suite, ask).await {
             Ok((counted, _)) => Ok(Some(counted)),
@@ -286,8 +286,8 @@ impl Lengths {
 
 impl Base {
     /// The same text, filled to exactly so many tokens.
-    pub fn with(&self, tokens: u64, max_tokens: u32, tenant: Tenant) -> Ask {
-        let mut ask = Ask::new(tenant, 0);
+    pub fn with(&self, tokens: u64, max_tokens: u32, tenant: Tenant) -> Question {
+        let mut ask = Question::new(tenant, 0);
         ask.like = Some(self.marked.clone());
         ask.max_tokens = max_tokens;
         ask.tokens = Some(tokens.max(self.tokens));
@@ -297,7 +297,11 @@ impl Base {
 }
 
 /// Asks, and returns what the answer counts.
-async fn count(run: &Run, suite: &'static str, ask: Ask) -> Result<(u64, Answer), NoLengths> {
+async fn count(
+    run: &ProbeRun,
+    suite: &'static str,
+    ask: Question,
+) -> Result<(u64, ProbeAnswer), NoLengths> {
     let answer = patience::ask(run, suite, ask).await?;
     match (answer.status(), answer.prompt_tokens()) {
         (Some(200), Some(tokens)) => Ok((tokens, answer)),
@@ -308,7 +312,7 @@ async fn count(run: &Run, suite: &'static str, ask: Ask) -> Result<(u64, Answer)
 }
 
 /// Whether a prompt is answered; being busy is no answer, and no refusal.
-async fn answered(run: &Run, suite: &'static str, ask: Ask) -> Result<bool, NoLengths> {
+async fn answered(run: &ProbeRun, suite: &'static str, ask: Question) -> Result<bool, NoLengths> {
     let answer = patience::ask(run, suite, ask).await?;
     match answer.status() {
         Some(status) if answer.is_busy() => Err(NoLengths::Busy(status)),

@@ -4,9 +4,9 @@
 
 use super::compare::{Differs, differs};
 use super::{Known, Stopped, Suite, find, patience};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::finding::Kind;
-use crate::run::Run;
+use crate::run::ProbeRun;
 use futures::future::join_all;
 use std::collections::BTreeSet;
 
@@ -55,14 +55,14 @@ impl Shape {
 }
 
 struct Subject {
-    ask: Ask,
+    ask: Question,
     /// Everything that it was answered when it was alone.
     alone: BTreeSet<String>,
     /// Whether that went on with its prompt.
     copied: bool,
 }
 
-pub(super) async fn run(run: &Run, known: &Known, shape: &Shape) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known, shape: &Shape) -> Result<(), Stopped> {
     let name = shape.suite.name();
     let tenants = run.tenants();
     let subjects = alone(run, known, shape).await?;
@@ -74,7 +74,7 @@ pub(super) async fn run(run: &Run, known: &Known, shape: &Shape) -> Result<(), S
             run.ask(name, ask)
         });
         let others = (0..others).map(|n| {
-            let mut ask = Ask::new(tenants[n % tenants.len()], shape.sentences(known, n % 7));
+            let mut ask = Question::new(tenants[n % tenants.len()], shape.sentences(known, n % 7));
             ask.max_tokens = shape.tokens;
             ask.details = n % 2 == 1;
             run.ask(name, ask)
@@ -92,11 +92,11 @@ pub(super) async fn run(run: &Run, known: &Known, shape: &Shape) -> Result<(), S
 
 /// What the compared requests are answered when nobody else asks. Only those that are answered in
 /// one way can convict.
-async fn alone(run: &Run, known: &Known, shape: &Shape) -> Result<Vec<Subject>, Stopped> {
+async fn alone(run: &ProbeRun, known: &Known, shape: &Shape) -> Result<Vec<Subject>, Stopped> {
     let tenants = run.tenants();
     let mut subjects = Vec::new();
     for n in 0..shape.compared {
-        let mut ask = Ask::new(tenants[n % tenants.len()], shape.sentences(known, n));
+        let mut ask = Question::new(tenants[n % tenants.len()], shape.sentences(known, n));
         ask.max_tokens = shape.tokens;
         let (mut alone, mut copied) = (BTreeSet::new(), false);
         for time in 0..ALONE {
@@ -118,7 +118,7 @@ async fn alone(run: &Run, known: &Known, shape: &Shape) -> Result<Vec<Subject>, 
     Ok(subjects)
 }
 
-fn compare(run: &Run, suite: Suite, subject: &Subject, answer: &Answer) {
+fn compare(run: &ProbeRun, suite: Suite, subject: &Subject, answer: &ProbeAnswer) {
     let alone = subject.alone.first().map_or("", String::as_str);
     let kind = match differs(alone, subject.copied, answer) {
         None | Some(Differs::Not) => return, // busy is no wrong answer

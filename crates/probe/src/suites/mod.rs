@@ -18,11 +18,11 @@ mod prefix_named;
 mod retry;
 mod stream;
 
-pub use length::{Base, Lengths, NoLengths};
+pub use length::{Base, NoLengths, PromptLengths};
 pub use pair::Pair;
 
-use crate::finding::{Finding, Kind, Proof, Sent};
-use crate::run::{Run, Spent};
+use crate::finding::{Kind, ProbeFinding, Sent, Symptom};
+use crate::run::{ProbeRun, Spent};
 use serde::Serialize;
 use std::sync::OnceLock;
 
@@ -62,9 +62,9 @@ impl Known {
     /// nothing is judged by it. `None` if nothing is refused and nothing was advertised.
     async fn limit(
         &self,
-        run: &Run,
+        run: &ProbeRun,
         suite: &'static str,
-        lengths: &Lengths,
+        lengths: &PromptLengths,
     ) -> Result<Option<u64>, NoLengths> {
         if let Some(limit) = self.limit.or(self.found.get().copied()) {
             return Ok(Some(limit));
@@ -207,7 +207,7 @@ impl Suite {
     ///
     /// # Errors
     /// Why it did not end: the budget, or something that it needs and the server does not give.
-    pub async fn run(self, run: &Run, known: &Known) -> Result<(), Stopped> {
+    pub async fn run(self, run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
         let before = alive::Before::of(run);
         let ended = self.drive(run, known).await;
         match alive::after(run, self, before).await {
@@ -217,7 +217,7 @@ impl Suite {
         }
     }
 
-    async fn drive(self, run: &Run, known: &Known) -> Result<(), Stopped> {
+    async fn drive(self, run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
         match self {
             Suite::Boundary => boundary::run(run, known).await,
             Suite::Load => load::run(run, known, &load::LOAD).await,
@@ -255,14 +255,21 @@ impl From<NoLengths> for Stopped {
 }
 
 /// A finding of a suite.
-fn find(run: &Run, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>) {
-    find_by(run, suite, kind, says, shows, Proof::None);
+fn find(run: &ProbeRun, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>) {
+    find_by(run, suite, kind, says, shows, Symptom::None);
 }
 
 /// The same, with how it can be recognised again.
-fn find_by(run: &Run, suite: Suite, kind: Kind, says: String, shows: Vec<Sent>, proof: Proof) {
-    run.found(Finding {
+fn find_by(
+    run: &ProbeRun,
+    suite: Suite,
+    kind: Kind,
+    says: String,
+    shows: Vec<Sent>,
+    proof: Symptom,
+) {
+    run.found(ProbeFinding {
         proof,
-        ..Finding::new(kind, suite.name(), says, shows)
+        ..ProbeFinding::new(kind, suite.name(), says, shows)
     });
 }

@@ -5,11 +5,11 @@
 //! [`super::pair_rooms`].
 
 use super::{Known, Stopped, Suite, alive, find};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::{Marked, Tenant};
-use crate::client::Endpoint;
+use crate::client::TenantEndpoint;
 use crate::finding::Kind;
-use crate::run::Run;
+use crate::run::ProbeRun;
 use serde_json::{Value, json};
 
 const NAME: &str = "pair";
@@ -21,9 +21,9 @@ const LONGER: usize = 4;
 #[derive(Clone)]
 pub struct Pair {
     /// Prefill.
-    pub prefill: Endpoint,
+    pub prefill: TenantEndpoint,
     /// Decode.
-    pub decode: Endpoint,
+    pub decode: TenantEndpoint,
     /// SGLang: the port of prefill's bootstrap server. Without one it is a vLLM pair.
     pub bootstrap: Option<u16>,
 }
@@ -34,7 +34,7 @@ impl std::fmt::Debug for Pair {
     }
 }
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let Some(pair) = &known.pair else {
         return Err(Stopped::Needs(
             "pair needs the addresses of both workers".to_owned(),
@@ -56,7 +56,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
 }
 
 /// One reference, used rightly and then wrongly. Says whether it could be.
-async fn round(run: &Run, pair: &Pair, n: usize, answers: bool) -> Result<bool, Stopped> {
+async fn round(run: &ProbeRun, pair: &Pair, n: usize, answers: bool) -> Result<bool, Stopped> {
     let tenants = run.tenants();
     // In turns, so that the positive control of each is seen.
     let (owner, other) = match n % 2 {
@@ -118,12 +118,12 @@ struct References {
 }
 
 async fn prefill(
-    run: &Run,
+    run: &ProbeRun,
     pair: &Pair,
     tenant: Tenant,
     sentences: usize,
 ) -> Result<Option<References>, Stopped> {
-    let mut ask = Ask::new(tenant, sentences);
+    let mut ask = Question::new(tenant, sentences);
     ask.max_tokens = 1;
     let wanted = json!({"do_remote_decode": true, "do_remote_prefill": false,
         "remote_engine_id": null, "remote_block_ids": null, "remote_host": null,
@@ -144,14 +144,14 @@ async fn prefill(
 /// Asks decode with these references, for their own prompt or for a new one of so many sentences:
 /// that must be refused.
 async fn decode(
-    run: &Run,
+    run: &ProbeRun,
     pair: &Pair,
     tenant: Tenant,
     references: &References,
     like: Option<&Marked>,
     sentences: usize,
-) -> Result<Answer, Stopped> {
-    let mut ask = Ask::new(tenant, sentences);
+) -> Result<ProbeAnswer, Stopped> {
+    let mut ask = Question::new(tenant, sentences);
     ask.max_tokens = 32;
     ask.refused = like.is_none();
     ask.open = like.is_some();

@@ -1,13 +1,13 @@
 //! SGLang's pairs: the router sends the same request to both workers, and the number of a room joins
 //! them. Here we are the router, so both say what they made of the prompt.
 
-use super::length::Lengths;
+use super::length::PromptLengths;
 use super::{Known, Pair, Stopped, Suite, find};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::Tenant;
-use crate::client::Endpoint;
+use crate::client::TenantEndpoint;
 use crate::finding::{Kind, Sent};
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 use futures::future::join;
 use serde_json::json;
 use std::time::Duration;
@@ -18,10 +18,15 @@ const ECHO: u32 = 24;
 /// The first room; each request has its own.
 const ROOMS: u64 = 7_262_000_000;
 
-pub(super) async fn run(run: &Run, known: &Known, pair: &Pair, port: u16) -> Result<(), Stopped> {
+pub(super) async fn run(
+    run: &ProbeRun,
+    known: &Known,
+    pair: &Pair,
+    port: u16,
+) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let tenant = tenants[0];
-    let lengths = Lengths::measure(run, NAME, tenant).await?;
+    let lengths = PromptLengths::measure(run, NAME, tenant).await?;
     let Some(limit) = known.limit(run, NAME, &lengths).await? else {
         return Err(Stopped::Needs(
             "no limit is known, none was found".to_owned(),
@@ -33,7 +38,7 @@ pub(super) async fn run(run: &Run, known: &Known, pair: &Pair, port: u16) -> Res
     for tenant in tenants {
         for sentences in [6, 12] {
             room += 1;
-            let mut ask = Ask::new(tenant, known.sentences(sentences, ECHO));
+            let mut ask = Question::new(tenant, known.sentences(sentences, ECHO));
             ask.max_tokens = ECHO;
             let (prefill, decode) = both(run, pair, port, ask, room).await?;
             compare(run, &prefill, &decode, None, limit);
@@ -55,7 +60,7 @@ pub(super) async fn run(run: &Run, known: &Known, pair: &Pair, port: u16) -> Res
 /// Whether both still answer a short prompt, as they did before, after these requests. The last room
 /// that was used.
 async fn lives(
-    run: &Run,
+    run: &ProbeRun,
     pair: &Pair,
     port: u16,
     tenant: Tenant,
@@ -66,10 +71,10 @@ async fn lives(
     for wait in [0, 200, 2_000] {
         tokio::time::sleep(Duration::from_millis(wait)).await;
         room += 1;
-        let mut ask = Ask::new(tenant, 2);
+        let mut ask = Question::new(tenant, 2);
         ask.max_tokens = 1;
         let (prefill, decode) = both(run, pair, port, ask, room).await?;
-        let fails = |it: &Answer| {
+        let fails = |it: &ProbeAnswer| {
             it.status()
                 .is_none_or(|it| it >= 500 && !matches!(it, 503 | 529))
         };
@@ -89,12 +94,12 @@ async fn lives(
 }
 
 async fn both(
-    run: &Run,
+    run: &ProbeRun,
     pair: &Pair,
     port: u16,
-    mut ask: Ask,
+    mut ask: Question,
     room: u64,
-) -> Result<(Answer, Answer), Spent> {
+) -> Result<(ProbeAnswer, ProbeAnswer), Spent> {
     let host = pair.prefill.address.host().to_owned();
     let fields = [
         ("bootstrap_host", json!(host)),
@@ -107,7 +112,7 @@ async fn both(
     let marked = run.marked(NAME, &ask)?;
     ask.like = Some(marked);
     let to = |endpoint: &'static str| {
-        let endpoint: &Endpoint = match endpoint {
+        let endpoint: &TenantEndpoint = match endpoint {
             "prefill" => &pair.prefill,
             _ => &pair.decode,
         };
@@ -118,7 +123,13 @@ async fn both(
 }
 
 /// Whether both sides say the same of a prompt of so many tokens, if that is known.
-fn compare(run: &Run, prefill: &Answer, decode: &Answer, sent: Option<u64>, limit: u64) {
+fn compare(
+    run: &ProbeRun,
+    prefill: &ProbeAnswer,
+    decode: &ProbeAnswer,
+    sent: Option<u64>,
+    limit: u64,
+) {
     let shows = || vec![prefill.sent.clone(), decode.sent.clone()];
     let found = |kind, says| find(run, Suite::Pair, kind, says, shows());
     let length = sent.map_or_else(String::new, |it| format!(" of {it} tokens"));

@@ -1,9 +1,9 @@
 //! A busy server is asked again: what it answers then counts.
 
 use super::{Stopped, Suite};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::client::Leave;
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 use std::time::Duration;
 
 /// Waits before a busy server is asked again, in milliseconds.
@@ -15,7 +15,11 @@ const FAILED: usize = 2;
 
 /// Asks until the answer is one to the request, and not to the moment: 429 and 503 say that the
 /// server is busy, other errors of its own may have been an accident.
-pub(super) async fn ask(run: &Run, suite: &'static str, mut ask: Ask) -> Result<Answer, Spent> {
+pub(super) async fn ask(
+    run: &ProbeRun,
+    suite: &'static str,
+    mut ask: Question,
+) -> Result<ProbeAnswer, Spent> {
     debug_assert_eq!(ask.leave, Leave::Never);
     for (n, wait) in WAITS.into_iter().enumerate() {
         let answer = run.ask(suite, ask.clone()).await?;
@@ -36,8 +40,17 @@ pub(super) async fn ask(run: &Run, suite: &'static str, mut ask: Ask) -> Result<
 ///
 /// # Errors
 /// It is busy indeed, and nothing can be told.
-pub(super) async fn is_refusal(run: &Run, suite: Suite, answer: &Answer) -> Result<(), Stopped> {
-    let short = ask(run, suite.name(), Ask::new(answer.marked.author.tenant, 2)).await?;
+pub(super) async fn is_refusal(
+    run: &ProbeRun,
+    suite: Suite,
+    answer: &ProbeAnswer,
+) -> Result<(), Stopped> {
+    let short = ask(
+        run,
+        suite.name(),
+        Question::new(answer.marked.author.tenant, 2),
+    )
+    .await?;
     match short.is_busy() {
         false => Ok(()),
         true => Err(busy(short.status())),

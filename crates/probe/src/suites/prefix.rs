@@ -7,12 +7,12 @@ use super::prefix_named::{adapters, salts};
 use super::{Known, Stopped, Suite, find};
 use crate::canary::Tenant;
 use crate::finding::Kind;
-use crate::run::Run;
+use crate::run::ProbeRun;
 use serde_json::Map;
 
 const NAME: &str = "prefix";
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let [a, b, ..] = tenants[..] else {
         return Err(Stopped::Needs(
@@ -48,7 +48,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
 }
 
 /// Two keys are two tenants to the server; with one key it cannot know of them.
-fn between_keys(run: &Run, keys: &Crossed, (a, b): (Tenant, Tenant)) -> Result<(), Stopped> {
+fn between_keys(run: &ProbeRun, keys: &Crossed, (a, b): (Tenant, Tenant)) -> Result<(), Stopped> {
     match keys.other.told {
         Shown::No => return Ok(()),
         Shown::Perhaps => return Err(uncertain("another tenant's prompt", &keys.other.says)),

@@ -4,10 +4,10 @@ use super::compare::{Differs, differs};
 use super::crossed::{Crossed, Not, Shown, Way, crossed};
 use super::prefix::uncertain;
 use super::{Known, Stopped, Suite, find, patience};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::Tenant;
 use crate::finding::Kind;
-use crate::run::Run;
+use crate::run::ProbeRun;
 use crate::wire::Dialect;
 use serde_json::{Map, Value, json};
 
@@ -28,7 +28,7 @@ fn way(tenant: Tenant, fields: &[(&str, Value)]) -> Way {
 /// `cache_salt`: the same tenant with another, and, where tenants are kept apart without, the other
 /// tenant with the same.
 pub(super) async fn salts(
-    run: &Run,
+    run: &ProbeRun,
     known: &Known,
     (a, b): (Tenant, Tenant),
     kept_apart: bool,
@@ -63,7 +63,7 @@ pub(super) async fn salts(
     judge(run, &joined, Kind::Suspect, what)
 }
 
-fn judge(run: &Run, crossed: &Crossed, kind: Kind, what: &str) -> Result<(), Stopped> {
+fn judge(run: &ProbeRun, crossed: &Crossed, kind: Kind, what: &str) -> Result<(), Stopped> {
     match crossed.other.told {
         Shown::No => Ok(()),
         Shown::Perhaps => Err(uncertain(what, &crossed.other.says)),
@@ -90,7 +90,7 @@ fn stopped(not: Not) -> Stopped {
 /// Adapters: a greedy answer must be the same after another adapter was asked the same, and nothing
 /// of one's pages may serve the other: an adapter changes what is in them. Neither may they serve a
 /// salt that has the adapter's name.
-pub(super) async fn adapters(run: &Run, known: &Known, tenant: Tenant) -> Result<(), Stopped> {
+pub(super) async fn adapters(run: &ProbeRun, known: &Known, tenant: Tenant) -> Result<(), Stopped> {
     let name = match run.endpoint(tenant).dialect {
         Dialect::Generate => "lora_path",
         _ => "model",
@@ -128,15 +128,15 @@ struct Named {
 
 /// What was computed under one name, and what another is answered. False if the salt is refused.
 async fn between(
-    run: &Run,
+    run: &ProbeRun,
     known: &Known,
     adapter: &str,
     one: &Named,
     two: &Named,
 ) -> Result<bool, Stopped> {
-    let mut ask = Ask::new(one.way.tenant, known.sentences(LONG, TOKENS));
+    let mut ask = Question::new(one.way.tenant, known.sentences(LONG, TOKENS));
     ask.max_tokens = TOKENS;
-    let mut answers: Vec<Answer> = Vec::new();
+    let mut answers: Vec<ProbeAnswer> = Vec::new();
     for way in [one, one, two, one] {
         ask.fields = way.way.fields.clone();
         let answer = patience::ask(run, NAME, ask.clone()).await?;

@@ -2,10 +2,10 @@
 //! may be keyed on what a client chose.
 
 use super::{Known, Stopped, Suite, alive, find, patience};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::canary::Tenant;
 use crate::finding::Kind;
-use crate::run::{Run, Spent};
+use crate::run::{ProbeRun, Spent};
 use futures::future::join;
 use serde_json::{Value, json};
 
@@ -15,14 +15,14 @@ const PAIRS: usize = 3;
 /// The field of engines.
 const TRANSFER: &str = "kv_transfer_params";
 
-pub(super) async fn run(run: &Run, _: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, _: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let (a, b) = (tenants[0], tenants[tenants.len() - 1]);
     let control = control(run, a).await?;
     for (name, value) in injected() {
         for n in 0..PAIRS {
-            let mut one = Ask::new(a, 6 + n);
-            let mut two = Ask::new(b, 5 + n);
+            let mut one = Question::new(a, 6 + n);
+            let mut two = Question::new(b, 5 + n);
             for ask in [&mut one, &mut two] {
                 ask.max_tokens = 32;
                 ask.refused = name == TRANSFER;
@@ -59,9 +59,9 @@ struct Control {
     copies: bool,
 }
 
-async fn control(run: &Run, tenant: Tenant) -> Result<Control, Spent> {
+async fn control(run: &ProbeRun, tenant: Tenant) -> Result<Control, Spent> {
     let lives = alive::answers(run, run.endpoint(tenant), tenant).await?;
-    let mut ask = Ask::new(tenant, 6);
+    let mut ask = Question::new(tenant, 6);
     ask.refused = true;
     let value = json!({"made_up": true, "by": "cofferdam probe"});
     ask.fields.insert("cofferdam_made_up".to_owned(), value);
@@ -75,7 +75,7 @@ async fn control(run: &Run, tenant: Tenant) -> Result<Control, Spent> {
 
 /// Whether a client's field of engines did something: 200 alone says that only of a server that refuses
 /// what it does not know.
-fn taken(run: &Run, control: &Control, answer: &Answer) {
+fn taken(run: &ProbeRun, control: &Control, answer: &ProbeAnswer) {
     let Ok(reply) = &answer.reply else { return };
     if reply.status != 200 {
         return;

@@ -3,10 +3,10 @@
 
 use super::compare::{Differs, differs};
 use super::{Known, Stopped, Suite, find, patience};
-use crate::ask::{Answer, Ask};
+use crate::ask::{ProbeAnswer, Question};
 use crate::client::Leave;
 use crate::finding::Kind;
-use crate::run::Run;
+use crate::run::ProbeRun;
 use futures::future::join_all;
 
 const NAME: &str = "stream";
@@ -19,18 +19,18 @@ const ROUNDS: usize = 2;
 
 /// A prompt, and its whole answer, where that is the same twice.
 struct Subject {
-    ask: Ask,
+    ask: Question,
     whole: Option<String>,
     /// Whether that goes on with its prompt.
     copied: bool,
     tokens: Option<u64>,
 }
 
-pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
+pub(super) async fn run(run: &ProbeRun, known: &Known) -> Result<(), Stopped> {
     let tenants = run.tenants();
     let mut subjects = Vec::new();
     for n in 0..PROMPTS {
-        let mut ask = Ask::new(
+        let mut ask = Question::new(
             tenants[n % tenants.len()],
             known.sentences(3 + 4 * n, TOKENS),
         );
@@ -76,7 +76,7 @@ pub(super) async fn run(run: &Run, known: &Known) -> Result<(), Stopped> {
 }
 
 /// `alone` says whether nobody else asked: then nothing may differ.
-fn judge(run: &Run, subject: &Subject, answer: &Answer, alone: bool) {
+fn judge(run: &ProbeRun, subject: &Subject, answer: &ProbeAnswer, alone: bool) {
     let Ok(reply) = &answer.reply else {
         return; // whoever waited has found it
     };

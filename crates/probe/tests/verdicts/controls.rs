@@ -23,7 +23,7 @@ async fn rooms(
         pair: Some(pair),
         ..known()
     };
-    let run = Run::new(two(&router), SEED, budget());
+    let run = ProbeRun::new(two(&router), SEED, budget());
     Suite::Pair.run(&run, &known).await.unwrap();
     let findings = run.findings().into_iter();
     findings.map(|it| (it.kind, it.says)).collect()
@@ -157,7 +157,7 @@ async fn a_refusal_that_counts_is_no_reproduction() {
         _ => Reply::Text(asked.copied()),
     };
     let url = serve(Form::Plain, |it| it, script).await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     Suite::Flood.run(&run, &known()).await.unwrap();
     let found = run.findings();
     assert_eq!(found.len(), 1, "{found:?}");

@@ -5,18 +5,21 @@ use probe::run::Spent;
 use probe::suites::Stopped;
 use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
 
-async fn asked(url: &str, budget: Budget, times: u64) -> (Run, Option<Spent>) {
-    let run = Run::new(two(url), SEED, budget);
+async fn asked(url: &str, budget: Budget, times: u64) -> (ProbeRun, Option<Spent>) {
+    let run = ProbeRun::new(two(url), SEED, budget);
     for n in 0..times {
-        if let Err(spent) = run.ask("load", Ask::new(Tenant((n % 2) as u8), 4)).await {
+        if let Err(spent) = run
+            .ask("load", Question::new(Tenant((n % 2) as u8), 4))
+            .await
+        {
             return (run, Some(spent));
         }
     }
     (run, None)
 }
 
-fn reported(run: &Run) -> Report {
-    Report::new("x".to_owned(), SEED, run, vec![(Suite::Load, None)])
+fn reported(run: &ProbeRun) -> ProbeReport {
+    ProbeReport::new("x".to_owned(), SEED, run, vec![(Suite::Load, None)])
 }
 
 #[tokio::test]
@@ -68,7 +71,7 @@ async fn a_positive_control_is_five_words_and_one_for_each_tenant_is_enough() {
         let (run, _) = asked(&url, budget(), 2).await;
         let report = reported(&run);
         assert_eq!(
-            report.verdict() == Verdict::Clean,
+            report.verdict() == ProbeVerdict::Clean,
             told,
             "{}",
             report::table(&report)
@@ -82,7 +85,7 @@ async fn a_positive_control_is_five_words_and_one_for_each_tenant_is_enough() {
     };
     let url = serve(Form::Plain, |it| it, once).await;
     let (run, _) = asked(&url, budget(), 8).await;
-    assert_eq!(reported(&run).verdict(), Verdict::Clean);
+    assert_eq!(reported(&run).verdict(), ProbeVerdict::Clean);
 }
 
 /// Sixteen tokens are enough to show a canary: `coherence` asks for no more.
@@ -90,8 +93,8 @@ async fn a_positive_control_is_five_words_and_one_for_each_tenant_is_enough() {
 async fn answers_of_sixteen_tokens_count_and_of_fifteen_do_not() {
     let url = serve(Form::Plain, |it| it, honest).await;
     for (tokens, counted) in [(16, 1), (15, 0)] {
-        let run = Run::new(two(&url), SEED, budget());
-        let mut ask = Ask::new(Tenant(0), 4);
+        let run = ProbeRun::new(two(&url), SEED, budget());
+        let mut ask = Question::new(Tenant(0), 4);
         ask.max_tokens = tokens;
         run.ask("load", ask).await.unwrap();
         assert_eq!(run.counts().telling().answers, counted);
@@ -116,7 +119,7 @@ async fn one_error_or_broken_connection_is_a_gap_and_a_busy_server_is_none() {
         let (run, _) = asked(&url, budget(), 5).await;
         let report = reported(&run);
         assert_eq!(
-            report.verdict() == Verdict::Clean,
+            report.verdict() == ProbeVerdict::Clean,
             told,
             "{}",
             report::table(&report)
@@ -129,14 +132,14 @@ async fn a_leak_that_may_be_chance_proves_nothing_and_neither_does_a_suite_that_
     let url = serve(Form::Plain, |it| it, honest).await;
     let (run, _) = asked(&url, budget(), 4).await;
     let mut report = reported(&run);
-    assert_eq!(report.verdict(), Verdict::Clean);
+    assert_eq!(report.verdict(), ProbeVerdict::Clean);
     report.chance = probe::report::CHANCE_MAX / 2.0;
-    assert_eq!(report.verdict(), Verdict::Clean);
+    assert_eq!(report.verdict(), ProbeVerdict::Clean);
     report.chance = probe::report::CHANCE_MAX;
-    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    assert_eq!(report.verdict(), ProbeVerdict::CouldNotTell);
     let stopped = Stopped::Needs("more".to_owned());
-    let report = Report::new("x".into(), SEED, &run, vec![(Suite::Load, Some(stopped))]);
-    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    let report = ProbeReport::new("x".into(), SEED, &run, vec![(Suite::Load, Some(stopped))]);
+    assert_eq!(report.verdict(), ProbeVerdict::CouldNotTell);
 }
 
 /// What every error over the limit is worth: of these three only does a client make the right thing.
@@ -188,5 +191,5 @@ async fn a_text_that_came_out_too_long_is_made_shorter() {
     };
     let report_ = report(Form::Plain, &[Suite::Boundary], &known(), script).await;
     let table = report::table(&report_);
-    assert_eq!(report_.verdict(), Verdict::Clean, "{table}");
+    assert_eq!(report_.verdict(), ProbeVerdict::Clean, "{table}");
 }

@@ -20,7 +20,7 @@ fn leak(
         Some(reply(asked, asked.words_of_another(n)?))
     });
     Case {
-        expected: (Verdict::Found, None),
+        expected: (ProbeVerdict::Found, None),
         ..Case::clean(name, LOAD, script)
     }
 }

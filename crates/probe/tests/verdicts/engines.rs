@@ -342,7 +342,7 @@ async fn further_forms_of_words() {
         ),
     ];
     let cases = forms.into_iter().map(|(name, form)| Case {
-        expected: (Verdict::Found, None),
+        expected: (ProbeVerdict::Found, None),
         ..Case::clean(name, LOAD, {
             let count = AtomicU64::new(0);
             move |asked: &Asked| {

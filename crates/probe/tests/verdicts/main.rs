@@ -11,10 +11,10 @@ mod table;
 mod untold;
 
 use gate::facts::net::{Address, Secret, Tls, TlsFiles};
-use probe::report::{self, Report, Verdict};
+use probe::report::{self, ProbeReport, ProbeVerdict};
 use probe::suites::{Known, Pair, Suite};
 use probe::wire::Dialect;
-use probe::{Ask, Budget, Endpoint, Kind, Run, Tenant};
+use probe::{Budget, Kind, ProbeRun, Question, Tenant, TenantEndpoint};
 use server::{Asked, Form, Reply, serve};
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -22,10 +22,10 @@ use std::time::Duration;
 const LIMIT: u64 = 600;
 const SEED: [u8; 32] = [5; 32];
 
-fn endpoint(url: &str, key: &str) -> Endpoint {
+fn endpoint(url: &str, key: &str) -> TenantEndpoint {
     let file = tempfile::NamedTempFile::new().unwrap();
     std::fs::write(file.path(), key).unwrap();
-    Endpoint {
+    TenantEndpoint {
         address: Address::parse(url).unwrap(),
         key: Some(Secret::from_file(file.path()).unwrap()),
         tls: Tls::new(&TlsFiles::default()).unwrap(),
@@ -34,7 +34,7 @@ fn endpoint(url: &str, key: &str) -> Endpoint {
     }
 }
 
-fn two(url: &str) -> BTreeMap<Tenant, Endpoint> {
+fn two(url: &str) -> BTreeMap<Tenant, TenantEndpoint> {
     [
         (Tenant(0), endpoint(url, "key-of-a")),
         (Tenant(1), endpoint(url, "key-of-b")),
@@ -56,14 +56,14 @@ async fn report(
     suites: &[Suite],
     known: &Known,
     script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
-) -> Report {
+) -> ProbeReport {
     let url = serve(form, |it| it, script).await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     let mut ended = Vec::new();
     for suite in suites {
         ended.push((*suite, suite.run(&run, known).await.err()));
     }
-    Report::new(url, SEED, &run, ended)
+    ProbeReport::new(url, SEED, &run, ended)
 }
 
 fn known() -> Known {
@@ -73,7 +73,7 @@ fn known() -> Known {
     }
 }
 
-fn kinds(report: &Report) -> BTreeSet<Kind> {
+fn kinds(report: &ProbeReport) -> BTreeSet<Kind> {
     report
         .counts
         .findings
@@ -109,7 +109,7 @@ async fn an_honest_server_is_clean_in_every_form_of_answer() {
         let report = report(form, &MANY, &known(), honest).await;
         assert_eq!(
             report.verdict(),
-            Verdict::Clean,
+            ProbeVerdict::Clean,
             "{}",
             report::table(&report)
         );
@@ -128,7 +128,7 @@ async fn the_limit_is_found_exactly_when_nobody_knows_it() {
     let report = report(Form::Plain, &[Suite::Boundary], &known, honest).await;
     assert_eq!(
         report.verdict(),
-        Verdict::Clean,
+        ProbeVerdict::Clean,
         "{}",
         report::table(&report)
     );
@@ -149,9 +149,9 @@ async fn a_leak_once_in_200_answers_convicts_and_names_the_source() {
         },
     )
     .await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     for n in 0..200_usize {
-        let mut ask = Ask::new(Tenant((n % 2) as u8), 3 + n % 5);
+        let mut ask = Question::new(Tenant((n % 2) as u8), 3 + n % 5);
         ask.stream = n % 3 == 0;
         run.ask("load", ask).await.unwrap();
     }
@@ -196,9 +196,9 @@ async fn a_paraphrase_of_ones_own_prompt_is_acquitted() {
         tokens: u64::MAX,
         ..budget()
     };
-    let run = Run::new(two(&url), SEED, budget);
+    let run = ProbeRun::new(two(&url), SEED, budget);
     for n in 0..10_000_usize {
-        run.ask("load", Ask::new(Tenant((n % 2) as u8), 3))
+        run.ask("load", Question::new(Tenant((n % 2) as u8), 3))
             .await
             .unwrap();
     }
@@ -220,7 +220,7 @@ async fn the_incident_is_a_leak_and_a_silent_acceptance_at_the_first_token_over(
         script,
     )
     .await;
-    assert_eq!(report.verdict(), Verdict::Found);
+    assert_eq!(report.verdict(), ProbeVerdict::Found);
     let kinds = kinds(&report);
     for kind in [Kind::Leak, Kind::SilentAcceptance, Kind::WrongAnswer] {
         assert!(kinds.contains(&kind), "{kind}: {kinds:?}");
@@ -250,7 +250,7 @@ async fn the_incident_is_a_leak_and_a_silent_acceptance_at_the_first_token_over(
 #[tokio::test]
 async fn a_server_that_lies_about_usage_is_found_out() {
     let url = serve(Form::Plain, |it| if it >= LIMIT { 1 } else { it }, honest).await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     Suite::Boundary.run(&run, &known()).await.unwrap();
     let findings = run.findings();
     assert!(
@@ -276,7 +276,7 @@ async fn hangs_and_errors_of_the_wrong_class() {
         request_time: Duration::from_secs(2),
         ..budget()
     };
-    let run = Run::new(two(&url), SEED, budget);
+    let run = ProbeRun::new(two(&url), SEED, budget);
     Suite::Boundary.run(&run, &known()).await.unwrap();
     let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
     assert_eq!(kinds, [Kind::Hang, Kind::WrongErrorClass].into());
@@ -312,7 +312,7 @@ async fn an_answer_that_is_another_under_load_is_a_wrong_answer() {
 async fn a_noisy_server_cannot_be_compared_and_a_mute_one_proves_nothing() {
     let noisy = |asked: &Asked| Reply::Text(format!("{} {}", asked.n, asked.copied()));
     let report_ = report(Form::Plain, &[Suite::Load], &known(), noisy).await;
-    assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+    assert_eq!(report_.verdict(), ProbeVerdict::CouldNotTell);
     assert!(
         report::table(&report_).contains("even alone"),
         "{}",
@@ -323,7 +323,7 @@ async fn a_noisy_server_cannot_be_compared_and_a_mute_one_proves_nothing() {
         false => Reply::Text("I cannot help with that.".to_owned()),
     };
     let report_ = report(Form::Plain, &[Suite::Boundary], &known(), mute).await;
-    assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+    assert_eq!(report_.verdict(), ProbeVerdict::CouldNotTell);
     assert!(report::table(&report_).contains("went on with its own canary: nor would one"));
 }
 
@@ -339,9 +339,11 @@ async fn damaged_answers_are_looked_at_as_far_as_they_go() {
         Reply::Raw(format!("{head}{body}").into_bytes())
     };
     let url = serve(Form::Plain, |it| it, raw).await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     for n in 0..4 {
-        run.ask("load", Ask::new(Tenant(n % 2), 4)).await.unwrap();
+        run.ask("load", Question::new(Tenant(n % 2), 4))
+            .await
+            .unwrap();
     }
     let kinds: BTreeSet<_> = run.findings().iter().map(|it| it.kind).collect();
     assert!(kinds.contains(&Kind::Leak), "{kinds:?}");
@@ -355,11 +357,11 @@ async fn a_budget_is_kept_and_what_was_not_done_is_said() {
         requests: 10,
         ..budget()
     };
-    let run = Run::new(two(&url), SEED, budget);
+    let run = ProbeRun::new(two(&url), SEED, budget);
     let stopped = Suite::Load.run(&run, &known()).await.unwrap_err();
     assert_eq!(run.counts().requests, 10);
-    let report = Report::new(url, SEED, &run, vec![(Suite::Load, Some(stopped))]);
-    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    let report = ProbeReport::new(url, SEED, &run, vec![(Suite::Load, Some(stopped))]);
+    assert_eq!(report.verdict(), ProbeVerdict::CouldNotTell);
     assert!(report::table(&report).contains("load did not end: the budget of requests is spent"));
 }
 
@@ -396,7 +398,7 @@ async fn shared_prefixes_are_seen_only_where_a_cache_is_on() {
     let suites = [Suite::Load, Suite::Prefix];
     let report_ = report(Form::Plain, &suites, &known(), honest).await;
     let table = report::table(&report_);
-    assert_eq!(report_.verdict(), Verdict::Clean, "{table}");
+    assert_eq!(report_.verdict(), ProbeVerdict::Clean, "{table}");
     assert!(
         table.contains("prefix: no prefix is reused as far as anybody can tell"),
         "{table}"
@@ -481,14 +483,14 @@ async fn a_reference_that_was_used_up_must_be_refused() {
         };
         let mut endpoints = two(&url);
         endpoints.get_mut(&Tenant(1)).unwrap().key = None;
-        let run = Run::new(endpoints, SEED, budget());
+        let run = ProbeRun::new(endpoints, SEED, budget());
         Suite::Pair.run(&run, &known).await.unwrap();
-        let report = Report::new(url, SEED, &run, vec![(Suite::Pair, None)]);
+        let report = ProbeReport::new(url, SEED, &run, vec![(Suite::Pair, None)]);
         let table = report::table(&report);
         match strict {
             // Both tenants have seen their own canary, and the errors are what was wanted.
             true => {
-                assert_eq!(report.verdict(), Verdict::Clean, "{table}");
+                assert_eq!(report.verdict(), ProbeVerdict::Clean, "{table}");
                 assert_eq!(report.counts.refusals, 10, "{table}");
             }
             false => {
@@ -508,7 +510,7 @@ async fn a_reference_that_was_used_up_must_be_refused() {
 async fn a_flood_alone_can_acquit() {
     let report = report(Form::Plain, &[Suite::Flood], &known(), honest).await;
     let table = report::table(&report);
-    assert_eq!(report.verdict(), Verdict::Clean, "{table}");
+    assert_eq!(report.verdict(), ProbeVerdict::Clean, "{table}");
     assert!(report.counts.by_status[&400] >= 20, "{table}");
     // 20 answers, of which none was silent: (1 / 22)^3.
     assert!(table.contains("0 of 20 answers did not go on"), "{table}");
@@ -540,7 +542,7 @@ async fn fields_that_only_engines_may_set_must_not_be_taken_from_clients() {
     let leaves_aside = |asked: &Asked| Reply::Text(asked.copied());
     let report_ = report(Form::Plain, &[Suite::Retry], &known(), leaves_aside).await;
     let table = report::table(&report_);
-    assert_eq!(report_.verdict(), Verdict::Clean, "{table}");
+    assert_eq!(report_.verdict(), ProbeVerdict::Clean, "{table}");
     let trusting = |asked: &Asked| match asked.body.get("cofferdam_made_up") {
         Some(_) => Reply::Error(400, "unknown field"),
         None => Reply::Text(asked.copied()),
@@ -554,7 +556,7 @@ async fn fields_that_only_engines_may_set_must_not_be_taken_from_clients() {
     let report_ = report(Form::Plain, &[Suite::Retry], &known(), careful).await;
     assert_eq!(
         report_.verdict(),
-        Verdict::Clean,
+        ProbeVerdict::Clean,
         "{}",
         report::table(&report_)
     );
@@ -580,9 +582,9 @@ async fn another_request_of_the_same_tenant_is_a_mixup() {
         Reply::Text(words.unwrap_or_default().join(" "))
     };
     let url = serve(Form::Plain, |it| it, script).await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     for _ in 0..3 {
-        run.ask("load", Ask::new(Tenant(0), 4)).await.unwrap();
+        run.ask("load", Question::new(Tenant(0), 4)).await.unwrap();
     }
     let kinds: Vec<_> = run.findings().iter().map(|it| it.kind).collect();
     assert_eq!(kinds, [Kind::Mixup; 2]);
@@ -596,7 +598,7 @@ async fn every_tenant_needs_its_positive_control() {
         false => honest(asked),
     };
     let report = report(Form::Plain, &[Suite::Abort], &known(), script).await;
-    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    assert_eq!(report.verdict(), ProbeVerdict::CouldNotTell);
     let table = report::table(&report);
     assert!(
         table.contains("no answer to tenant B was long enough"),
@@ -606,9 +608,9 @@ async fn every_tenant_needs_its_positive_control() {
 
 #[tokio::test]
 async fn a_server_that_is_not_there_is_not_clean() {
-    let run = Run::new(two("http://127.0.0.1:9"), SEED, budget());
+    let run = ProbeRun::new(two("http://127.0.0.1:9"), SEED, budget());
     let stopped = Suite::Load.run(&run, &known()).await.err();
-    let report = Report::new("x".into(), SEED, &run, vec![(Suite::Load, stopped)]);
-    assert_eq!(report.verdict(), Verdict::CouldNotTell);
+    let report = ProbeReport::new("x".into(), SEED, &run, vec![(Suite::Load, stopped)]);
+    assert_eq!(report.verdict(), ProbeVerdict::CouldNotTell);
     assert!(report::table(&report).contains("connections were refused or broken"));
 }

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
 
-fn says(report: &Report) -> Vec<&str> {
+fn says(report: &ProbeReport) -> Vec<&str> {
     report.findings.iter().map(|it| it.says.as_str()).collect()
 }
 
@@ -16,7 +16,7 @@ async fn a_stream_that_says_something_else_than_the_whole_answer_is_a_wrong_answ
         let report = report(form, &[Suite::Stream], &known(), honest).await;
         assert_eq!(
             report.verdict(),
-            Verdict::Clean,
+            ProbeVerdict::Clean,
             "{}",
             report::table(&report)
         );
@@ -36,7 +36,7 @@ async fn a_stream_that_says_something_else_than_the_whole_answer_is_a_wrong_answ
         Reply::Text(format!("answer {n}"))
     };
     let report_ = report(Form::Plain, &[Suite::Stream], &known(), noisy).await;
-    assert!(kinds(&report_).is_empty() && report_.verdict() == Verdict::CouldNotTell);
+    assert!(kinds(&report_).is_empty() && report_.verdict() == ProbeVerdict::CouldNotTell);
 }
 
 #[tokio::test]
@@ -112,7 +112,10 @@ async fn a_salt_must_not_join_tenants_and_must_keep_its_owner_apart() {
 #[tokio::test]
 async fn a_salt_that_is_said_to_be_understood_is_not_refused() {
     let of_key = |asked: &Asked| asked.key.clone();
-    for (salts, verdict) in [(false, Verdict::Clean), (true, Verdict::CouldNotTell)] {
+    for (salts, verdict) in [
+        (false, ProbeVerdict::Clean),
+        (true, ProbeVerdict::CouldNotTell),
+    ] {
         let known = Known { salts, ..known() };
         let answers = cached(of_key);
         let refuses = move |asked: &Asked| match asked.body.get("cache_salt") {
@@ -179,7 +182,7 @@ async fn pages_of_one_adapter_must_not_serve_another() {
         false => by_name(asked),
     };
     let report_ = report(Form::Plain, &[Suite::Prefix], &known, unknown).await;
-    assert_eq!(report_.verdict(), Verdict::CouldNotTell);
+    assert_eq!(report_.verdict(), ProbeVerdict::CouldNotTell);
     assert!(report::table(&report_).contains("adapter \"poet\" is not served (status 404)"));
 }
 
@@ -264,7 +267,7 @@ async fn both_sides_of_a_room_must_say_the_same() {
             }),
             ..known()
         };
-        let run = Run::new(two(&router), SEED, budget());
+        let run = ProbeRun::new(two(&router), SEED, budget());
         Suite::Pair.run(&run, &known).await.unwrap();
         let all: Vec<_> = run.findings().into_iter().map(|it| it.says).collect();
         match broken {
@@ -286,7 +289,7 @@ async fn reproductions_are_shrunk_to_what_they_need() {
         false => Reply::Text(asked.copied()),
     };
     let url = serve(Form::Plain, |it| it, script).await;
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     Suite::Flood.run(&run, &known()).await.unwrap();
     probe::shrink::shrink(&run).await;
     let findings = run.findings();
@@ -321,9 +324,9 @@ async fn a_leak_is_shrunk_in_both_requests_and_one_that_does_not_show_again_is_s
             }
         };
         let url = serve(Form::Plain, |it| it, script).await;
-        let run = Run::new(two(&url), SEED, budget());
-        run.ask("retry", Ask::new(Tenant(0), 9)).await.unwrap();
-        let mut ask = Ask::new(Tenant(1), 9);
+        let run = ProbeRun::new(two(&url), SEED, budget());
+        run.ask("retry", Question::new(Tenant(0), 9)).await.unwrap();
+        let mut ask = Question::new(Tenant(1), 9);
         ask.fields.insert("rid".to_owned(), Value::from("same"));
         ask.headers
             .push(("x-request-id".to_owned(), "same".to_owned()));

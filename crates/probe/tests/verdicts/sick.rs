@@ -6,7 +6,7 @@ use serde_json::json;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
-async fn judged(case: Case) -> Report {
+async fn judged(case: Case) -> ProbeReport {
     let report = report(Form::Plain, case.suites, &case.known, case.script).await;
     let table = report::table(&report);
     assert_eq!(report.verdict(), case.expected.0, "{}: {table}", case.name);
@@ -54,7 +54,7 @@ async fn a_server_without_any_limit_leaves_budget_to_other_suites() {
     let accepts = |asked: &Asked| Reply::Text(asked.copied());
     let case = Case {
         known: Known::default(),
-        expected: (Verdict::CouldNotTell, None),
+        expected: (ProbeVerdict::CouldNotTell, None),
         ..Case::clean("", &[Suite::Boundary, Suite::Load], accepts)
     };
     let report_ = judged(case).await;
@@ -155,7 +155,7 @@ async fn another_tenants_answer_is_never_clean() {
         }
     };
     let case = Case {
-        expected: (Verdict::CouldNotTell, None),
+        expected: (ProbeVerdict::CouldNotTell, None),
         ..Case::clean("", &[Suite::Abort], free)
     };
     let report_ = judged(case).await;
@@ -280,9 +280,9 @@ async fn a_decode_that_dies_of_a_reference_is_found() {
         }),
         ..known()
     };
-    let run = Run::new(two(&url), SEED, budget());
+    let run = ProbeRun::new(two(&url), SEED, budget());
     let stopped = Suite::Pair.run(&run, &known).await.err();
-    let report_ = Report::new(url, SEED, &run, vec![(Suite::Pair, stopped)]);
+    let report_ = ProbeReport::new(url, SEED, &run, vec![(Suite::Pair, stopped)]);
     let table = report::table(&report_);
     assert_eq!(kinds(&report_), [Kind::Crash].into(), "{table}");
     let crash = &report_.findings[0];
@@ -351,7 +351,7 @@ async fn coherence_without_a_control_is_no_pass() {
         _ => honest(asked),
     };
     let case = Case {
-        expected: (Verdict::CouldNotTell, None),
+        expected: (ProbeVerdict::CouldNotTell, None),
         ..Case::clean("", &[Suite::Coherence], forgetful)
     };
     let report_ = judged(case).await;
@@ -361,12 +361,12 @@ async fn coherence_without_a_control_is_no_pass() {
 /// A connection that is refused is said once, before everything else.
 #[tokio::test]
 async fn nobody_there_is_said_once_and_first() {
-    let run = Run::new(two("http://127.0.0.1:9"), SEED, budget());
+    let run = ProbeRun::new(two("http://127.0.0.1:9"), SEED, budget());
     let mut suites = Vec::new();
     for suite in [Suite::Load, Suite::Abort, Suite::Prefix, Suite::Control] {
         suites.push((suite, suite.run(&run, &known()).await.err()));
     }
-    let report_ = Report::new("http://127.0.0.1:9".into(), SEED, &run, suites);
+    let report_ = ProbeReport::new("http://127.0.0.1:9".into(), SEED, &run, suites);
     let why = report_.why_not_told();
     assert_eq!(why.len(), 1, "{why:?}");
     assert!(
@@ -388,9 +388,9 @@ async fn a_hanging_request_does_not_outlive_the_budget() {
         time: Duration::from_millis(600),
         ..budget()
     };
-    let run = Run::new(two(&url), SEED, budget);
-    run.ask("load", Ask::new(Tenant(0), 4)).await.unwrap();
-    let spent = run.ask("load", Ask::new(Tenant(0), 4)).await;
+    let run = ProbeRun::new(two(&url), SEED, budget);
+    run.ask("load", Question::new(Tenant(0), 4)).await.unwrap();
+    let spent = run.ask("load", Question::new(Tenant(0), 4)).await;
     assert_eq!(spent.err(), Some(probe::run::Spent::Time));
     assert_eq!(run.counts().hung, 0, "the server had more time");
     assert_eq!(run.findings().len(), 1);

@@ -19,7 +19,7 @@ pub struct Case {
     pub known: Known,
     pub script: Script,
     /// The verdict, and the kind of a finding that must be among those that convict.
-    pub expected: (Verdict, Option<Kind>),
+    pub expected: (ProbeVerdict, Option<Kind>),
     /// What the report must say.
     pub says: &'static str,
 }
@@ -35,7 +35,7 @@ impl Case {
             suites,
             known: known(),
             script: Box::new(script),
-            expected: (Verdict::Clean, None),
+            expected: (ProbeVerdict::Clean, None),
             says: "",
         }
     }
@@ -47,7 +47,7 @@ impl Case {
         script: impl Fn(&Asked) -> Reply + Send + Sync + 'static,
     ) -> Self {
         Self {
-            expected: (Verdict::Found, Some(kind)),
+            expected: (ProbeVerdict::Found, Some(kind)),
             ..Self::clean(name, suites, script)
         }
     }
@@ -61,7 +61,7 @@ impl Case {
     }
 
     pub fn untold(self) -> Self {
-        let expected = (Verdict::CouldNotTell, None);
+        let expected = (ProbeVerdict::CouldNotTell, None);
         Self { expected, ..self }
     }
 
@@ -76,7 +76,7 @@ impl Case {
         let good = report.verdict() == self.expected.0
             && self.expected.1.is_none_or(|it| convicting.contains(&it))
             && table.contains(self.says);
-        let of = |verdict: Verdict, kinds: Vec<Kind>| {
+        let of = |verdict: ProbeVerdict, kinds: Vec<Kind>| {
             let kinds: Vec<_> = kinds.iter().map(ToString::to_string).collect();
             format!("{} {}", verdict.name(), kinds.join(", "))
         };

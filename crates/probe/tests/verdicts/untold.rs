@@ -108,7 +108,7 @@ async fn who_was_seen_with_too_little_is_convicted_with_the_next() {
     };
     let report_ = report(Form::Plain, &[Suite::Load], &known(), twice).await;
     let table = report::table(&report_);
-    assert_eq!(report_.verdict(), Verdict::Found, "{table}");
+    assert_eq!(report_.verdict(), ProbeVerdict::Found, "{table}");
     assert_eq!(report_.counts.findings[&(Kind::Leak, "load")], 2, "{table}");
 }
 
