@@ -8,7 +8,7 @@ mod synthetic;
 
 use serde_json::Value;
 use synthetic::{Made, Trace};
-use watch::{Settings, Signal, Watch};
+use watch::{Anomaly, Detector, Settings};
 
 /// Requests of one run, after those learned from.
 const REQUESTS: usize = 200_000;
@@ -102,7 +102,7 @@ fn row(name: &str, set: fn(&mut Trace), rate: f64, real: Option<&Real>) {
     for seed in 0..SEEDS {
         let mut trace = Trace::new(1000 + seed);
         set(&mut trace);
-        let mut watch = Watch::new(Settings::default());
+        let mut watch = Detector::new(Settings::default());
         for _ in 0..LEARNED {
             watch.see(&next(&mut trace).request);
         }
@@ -113,7 +113,7 @@ fn row(name: &str, set: fn(&mut Trace), rate: f64, real: Option<&Real>) {
         for n in 0..REQUESTS {
             let it = next(&mut trace);
             let seen = watch.see(&it.request);
-            let fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
+            let fast = |it: &Anomaly| matches!(it, Anomaly::TooFast { .. });
             let fast = !seen.suspected && seen.judged.signals.iter().any(fast);
             if !it.skipped {
                 alarms += usize::from(fast);

@@ -68,11 +68,11 @@ pub struct Rise {
 
 /// Counters as they were when last read.
 #[derive(Clone, Debug, Default)]
-pub struct Counters {
+pub struct CounterReadings {
     last: BTreeMap<(String, String), f64>,
 }
 
-impl Counters {
+impl CounterReadings {
     /// Compares a scrape of a node (name, labels as text, value) with the one before. A first
     /// reading proves nothing, and a counter that fell began anew with its process: then what it
     /// has counted since is new.
@@ -128,7 +128,7 @@ impl Counters {
 mod tests {
     use super::*;
 
-    fn rises(counters: &mut Counters, value: f64) -> Vec<f64> {
+    fn rises(counters: &mut CounterReadings, value: f64) -> Vec<f64> {
         let name = "vllm:nixl_num_notifications_after_expiry_total";
         let samples = [
             (name, "{engine=\"0\"}".to_owned(), value),
@@ -145,7 +145,7 @@ mod tests {
     /// The names that the guards export (`cofferdam_guard_` and those of `guard::EVENTS`).
     #[test]
     fn a_refusal_of_a_guard_is_seen_and_its_good_news_are_not() {
-        let mut counters = Counters::default();
+        let mut counters = CounterReadings::default();
         let mut see = |name, value| counters.see("d0", [(name, String::new(), value)].into_iter());
         for name in [
             "cofferdam_guard_refused_content_total",
@@ -159,7 +159,7 @@ mod tests {
 
     #[test]
     fn a_guard_that_waited_in_vain_has_seen_nothing_wrong() {
-        let mut counters = Counters::default();
+        let mut counters = CounterReadings::default();
         let mut see = |name: &str, reason: &str, value| {
             let labels = format!("{{engine_type=\"decode\",reason=\"{reason}\"}}");
             let name = format!("cofferdam_guard_refused_{name}_total");
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_deferred_release_is_bad_only_if_time_ended_it() {
-        let mut counters = Counters::default();
+        let mut counters = CounterReadings::default();
         let mut see = |outcome: &str, value| {
             let labels = format!("{{engine_type=\"decode\",outcome=\"{outcome}\"}}");
             let name = "sglang:decode_deferred_kv_release_total";
@@ -192,7 +192,7 @@ mod tests {
 
     #[test]
     fn a_rise_is_one_against_the_scrape_before() {
-        let mut counters = Counters::default();
+        let mut counters = CounterReadings::default();
         assert_eq!(rises(&mut counters, 5.0), [0.0; 0]); // may be old
         assert_eq!(rises(&mut counters, 5.0), [0.0; 0]);
         assert_eq!(rises(&mut counters, 7.0), [2.0]);

@@ -5,8 +5,8 @@
 
 use crate::request::Request;
 use crate::sight::Sight;
-use crate::signal::Signal;
-use crate::watching::{Judged, Key, Standing, Watch};
+use crate::signal::Anomaly;
+use crate::watching::{Detector, Judged, Key, Standing};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 
@@ -22,7 +22,7 @@ pub struct Affected {
     /// The request.
     pub request: Request,
     /// What convicts it.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<Anomaly>,
 }
 
 impl Affected {
@@ -33,7 +33,7 @@ impl Affected {
             "time_unix_s": it.time, "request": it.id, "tenant": it.tenant, "model": it.model,
             "worker": it.worker, "status": it.status, "prompt_tokens": it.prompt_tokens,
             "cached_tokens": it.cached_tokens, "seconds": it.seconds,
-            "signals": self.signals.iter().map(Signal::json).collect::<Vec<_>>(),
+            "signals": self.signals.iter().map(Anomaly::json).collect::<Vec<_>>(),
         })
     }
 }
@@ -157,7 +157,7 @@ impl Findings {
     }
 
     /// Judges every request by what `watch` has learned.
-    pub fn of<'a>(watch: &mut Watch, requests: impl Iterator<Item = &'a Request>) -> Self {
+    pub fn of<'a>(watch: &mut Detector, requests: impl Iterator<Item = &'a Request>) -> Self {
         let mut findings = Self::default();
         for request in requests {
             let judged = watch.judge(request);

@@ -11,7 +11,7 @@
 //!                                           └─ signals and notices ── JSON, metrics, table, plot
 //! ```
 //!
-//! [`Watch::see`] judges a request and learns from it; [`Watch::judge`] only judges, which is how
+//! [`Detector::see`] judges a request and learns from it; [`Detector::judge`] only judges, which is how
 //! [`forensics`] goes through a log a second time. Nothing here reads a clock or opens a file.
 #![forbid(unsafe_code)]
 
@@ -41,5 +41,5 @@ pub use fields::Fields;
 pub use preset::Preset;
 pub use request::Request;
 pub use settings::Settings;
-pub use signal::{Notice, Signal};
-pub use watching::{Doubt, Judged, Key, Seen, Standing, Watch};
+pub use signal::{Anomaly, Notice};
+pub use watching::{Detector, Doubt, Judged, Key, Observation, Standing};

@@ -1,6 +1,6 @@
 //! Counters and gauges of a running watch, for Prometheus.
 
-use crate::watching::{Seen, Standing, Watch};
+use crate::watching::{Detector, Observation, Standing};
 use prometheus_client::encoding::EncodeLabelSet;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
@@ -27,7 +27,7 @@ struct SeriesLabels {
 
 /// What is exported. No label comes from a client but the model's and worker's names, of which
 /// there are at most as many as series.
-pub struct Metrics {
+pub struct ExportedMetrics {
     registry: Registry,
     requests: Family<Standings, Counter>,
     signals: Family<Kind, Counter>,
@@ -39,7 +39,7 @@ pub struct Metrics {
     last: Gauge<f64, AtomicU64>,
 }
 
-impl Default for Metrics {
+impl Default for ExportedMetrics {
     fn default() -> Self {
         let mut registry = Registry::with_prefix("cofferdam_watch");
         let requests = Family::<Standings, Counter>::default();
@@ -50,7 +50,7 @@ impl Default for Metrics {
         let sees_from = Family::<SeriesLabels, Gauge>::default();
         let learned = Family::<SeriesLabels, Gauge>::default();
         let last = Gauge::<f64, AtomicU64>::default();
-        for kind in crate::Signal::KINDS {
+        for kind in crate::Anomaly::KINDS {
             let _ = signals.get_or_create(&Kind { kind }); // 0 is an answer, absence is none
         }
         let r = &mut registry;
@@ -100,9 +100,9 @@ impl Default for Metrics {
     }
 }
 
-impl Metrics {
+impl ExportedMetrics {
     /// Counts a request.
-    pub fn saw(&self, time: f64, seen: &Seen) {
+    pub fn saw(&self, time: f64, seen: &Observation) {
         let standing = match seen.judged.standing {
             Standing::NotMeasured => "not_measured",
             Standing::Learning => "learning",
@@ -131,7 +131,7 @@ impl Metrics {
     }
 
     /// The page, in OpenMetrics text.
-    pub fn page(&self, watch: &mut Watch) -> String {
+    pub fn page(&self, watch: &mut Detector) -> String {
         let (tolerance, learn) = (watch.settings().tolerance, watch.settings().learn);
         for (key, series) in watch.series() {
             let labels = SeriesLabels {

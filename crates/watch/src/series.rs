@@ -100,7 +100,7 @@ struct Recent {
 
 /// What a series has to say after it has learned.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Change {
+pub(crate) enum Change {
     /// Long prompts take a new time, in proportion to their length: another machine, or other
     /// software. Everything is learned anew.
     Relearning {
@@ -231,7 +231,7 @@ impl Series {
     }
 
     /// Learns a time that was not found too fast.
-    pub fn learn(&mut self, tokens: u64, seconds: f64) -> Option<Change> {
+    pub(crate) fn learn(&mut self, tokens: u64, seconds: f64) -> Option<Change> {
         let bucket = Bucket::of(tokens);
         let lengths = self.lengths.entry(bucket).or_insert_with(Lengths::new);
         let moved = lengths.learn(seconds);
@@ -242,7 +242,7 @@ impl Series {
     /// Remembers the judgement of a request that is long enough to be judged, and says if the
     /// machine is what has changed. Then nothing that was learned holds any more. `fast` is against
     /// the floor, `convicted` against that of the faster of two machines.
-    pub fn note(
+    pub(crate) fn note(
         &mut self,
         tokens: u64,
         seconds: f64,

@@ -3,8 +3,8 @@
 use crate::forensics::Findings;
 use crate::mixture::grow;
 use crate::request::Request;
-use crate::signal::Signal;
-use crate::watching::{Judged, Standing, Watch};
+use crate::signal::Anomaly;
+use crate::watching::{Detector, Judged, Standing};
 
 /// Less than this part of the answers compared with a floor, and nothing found says nothing.
 pub const SHARE_MIN: f64 = 0.1;
@@ -60,7 +60,7 @@ impl Sight {
             self.late += u64::from(seconds > LATEST);
         }
         self.compared += u64::from(matches!(judged.standing, Standing::Compared(_)));
-        let by_time = matches!(judged.signals[..], [Signal::TooFast { .. }]);
+        let by_time = matches!(judged.signals[..], [Anomaly::TooFast { .. }]);
         if by_time && !test {
             self.fast(request);
             if let Some(doubt) = judged.doubt {
@@ -130,7 +130,7 @@ impl Sight {
 
 /// Why nothing can be said about this log where nothing was found: empty if its silence is worth
 /// something.
-pub fn blind(watch: &mut Watch, findings: &Findings) -> Vec<String> {
+pub fn blind(watch: &mut Detector, findings: &Findings) -> Vec<String> {
     let mut why = Vec::new();
     let share = findings.share_compared();
     if share < SHARE_MIN {

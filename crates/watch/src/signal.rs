@@ -7,7 +7,7 @@ use std::fmt;
 
 /// Something about one request that cannot be right.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Signal {
+pub enum Anomaly {
     /// It was answered sooner than its prompt can have been computed.
     TooFast {
         /// Tokens that prefill had to compute.
@@ -36,7 +36,7 @@ pub enum Signal {
     },
 }
 
-impl Signal {
+impl Anomaly {
     /// Names of all kinds, as they stand in metrics and events.
     pub const KINDS: [&str; 4] = ["too_fast", "over_limit", "tokens_differ", "acceptance"];
 
@@ -85,7 +85,7 @@ fn basis(floor: &Floor) -> String {
     }
 }
 
-impl fmt::Display for Signal {
+impl fmt::Display for Anomaly {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::TooFast {

@@ -2,7 +2,7 @@
 
 use crate::series::Series;
 use crate::settings::Settings;
-use crate::watching::{Key, Watch};
+use crate::watching::{Detector, Key};
 use serde::{Deserialize, Serialize};
 
 /// Of the format: a state of another version is not read.
@@ -31,7 +31,7 @@ pub enum StateError {
     },
 }
 
-impl Watch {
+impl Detector {
     /// Everything that was learned.
     pub fn save(&self) -> String {
         let series = self.series.iter();
@@ -42,7 +42,7 @@ impl Watch {
         serde_json::to_string(&saved).expect("numbers, names and lists")
     }
 
-    /// Goes on where [`Watch::save`] was called.
+    /// Goes on where [`Detector::save`] was called.
     ///
     /// # Errors
     /// See [`StateError`].

@@ -4,7 +4,7 @@ use crate::floor::Floor;
 use crate::request::Request;
 use crate::series::{Change, Series};
 use crate::settings::Settings;
-use crate::signal::{Notice, Signal};
+use crate::signal::{Anomaly, Notice};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
@@ -47,7 +47,7 @@ pub enum Standing {
 #[derive(Clone, Debug, PartialEq)]
 pub struct Judged {
     /// What convicts it.
-    pub signals: Vec<Signal>,
+    pub signals: Vec<Anomaly>,
     /// What may be said about its time.
     pub standing: Standing,
     /// Where it is too fast: what else than a skipped prefill it may be.
@@ -66,7 +66,7 @@ pub struct Doubt {
 
 /// What was found about one request, and what its series has to say.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Seen {
+pub struct Observation {
     /// About the request.
     pub judged: Judged,
     /// About its series.
@@ -78,12 +78,12 @@ pub struct Seen {
 
 /// Everything that was learned, and how it is judged by.
 #[derive(Clone)]
-pub struct Watch {
+pub struct Detector {
     settings: Settings,
     pub(crate) series: BTreeMap<Key, Series>,
 }
 
-impl Watch {
+impl Detector {
     /// Knows nothing yet.
     pub fn new(settings: Settings) -> Self {
         Self {
@@ -104,7 +104,7 @@ impl Watch {
 
     /// Judges a request by what is known, and learns from it unless it was convicted or belongs to
     /// a test.
-    pub fn see(&mut self, request: &Request) -> Seen {
+    pub fn see(&mut self, request: &Request) -> Observation {
         let mut notices = Vec::new();
         let key = Key::of(request);
         if !self.series.contains_key(&key) {
@@ -123,9 +123,9 @@ impl Watch {
                 notices.extend(learn(series, request, &judged, tolerance).map(Notice::from));
             }
         }
-        let by_time = matches!(judged.signals[..], [Signal::TooFast { .. }]);
+        let by_time = matches!(judged.signals[..], [Anomaly::TooFast { .. }]);
         let grows = self.series.get(&key).is_some_and(Series::grows);
-        Seen {
+        Observation {
             suspected: by_time && grows,
             judged,
             notices,
@@ -193,7 +193,7 @@ impl Watch {
         floor.seconds *= second;
         let mut it = Timed::of(Standing::Compared(floor));
         if seconds < floor.seconds * tolerance {
-            it.fast = Some(Signal::TooFast {
+            it.fast = Some(Anomaly::TooFast {
                 tokens,
                 seconds,
                 floor,
@@ -204,14 +204,14 @@ impl Watch {
         it
     }
 
-    fn over_limit(&self, request: &Request) -> Option<Signal> {
+    fn over_limit(&self, request: &Request) -> Option<Anomaly> {
         let limit = self.settings.limit(&request.model)?;
         let tokens = request.sent_tokens.unwrap_or(0).max(request.prompt_tokens);
         let over = request.status == 200 && tokens > limit;
-        over.then_some(Signal::OverLimit { tokens, limit })
+        over.then_some(Anomaly::OverLimit { tokens, limit })
     }
 
-    fn acceptance(&self, request: &Request) -> Option<Signal> {
+    fn acceptance(&self, request: &Request) -> Option<Anomaly> {
         let settings = &self.settings;
         if request.completion_tokens? < settings.accept_after {
             return None;
@@ -230,14 +230,14 @@ impl Watch {
             ),
             _ => return None,
         };
-        Some(Signal::Acceptance { says })
+        Some(Anomaly::Acceptance { says })
     }
 }
 
 /// What may be said about a time.
 struct Timed {
     standing: Standing,
-    fast: Option<Signal>,
+    fast: Option<Anomaly>,
     doubt: Option<Doubt>,
     from_nowhere: bool,
 }
@@ -258,7 +258,7 @@ fn is_all_cached(request: &Request) -> bool {
     request.prompt_tokens > 1 && request.uncached() == 1
 }
 
-fn tokens_differ(request: &Request) -> Option<Signal> {
+fn tokens_differ(request: &Request) -> Option<Anomaly> {
     // A request that was not answered may have been counted by some only.
     if request.status != 200 {
         return None;
@@ -273,7 +273,7 @@ fn tokens_differ(request: &Request) -> Option<Signal> {
     let said = all.into_iter().filter_map(|(who, n)| Some((who, n?)));
     let said: Vec<_> = said.collect();
     let differ = said.windows(2).any(|pair| pair[0].1 != pair[1].1);
-    differ.then_some(Signal::TokensDiffer { said })
+    differ.then_some(Anomaly::TokensDiffer { said })
 }
 
 /// Learns from a request that was judged.
@@ -295,7 +295,7 @@ fn learn(
         Standing::Learning | Standing::TooShort if convicted => None,
         Standing::Learning | Standing::TooShort => series.learn(tokens, seconds),
         Standing::Compared(scaled) => {
-            let too_fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
+            let too_fast = |it: &Anomaly| matches!(it, Anomaly::TooFast { .. });
             let too_fast = judged.signals.iter().any(too_fast);
             let mut floor = scaled;
             floor.seconds /= series.second();

@@ -7,13 +7,13 @@ use super::names::Names;
 use super::{Plan, report};
 use crate::exit::{Exit, Failure};
 use crate::files;
-use ::watch::Watch;
+use ::watch::Detector;
 use ::watch::fields::Line;
 use ::watch::forensics::Findings;
 use ::watch::joined::Joined;
 use ::watch::plot::{self, Scatter};
 use ::watch::sight;
-use ::watch::{Notice, Request, Signal};
+use ::watch::{Anomaly, Notice, Request};
 use anyhow::{Context, anyhow};
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -28,7 +28,7 @@ const NOTICES_MAX: usize = 1000;
 pub(super) struct Found {
     /// The preset that the log was read with.
     pub format: Option<&'static ::watch::Preset>,
-    pub watch: Watch,
+    pub watch: Detector,
     pub read: Read,
     pub findings: Findings,
     /// Why a silence of this log says nothing; empty if it does.
@@ -84,7 +84,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
     logs.requests(&plan, |mut request| {
         joined.complete(&mut request);
         let judged = found.watch.judge(&request);
-        let fast = |it: &Signal| matches!(it, Signal::TooFast { .. });
+        let fast = |it: &Anomaly| matches!(it, Anomaly::TooFast { .. });
         let fast = judged.signals.iter().any(fast);
         let key = ::watch::Key::of(&request);
         let plot = found.plots.entry(key);

@@ -11,8 +11,8 @@ use crate::gauges::{self, Gauges};
 use crate::stop::Stop;
 use ::watch::fields::Line;
 use ::watch::forensics::Findings;
-use ::watch::metrics::Metrics;
-use ::watch::{Key, Notice, Request, Seen, Signal, Watch, sight};
+use ::watch::metrics::ExportedMetrics;
+use ::watch::{Anomaly, Detector, Key, Notice, Observation, Request, sight};
 use anyhow::{Context, anyhow};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
@@ -60,7 +60,7 @@ async fn follow(args: &Args, plan: Plan) -> Result<Exit, Failure> {
     let mut it = Following {
         plan,
         watch,
-        metrics: Metrics::default(),
+        metrics: ExportedMetrics::default(),
         read: Read::default(),
         position,
         found: false,
@@ -105,8 +105,8 @@ async fn next(lines: &mut Option<Receiver<io::Result<Tailed>>>) -> Option<io::Re
 
 struct Following {
     plan: Plan,
-    watch: Watch,
-    metrics: Metrics,
+    watch: Detector,
+    metrics: ExportedMetrics,
     read: Read,
     position: Position,
     /// Whether anything was ever found, but for what stands in `by_time`.
@@ -164,7 +164,7 @@ impl Following {
         }
     }
 
-    fn tell(&mut self, request: &Request, seen: &Seen) -> Result<(), Failure> {
+    fn tell(&mut self, request: &Request, seen: &Observation) -> Result<(), Failure> {
         for notice in &seen.notices {
             // What was too fast so far was computed, by another machine.
             if matches!(
@@ -182,7 +182,7 @@ impl Following {
             return Ok(());
         }
         let test = self.watch.settings().test_tenants.contains(&request.tenant);
-        let by_time = matches!(seen.judged.signals[..], [Signal::TooFast { .. }]);
+        let by_time = matches!(seen.judged.signals[..], [Anomaly::TooFast { .. }]);
         match (test, by_time) {
             (true, _) => {}
             (false, true) if seen.suspected => {}
@@ -195,7 +195,7 @@ impl Following {
             true => "suspected",
             false => "cannot_be_right",
         };
-        let signals: Vec<_> = seen.judged.signals.iter().map(Signal::json).collect();
+        let signals: Vec<_> = seen.judged.signals.iter().map(Anomaly::json).collect();
         event(json!({
             "event": what, "time_unix_s": request.time, "request": request.id,
             "tenant": request.tenant, "of_test": test, "model": request.model,

@@ -3,7 +3,7 @@
 use super::Plan;
 use crate::exit::Failure;
 use crate::files;
-use ::watch::Watch;
+use ::watch::Detector;
 use anyhow::Context;
 use serde::{Deserialize, Serialize};
 use std::path::Path;
@@ -18,23 +18,23 @@ pub(super) struct Position {
 }
 
 /// What an earlier run has kept in this file, or a new beginning.
-pub(super) fn load(plan: &Plan, path: Option<&Path>) -> Result<(Position, Watch), Failure> {
+pub(super) fn load(plan: &Plan, path: Option<&Path>) -> Result<(Position, Detector), Failure> {
     let settings = plan.settings.clone();
     let Some(path) = path.filter(|it| it.exists()) else {
-        return Ok((Position::default(), Watch::new(settings)));
+        return Ok((Position::default(), Detector::new(settings)));
     };
-    let load = || -> anyhow::Result<(Position, Watch)> {
+    let load = || -> anyhow::Result<(Position, Detector)> {
         let text = files::read(path, ::watch::state::STATE_MAX)?;
         let (position, learned) = text.split_once('\n').context("not a state of watch")?;
         let position = serde_json::from_str(position).context("not a state of watch")?;
-        Ok((position, Watch::restore(settings, learned)?))
+        Ok((position, Detector::restore(settings, learned)?))
     };
     let loaded = load().with_context(|| format!("--state {}", path.display()));
     loaded.map_err(Failure::usage)
 }
 
 /// Keeps it, whole or not at all.
-pub(super) fn keep(path: &Path, position: Position, watch: &Watch) -> Result<(), Failure> {
+pub(super) fn keep(path: &Path, position: Position, watch: &Detector) -> Result<(), Failure> {
     let position = serde_json::to_string(&position).expect("two numbers");
     files::replace(path, &format!("{position}\n{}", watch.save()))
 }

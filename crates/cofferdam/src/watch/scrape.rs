@@ -1,7 +1,7 @@
 //! Engines' own counters, read again and again. A coarse alarm: they name no request.
 
 use crate::exit::Failure;
-use ::watch::counters::{Counters, Rise};
+use ::watch::counters::{CounterReadings, Rise};
 use anyhow::anyhow;
 use gate::facts::Trouble;
 use gate::facts::net::{Address, Tls, TlsFiles, get};
@@ -17,7 +17,7 @@ const TIME_MAX: Duration = Duration::from_secs(5);
 pub(super) struct Scraper {
     nodes: Vec<(String, Address)>,
     tls: Tls,
-    counters: Counters,
+    counters: CounterReadings,
 }
 
 impl Scraper {
@@ -30,7 +30,7 @@ impl Scraper {
         Ok(Scraper {
             nodes: urls.iter().map(node).collect::<Result<_, _>>()?,
             tls: tls.map_err(|error| Failure::usage(anyhow!(error)))?,
-            counters: Counters::default(),
+            counters: CounterReadings::default(),
         })
     }
 
@@ -54,7 +54,7 @@ impl Scraper {
     }
 }
 
-fn compare(counters: &mut Counters, name: &str, metrics: &Metrics) -> Vec<Rise> {
+fn compare(counters: &mut CounterReadings, name: &str, metrics: &Metrics) -> Vec<Rise> {
     let samples = metrics.all().filter_map(|it| {
         let labels: Vec<_> = it
             .labels

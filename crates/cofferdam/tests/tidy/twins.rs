@@ -11,21 +11,17 @@ use std::collections::{BTreeMap, BTreeSet};
 const NO_LIBRARIES: [&str; 5] = ["cofferdam", "faults", "lab", "scripted", "testkit"];
 
 const OWN: &str = "every crate's own, and never in scope together";
-const TOOLS: &str =
-    "two tools: gate reads what servers say of themselves, probe asks them, watch reads logs";
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 37] = [
+const ALLOWED: [(&str, &str); 31] = [
     ("Answer", "a check's answer; a running request"),
     ("Answers", "pages of a server; a message of the protocol"),
     (
         "Ask",
         "what is asked of sampling; of an engine that is not ours",
     ),
-    ("Change", TOOLS),
     ("Config", OWN),
-    ("Counters", APART),
     ("Counts", "pages by state; spans handed on"),
     ("Deadlines", "of a data connection; of a worker"),
     (
@@ -58,7 +54,6 @@ const ALLOWED: [(&str, &str); 37] = [
         "of a pair, by its pools; the same in words, for HTTP",
     ),
     ("Limits", OWN),
-    ("Metrics", "read from a server; exported by watch"),
     ("OutOfRange", OWN),
     ("Receiver", "of an arena; of a connection"),
     ("Refusal", OWN),
@@ -72,20 +67,14 @@ const ALLOWED: [(&str, &str); 37] = [
         "what an incident is about; what a proof about a writer covers",
     ),
     ("Secret", APART),
-    ("Seen", APART),
     ("Sender", "into an arena; of a connection"),
     ("Shortage", "of memory; of pages"),
-    (
-        "Signal",
-        "what was found out, for a policy; what watch can tell an answer by",
-    ),
     ("Source", "of a figure, of a write, of the weights"),
     (
         "Steering",
         "what HTTP wants of any engine; the embedded engine's",
     ),
     ("Target", "of a question; of a product"),
-    ("Watch", "what watch has learned; who looks on at a replay"),
     ("Write", "a copy into a slot; how far a submission is"),
 ];
 

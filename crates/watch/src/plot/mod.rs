@@ -8,7 +8,7 @@ pub use svg::{page, svg};
 pub use term::text;
 
 use crate::request::Request;
-use crate::watching::{Key, Watch};
+use crate::watching::{Detector, Key};
 
 /// Ordinary requests that are drawn; of more, an even sample.
 const DOTS_MAX: usize = 4000;
@@ -70,7 +70,7 @@ impl Scatter {
     }
 
     /// Draws the floor of a series over the lengths that were seen.
-    pub fn floor_of(&mut self, watch: &mut Watch, key: &Key) {
+    pub fn floor_of(&mut self, watch: &mut Detector, key: &Key) {
         let least = watch.settings().learn;
         let Some(series) = watch.series.get_mut(key) else {
             return;

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use watch::fields::{LINE_MAX, Line};
 use watch::joined::Joined;
-use watch::{Preset, Request, Settings, Signal, Watch};
+use watch::{Anomaly, Detector, Preset, Request, Settings};
 
 fn fixture(name: &str) -> String {
     let path = format!(
@@ -111,7 +111,7 @@ fn a_pair_of_sglang_and_the_incident_in_its_request_logs() {
         .chain(&decode.requests)
         .for_each(|it| joined.learn(it));
     assert_eq!(joined.left_out, 0);
-    let watch = Watch::new(Settings::default());
+    let watch = Detector::new(Settings::default());
     let convicted: Vec<_> = prefill
         .requests
         .into_iter()
@@ -122,7 +122,7 @@ fn a_pair_of_sglang_and_the_incident_in_its_request_logs() {
             (!signals.is_empty()).then(|| {
                 (
                     it.id,
-                    signals.iter().map(Signal::to_string).collect::<String>(),
+                    signals.iter().map(Anomaly::to_string).collect::<String>(),
                 )
             })
         })

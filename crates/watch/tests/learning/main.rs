@@ -4,16 +4,16 @@ mod synthetic;
 
 use synthetic::{Made, Trace};
 use watch::forensics::Findings;
-use watch::{Notice, Request, Settings, Signal, Standing, Watch};
+use watch::{Anomaly, Detector, Notice, Request, Settings, Standing};
 
-fn fast(signals: &[Signal]) -> bool {
+fn fast(signals: &[Anomaly]) -> bool {
     signals
         .iter()
-        .any(|it| matches!(it, Signal::TooFast { .. }))
+        .any(|it| matches!(it, Anomaly::TooFast { .. }))
 }
 
 /// Feeds a watch, and returns which requests it found too fast and what it noticed.
-fn feed(watch: &mut Watch, made: &[Made]) -> (Vec<bool>, Vec<Notice>) {
+fn feed(watch: &mut Detector, made: &[Made]) -> (Vec<bool>, Vec<Notice>) {
     let mut notices = Vec::new();
     let see = |it: &Made| {
         let seen = watch.see(&it.request);
@@ -36,7 +36,7 @@ fn count(made: &[Made], found: &[bool], at_least: u64) -> (usize, usize, usize) 
 #[test]
 fn a_healthy_engine_raises_no_alarm() {
     let made = Trace::new(1).take(50_000);
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     let (found, notices) = feed(&mut watch, &made);
     assert_eq!(count(&made, &found, 0), (0, 0, 0));
     assert_eq!(notices, []);
@@ -47,7 +47,7 @@ fn a_healthy_engine_raises_no_alarm() {
 
 #[test]
 fn cold_it_says_learning() {
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     let mut trace = Trace::new(2);
     for it in trace.take(19) {
         assert_eq!(watch.see(&it.request).judged.standing, Standing::Learning);
@@ -60,7 +60,7 @@ fn a_busy_engine_raises_no_alarm() {
         let mut trace = Trace::new(seed);
         trace.queue = queue;
         let made = trace.take(30_000);
-        let (found, _) = feed(&mut Watch::new(Settings::default()), &made);
+        let (found, _) = feed(&mut Detector::new(Settings::default()), &made);
         assert_eq!(count(&made, &found, 0).0, 0, "queue {queue}");
     }
 }
@@ -72,7 +72,7 @@ fn eight_cache_hits_in_ten_raise_no_alarm() {
         trace.hits = 0.8;
         trace.hits_reported = reported;
         let made = trace.take(50_000);
-        let (found, _) = feed(&mut Watch::new(Settings::default()), &made);
+        let (found, _) = feed(&mut Detector::new(Settings::default()), &made);
         assert_eq!(count(&made, &found, 0).0, 0, "hits reported: {reported}");
     }
 }
@@ -81,7 +81,7 @@ fn eight_cache_hits_in_ten_raise_no_alarm() {
 fn with_hits_reported_skipped_prefills_are_found_among_them() {
     let mut trace = Trace::new(6);
     trace.hits = 0.8;
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     feed(&mut watch, &trace.take(20_000));
     trace.skipped = 0.01;
     let made = trace.take(20_000);
@@ -97,7 +97,7 @@ fn skipped_prefills_are_found_in_a_log_that_has_had_them_from_the_start() {
         let mut trace = Trace::new(seed);
         trace.skipped = rate;
         let made = trace.take(60_000);
-        let mut watch = Watch::new(Settings::default());
+        let mut watch = Detector::new(Settings::default());
         feed(&mut watch, &made);
         let found: Vec<_> = made
             .iter()
@@ -116,7 +116,7 @@ fn the_incident_is_seen_at_lengths_that_were_never_learned() {
     let mut trace = Trace::new(10);
     trace.pool = 6_000.0;
     let made = trace.take(20_000);
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     let (found, notices) = feed(&mut watch, &made);
     // Once some shorter lengths are learned, every one at once.
     let (alarms, right, all) = count(&made[6000..], &found[6000..], 0);
@@ -135,7 +135,7 @@ fn the_incident_is_seen_at_lengths_that_were_never_learned() {
 #[test]
 fn a_faster_machine_is_learned_anew_and_skipped_prefills_are_found_on_it() {
     let mut trace = Trace::new(11);
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     feed(&mut watch, &trace.take(20_000));
     trace.per_token /= 4.0;
     let made = trace.take(20_000);
@@ -158,7 +158,7 @@ fn a_faster_machine_is_learned_anew_and_skipped_prefills_are_found_on_it() {
 #[test]
 fn if_every_prefill_is_skipped_it_goes_on_alarming() {
     let mut trace = Trace::new(17);
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     feed(&mut watch, &trace.take(20_000));
     trace.pool = 16.0;
     let made = trace.take(5_000);
@@ -175,7 +175,7 @@ fn slow_drift_is_reported_whichever_way_it_goes() {
         let mut trace = Trace::new(12);
         trace.shortest = 1_000.0;
         trace.longest = 1_100.0;
-        let mut watch = Watch::new(Settings::default());
+        let mut watch = Detector::new(Settings::default());
         let mut notices = Vec::new();
         for _ in 0..12 {
             notices.extend(feed(&mut watch, &trace.take(5_000)).1);
@@ -194,7 +194,7 @@ fn tests_are_neither_learned_from_nor_listed() {
     let mut settings = Settings::default();
     settings.test_tenants.insert("probe".to_owned());
     settings.limits.insert("*".to_owned(), 100);
-    let mut watch = Watch::new(settings);
+    let mut watch = Detector::new(settings);
     let mut made = Trace::new(13).take(50);
     made.iter_mut()
         .for_each(|it| it.request.tenant = "probe".to_owned());
@@ -211,17 +211,17 @@ fn goes_on_after_a_restart_as_if_there_had_been_none() {
     trace.skipped = 0.01;
     let before = trace.take(10_000);
     let after = trace.take(5_000);
-    let mut watch = Watch::new(Settings::default());
+    let mut watch = Detector::new(Settings::default());
     feed(&mut watch, &before);
     watch.series().for_each(|(_, it)| it.refresh());
-    let mut restored = Watch::restore(Settings::default(), &watch.save()).unwrap();
+    let mut restored = Detector::restore(Settings::default(), &watch.save()).unwrap();
     assert_eq!(feed(&mut watch, &after), feed(&mut restored, &after));
     let damaged = watch.save().replace("\"version\":1", "\"version\":9");
-    let error = Watch::restore(Settings::default(), &damaged)
+    let error = Detector::restore(Settings::default(), &damaged)
         .map(|_| ())
         .unwrap_err();
     assert!(error.to_string().contains("format 9"), "{error}");
-    assert!(Watch::restore(Settings::default(), "{").is_err());
+    assert!(Detector::restore(Settings::default(), "{").is_err());
 }
 
 #[test]
@@ -230,7 +230,7 @@ fn memory_is_bounded_whatever_the_log_says() {
         series_max: 3,
         ..Settings::default()
     };
-    let mut watch = Watch::new(settings);
+    let mut watch = Detector::new(settings);
     let mut trace = Trace::new(15);
     let mut too_many = 0;
     for n in 0..100 {
@@ -250,7 +250,7 @@ fn request() -> Request {
 fn the_other_signals() {
     let mut settings = Settings::default();
     settings.limits.insert("m".to_owned(), 1_993);
-    let mut watch = Watch::new(settings);
+    let mut watch = Detector::new(settings);
     let mut kinds = |change: &dyn Fn(&mut Request)| {
         let mut it = Request {
             prompt_tokens: 1_000,
@@ -258,7 +258,7 @@ fn the_other_signals() {
         };
         change(&mut it);
         let signals = watch.judge(&it).signals;
-        signals.iter().map(Signal::kind).collect::<Vec<_>>()
+        signals.iter().map(Anomaly::kind).collect::<Vec<_>>()
     };
     assert_eq!(kinds(&|_| ()), [""; 0]);
     assert_eq!(kinds(&|it| it.prompt_tokens = 1_993), [""; 0]);

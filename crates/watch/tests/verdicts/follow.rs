@@ -18,7 +18,7 @@ struct Followed {
 }
 
 fn follow(log: Log) -> Followed {
-    let mut watch = Watch::new(log.settings);
+    let mut watch = Detector::new(log.settings);
     let mut it = Followed::default();
     for made in &log.made {
         let seen = watch.see(&made.request);

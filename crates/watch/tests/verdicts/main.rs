@@ -9,7 +9,7 @@ mod synthetic;
 use std::fmt::Write;
 use synthetic::{Made, Trace};
 use watch::forensics::Findings;
-use watch::{Notice, Settings, Watch, sight};
+use watch::{Detector, Notice, Settings, sight};
 
 /// What is said about a whole log.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -46,7 +46,7 @@ impl Log {
     }
 
     fn read(self) -> Read {
-        let mut watch = Watch::new(self.settings);
+        let mut watch = Detector::new(self.settings);
         let mut mixed = false;
         for it in &self.made {
             let notices = watch.see(&it.request).notices;
