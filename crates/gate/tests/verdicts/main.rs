@@ -1,9 +1,11 @@
 //! Fleets that look strange and are healthy, fleets that look fine and are not: what is expected of
 //! each check against what was said, as one table.
 
+mod elsewhere;
 mod lone;
 mod pairs;
 mod servers;
+mod settings;
 
 use gate::advisories::Table;
 use gate::assemble::{Reading, assemble};
