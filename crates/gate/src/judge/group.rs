@@ -161,7 +161,8 @@ fn dtype(member: &Member) -> Shown {
         return Ok((dtype.to_owned(), source));
     }
     let (model, _) = path(&node.model).map_err(and)?;
-    let (version, _) = shown(&node.version).map_err(and)?;
+    let version = node.version.as_ref().map_err(|why| and(why.to_string()))?;
+    let version = version.value.name();
     let of = match weights == "default" {
         true => model,
         false => format!("{model}, {weights}"),
@@ -443,6 +444,7 @@ fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
     let mut worst = 0;
     for member in &sides.prefill {
         worst = worst.max(match software(member) {
+            Some((Engine::Sglang, Some(version))) if version.is_on_the_way_to(&fixed) => 2,
             Some((Engine::Sglang, Some(version))) if *version < fixed => 3,
             Some((Engine::Sglang, Some(_))) => 1,
             Some((Engine::Vllm | Engine::Cofferdam, _)) => 0,
@@ -451,7 +453,9 @@ fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
     }
     match worst {
         3 => "is answered with 200 from other requests' pages (SGLang before 0.5.20: the incident)",
-        2 => "may be answered with 200 from other requests' pages (engine or version unknown)",
+        2 => {
+            "may be answered with 200 from other requests' pages (whether it still does that is not known)"
+        }
         1 => {
             "waits 300 s on decode for pages that never come, and is then retried; others starve \
              meanwhile"

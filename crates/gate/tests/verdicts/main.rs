@@ -1,6 +1,7 @@
 //! Fleets that look strange and are healthy, fleets that look fine and are not: what is expected of
 //! each check against what was said, as one table.
 
+mod builds;
 mod elsewhere;
 mod lone;
 mod pairs;

@@ -15,6 +15,7 @@ use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
 use crate::facts::particulars::{self, SGLANG};
 use crate::facts::prometheus::Metrics;
+use crate::facts::version::that_answers;
 use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use serde_json::Value;
 
@@ -73,10 +74,10 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
         model_info,
         ..
     } = said;
-    node.version = agreed(
+    node.version = that_answers(agreed(
         vec![info.version("version"), loads.version("version")],
         warnings,
-    );
+    ));
     let roles = [
         (info, "disaggregation_mode"),
         (loads, "loads[0].disaggregation.mode"),

@@ -12,10 +12,11 @@ fn is_on(says: &str) -> bool {
     !matches!(says, "" | "none" | "None" | "0" | "false" | "False")
 }
 
-/// A setting of the cache that only models with windows or recurrent layers have. Such layers are
-/// counted by `kv_cache_size_tokens`, and by nothing else.
+/// A setting of the cache that only models with windows or recurrent layers have, or without any
+/// attention. Such layers are counted by `kv_cache_size_tokens`, and by nothing else.
 pub(super) fn kinds(read: impl Fn(&str) -> Option<Figure<String>>) -> Option<Figure<String>> {
     let fields = [
+        "is_attention_free",
         "mamba_block_size",
         "mamba_page_size_padded",
         "mamba_cache_mode",

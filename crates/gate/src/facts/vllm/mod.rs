@@ -10,6 +10,7 @@ use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Aside, Engine, Node, Parallelism, Rank, Role, Warning};
 use crate::facts::particulars::{self, VLLM};
 use crate::facts::prometheus::{Metrics, Sample};
+use crate::facts::version::that_answers;
 use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
@@ -28,7 +29,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     let mut node = Node::unknown(name, Unknown::NotReported { looked });
     let mut warnings = Vec::new();
     node.engine = Ok(engine);
-    node.version = answers.page("/version").version("version");
+    node.version = that_answers(answers.page("/version").version("version"));
     identity(answers, &info, &mut node);
     lengths(answers, &info, &mut node, &mut warnings);
     pools(&info, &metrics, &mut node, &mut warnings);
@@ -363,9 +364,9 @@ fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
         if let Err(why @ Unknown::Absurd(_)) = &cache.tokens {
             return Err(why.clone());
         }
-        return match &cache.kinds {
+        return match cache.kinds.clone().or_else(|| other_unit(cache)) {
             Some(kinds) => Err(contradiction(
-                kinds,
+                &kinds,
                 &by_blocks?,
                 "with layers of several kinds, blocks times block size is no number of tokens",
             )),
@@ -405,6 +406,14 @@ fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
         });
     }
     by_tokens
+}
+
+/// A block of attention that is none of `block_size`.
+fn other_unit(cache: &Cache) -> Option<Figure<String>> {
+    let (unit, size) = (cache.unit.as_ref().ok()?, cache.block_size.as_ref().ok()?);
+    let other = unit.value != size.value;
+    let text = format!("a block of attention of {} tokens", unit.value);
+    other.then(|| Figure::new(text, unit.source.clone()))
 }
 
 fn plausible(value: u64, formula: &str, from: Vec<crate::facts::Source>) -> Fact<Figure<u64>> {
