@@ -1,6 +1,6 @@
 //! What one server answered, endpoint by endpoint, and which software it therefore is.
 
-use crate::facts::combine::{agreed, worst};
+use crate::facts::combine::{agreed, not_reported, worst};
 use crate::facts::figure::{Fact, Figure, Source, Unknown};
 use crate::facts::json::Doc;
 use crate::facts::node::{Engine, Node, Probe, Warning};
@@ -89,10 +89,10 @@ impl Answers {
             };
             let bare = match self.with_key {
                 true => self.bare.get(*path).cloned(),
-                false => self
-                    .got
-                    .get(*path)
-                    .map(|it| it.as_ref().map(|_| 0).map_err(Clone::clone)),
+                false => self.got.get(*path).map(|it| {
+                    let body = it.as_ref().map_err(Clone::clone);
+                    body.and_then(|it| introspects(it))
+                }),
             };
             match bare {
                 Some(Ok(_)) => return Ok(Figure::new(true, source)),
@@ -124,6 +124,21 @@ impl Answers {
         let bare = self.bare.iter();
         got.chain(bare.map(|(path, outcome)| probe(path, false, outcome.clone())))
             .collect()
+    }
+}
+
+/// Whether a 200 of introspection is one, and not a page to sign in or an error that says 200: how
+/// long it is.
+///
+/// # Errors
+/// What it is instead.
+pub(crate) fn introspects(body: &[u8]) -> Result<u64, Trouble> {
+    let doc = Doc::parse("", body)?;
+    let says = |why: &str| Err(Trouble::Garbage { why: why.into() });
+    match doc.root().as_object() {
+        None => says("not an object"),
+        Some(it) if it.get("error").is_some_and(|it| !it.is_null()) => says("an error, with 200"),
+        Some(_) => Ok(body.len() as u64),
     }
 }
 
@@ -167,6 +182,13 @@ impl Page {
 
     pub(crate) fn setting(&self, field: &str) -> Fact<Figure<String>> {
         self.doc()?.setting(field)
+    }
+
+    /// A setting of any type; `none` where it is off.
+    pub(crate) fn plain(&self, field: &str) -> Fact<Figure<String>> {
+        let doc = self.doc()?;
+        let figure = doc.plain(field);
+        figure.map_or_else(|| not_reported(&doc.source(field).to_string()), Ok)
     }
 
     pub(crate) fn version(&self, field: &str) -> Fact<Figure<Version>> {

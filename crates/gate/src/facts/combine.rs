@@ -33,24 +33,58 @@ pub(crate) fn agreed<T: PartialEq + Display>(
     }
 }
 
-/// The figure, unless a place says another number in a form that it must not have: `"3000"` or
-/// `3000.0` is not believed, and cannot be passed over either.
+/// The figure, unless a place says another number in a form that it must not have: `"3000"`,
+/// `3000.0` or `3k` is not believed, and cannot be passed over either.
 fn consistent<T: Display>(found: Figure<T>, reasons: &[Unknown]) -> Fact<Figure<T>> {
-    let value = found.value.to_string();
+    let Ok(value) = found.value.to_string().parse() else {
+        return Ok(found);
+    };
     for reason in reasons {
         let Unknown::Absurd(it) = reason else {
             continue;
         };
-        let says = it.found.trim_matches('"').trim().replace(',', "");
-        let number: Option<f64> = says.parse().ok();
-        let plausible = number.filter(|it| (1.0..=TOKENS_MAX as f64).contains(it));
-        if plausible.is_some() && plausible != value.parse().ok() {
-            let other = Figure::new(says, it.source.clone());
+        if says_another(&it.found, value) {
+            let other = Figure::new(it.found.clone(), it.source.clone());
             let rule = "must be equal, and the second has not even the right form";
             return Err(contradiction(&found, &other, rule));
         }
     }
     Ok(found)
+}
+
+/// Whether a text that is no count may mean another one. What is below 1 or absurdly large is the
+/// way of many settings to say that they are not set.
+fn says_another(found: &str, value: u64) -> bool {
+    if !found.contains(|c: char| c.is_ascii_digit()) {
+        return false;
+    }
+    let readings = readings(found);
+    let set = |it: &f64| (1.0..=TOKENS_MAX as f64).contains(it);
+    let same = readings.contains(&(value as f64));
+    !same && (readings.is_empty() || readings.iter().any(set))
+}
+
+/// The numbers that a text may mean: `8,000`, `8_000 tokens`, `8k` (of 1,000 or of 1,024). None:
+/// it has digits, and nobody knows what they say.
+fn readings(text: &str) -> Vec<f64> {
+    let text = text.trim_matches('"').trim().to_lowercase();
+    let text = text.trim_end_matches("tokens").trim_end();
+    let (digits, power) = match text.char_indices().next_back() {
+        Some((at, 'k')) => (&text[..at], 1),
+        Some((at, 'm')) => (&text[..at], 2),
+        Some((at, 'g')) => (&text[..at], 3),
+        _ => (text, 0),
+    };
+    let plain: String = digits
+        .chars()
+        .filter(|it| !matches!(it, ',' | '_' | ' ' | '\''))
+        .collect();
+    let Ok(number) = plain.parse::<f64>() else {
+        return Vec::new();
+    };
+    [1000.0_f64, 1024.0]
+        .map(|unit| number * unit.powi(power))
+        .into()
 }
 
 /// The smallest of all places that have a figure. If they differ, the smallest counts, since what
@@ -200,7 +234,17 @@ mod tests {
             };
             Err(crate::facts::json::absurd(found, source, "no count"))
         };
-        for found in ["\"3000\"", "3000.0", "3000.5", " 3,000 "] {
+        for found in [
+            "\"3000\"",
+            "3000.0",
+            "3000.5",
+            " 3,000 ",
+            "3k",
+            "3_000 tokens",
+            "0.003M",
+            "0x1770",
+            "[6000]",
+        ] {
             let places = || vec![wrong(found), figure(6000)];
             let mut warnings = Vec::new();
             for fact in [
@@ -214,7 +258,18 @@ mod tests {
             }
         }
         // The same number in a wrong form, and what is no number at all, is only told.
-        for found in ["\"6000\"", "6000.0", "NaN", "lots", "-1", "0"] {
+        for found in [
+            "\"6000\"",
+            "6000.0",
+            "6_000",
+            "6K",
+            "6 000 tokens",
+            "NaN",
+            "lots",
+            "-1",
+            "0",
+            "9223372036854775807",
+        ] {
             let mut warnings = Vec::new();
             let fact = smallest(vec![wrong(found), figure(6000)], &mut warnings);
             assert_eq!((fact.unwrap().value, warnings.len()), (6000, 1), "{found}");

@@ -1,6 +1,7 @@
 //! Reading fields of JSON answers: a value is taken only if it is of the type that it must be.
 
 use crate::facts::figure::{Absurd, Fact, Figure, Source, TOKENS_MAX, Unknown};
+use crate::facts::once::{Once, twice};
 use crate::facts::trouble::Trouble;
 use serde_json::Value;
 
@@ -18,7 +19,7 @@ impl Doc {
     /// It is HTML, or not JSON (nested deeper than 128 levels is not JSON for us).
     pub fn parse(url: &str, body: &[u8]) -> Result<Self, Trouble> {
         let root = serde_json::from_slice(body).map_err(|error| not_json(body, &error))?;
-        let url = url.to_owned();
+        let (url, Once(root)) = (url.to_owned(), root);
         Ok(Self { url, root })
     }
 
@@ -85,6 +86,7 @@ impl Doc {
             looked: vec![self.source(field).to_string()],
         })?;
         let text = match found {
+            _ if twice(found).is_some() => return Err(self.absurd(field, "no setting")),
             Value::Null => String::new(),
             Value::String(text) => match serde_json::from_str::<Value>(text) {
                 // An object that was given as text, whatever its spaces and the order of its keys.
@@ -99,6 +101,14 @@ impl Doc {
         }
         let text = if text.is_empty() { "none".into() } else { text };
         Ok(self.figure(field, text))
+    }
+
+    /// What a setting says, whatever its type, as text; `None` if it is not there.
+    pub fn plain(&self, field: &str) -> Option<Figure<String>> {
+        match self.setting(field) {
+            Ok(figure) => Some(figure),
+            Err(_) => self.at(field).map(|it| self.figure(field, brief(it))),
+        }
     }
 
     /// True or false.
@@ -119,9 +129,13 @@ impl Doc {
 
     /// Says that what stands at `field` cannot be.
     pub fn absurd(&self, field: &str, why: &str) -> Unknown {
-        let found = self
-            .at(field)
-            .map_or("nothing".to_owned(), Value::to_string);
+        let found = self.at(field);
+        if let Some(values) = found.and_then(twice) {
+            let each: Vec<_> = values.iter().map(Value::to_string).collect();
+            let why = "two values under one name";
+            return absurd(&each.join(" and "), self.source(field), why);
+        }
+        let found = found.map_or("nothing".to_owned(), Value::to_string);
         absurd(&found, self.source(field), why)
     }
 

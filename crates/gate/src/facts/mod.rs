@@ -16,7 +16,9 @@ mod log;
 mod models;
 pub mod net;
 mod node;
+mod once;
 mod own;
+mod particulars;
 pub mod prometheus;
 #[cfg(feature = "recording")]
 pub mod recording;
@@ -30,6 +32,6 @@ pub use figure::{
     Absurd, Contradiction, Declared, Fact, Figure, Measured, Source, TOKENS_MAX, Unknown,
 };
 pub use log::read_log;
-pub use node::{Aside, Engine, Node, Parallelism, Probe, Rank, Role, Warning};
+pub use node::{Aside, Engine, Node, Parallelism, Particulars, Probe, Rank, Role, Warning};
 pub use trouble::Trouble;
 pub use version::{NoVersion, Version};

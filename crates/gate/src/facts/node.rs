@@ -4,6 +4,7 @@ use crate::facts::figure::{Declared, Fact, Figure, Measured, Unknown};
 use crate::facts::trouble::Trouble;
 use crate::facts::version::Version;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Which software a node runs.
@@ -108,6 +109,19 @@ pub struct Aside {
     pub source: crate::facts::Source,
 }
 
+/// Settings that matter to some models only, by name, as far as they are told.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Particulars {
+    /// What may make another model of the same weights.
+    pub made: BTreeMap<String, Figure<String>>,
+    /// Types of what goes along with KV.
+    pub types: BTreeMap<String, Figure<String>>,
+    /// Pages that some layers have.
+    pub pages: BTreeMap<String, Figure<String>>,
+    /// Which layers have a pool of their own.
+    pub layout: BTreeMap<String, Figure<String>>,
+}
+
 /// Ranks of each kind.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Parallelism {
@@ -165,6 +179,8 @@ pub struct Node {
     pub asides: Fact<Vec<Aside>>,
     /// Tokens a page.
     pub page_size: Fact<Figure<u64>>,
+    /// Tokens that a block of attention holds, where it is told apart from the page size.
+    pub block: Fact<Figure<u64>>,
     /// Prompt and answer together may be this long, by the process's own computation.
     pub context: Fact<Measured<u64>>,
     /// The echo of a flag such as `--context-length`.
@@ -208,6 +224,11 @@ pub struct Node {
     pub tokenizer: Fact<Figure<String>>,
     /// The chat template, as the server names it; `default` is the tokenizer's own.
     pub template: Fact<Figure<String>>,
+    /// How text becomes tokens, apart from tokenizer and template; `default` where nothing is
+    /// changed.
+    pub tokenizing: Fact<Figure<String>>,
+    /// Settings that matter to some models only.
+    pub particulars: Particulars,
     /// What shows that KV leaves or enters this process, where that is seen apart from its role.
     pub transfers: Fact<Figure<String>>,
     /// Version of Cofferdam's guard that is in effect in there (docs/guard-sglang.md,
@@ -239,6 +260,7 @@ impl Node {
             asides: err(&why),
             declared_pool: None,
             page_size: err(&why),
+            block: err(&why),
             context: err(&why),
             declared_context: None,
             advertised: err(&why),
@@ -265,6 +287,8 @@ impl Node {
             model_dtype: err(&why),
             tokenizer: err(&why),
             template: err(&why),
+            tokenizing: err(&why),
+            particulars: Particulars::default(),
             transfers: err(&why),
             guard: err(&why),
             life: err(&why),

@@ -89,6 +89,7 @@ fn worker(name: &str, n: usize, info: &Page, engine: &Figure<Engine>) -> Node {
     node.tokenizer = node.model.clone();
     node.weights = node.model.clone();
     node.template = node.model.clone();
+    node.tokenizing = node.model.clone();
     node.asides = Ok(Vec::new());
     node.layout = info.text(&field("layout_fingerprint"));
     node.kv_dtype = node.layout.clone();

@@ -52,10 +52,11 @@ pub struct Metrics {
 }
 
 impl Metrics {
-    /// Parses an answer of `url`. Lines that are not samples are passed over.
+    /// Parses an answer of `url`. Lines that are not samples are passed over; a value that is no
+    /// number is kept as it stands there.
     ///
     /// # Errors
-    /// It is HTML, not UTF-8, has not one sample, or more than 100,000.
+    /// It is HTML, not UTF-8, cut within a line, has not one number, or more than 100,000 samples.
     pub fn parse(url: &str, body: &[u8]) -> Result<Self, Trouble> {
         if is_html(body) {
             return Err(Trouble::Html);
@@ -67,14 +68,19 @@ impl Metrics {
             .map(str::trim)
             .filter(|it| !it.starts_with('#'));
         let samples: Vec<_> = lines.filter_map(sample).take(SAMPLES_MAX + 1).collect();
-        match samples.len() {
-            0 => Err(garbage("not one sample of a metric")),
-            n if n > SAMPLES_MAX => Err(garbage("more than 100000 samples")),
-            _ => Ok(Self {
-                url: url.to_owned(),
-                samples,
-            }),
+        if !samples.iter().any(|it| it.value.parse::<f64>().is_ok()) {
+            return Err(garbage("not one sample of a metric"));
         }
+        if samples.len() > SAMPLES_MAX {
+            return Err(garbage("more than 100000 samples"));
+        }
+        if unended(text).is_some_and(|it| sample(it).is_none()) {
+            return Err(garbage("it ends within a line"));
+        }
+        Ok(Self {
+            url: url.to_owned(),
+            samples,
+        })
     }
 
     /// All samples.
@@ -161,6 +167,12 @@ fn whole(text: &str) -> Option<u64> {
     is_whole.then_some(value as u64)
 }
 
+/// The last line, if nothing ends it and it is no comment.
+fn unended(text: &str) -> Option<&str> {
+    let last = text.rsplit('\n').next()?.trim();
+    (!last.is_empty() && !last.starts_with('#')).then_some(last)
+}
+
 /// `name{a="b"} 1.0 [time] [# exemplar]`.
 fn sample(line: &str) -> Option<Sample> {
     let end = line.find(|c: char| c == '{' || c.is_ascii_whitespace())?;
@@ -174,7 +186,6 @@ fn sample(line: &str) -> Option<Sample> {
         None => (Vec::new(), &line[end..]),
     };
     let value = rest.split_ascii_whitespace().next()?;
-    value.parse::<f64>().ok()?;
     Some(Sample {
         name: name.to_owned(),
         labels,
@@ -238,8 +249,10 @@ mod tests {
 
     #[test]
     fn values_that_are_no_counts_are_absurd() {
-        for value in ["NaN", "+Inf", "-1", "0.0", "0.5", "9.2e18", "1e300"] {
-            let metrics = parse(&format!("m {value}\n"));
+        for value in [
+            "NaN", "+Inf", "-1", "0.0", "0.5", "9.2e18", "1e300", "3k", "3,000", "None",
+        ] {
+            let metrics = parse(&format!("n 1\nm {value}\n"));
             let sample = metrics.of("m").next().unwrap();
             assert!(
                 matches!(metrics.count(sample, &[]), Err(Unknown::Absurd(_))),
@@ -270,5 +283,13 @@ mod tests {
             Trouble::Garbage { .. }
         ));
         assert_eq!(parse("<html>"), Trouble::Html);
+        let cut = Trouble::Garbage {
+            why: "it ends within a line".into(),
+        };
+        assert_eq!(parse("m 1\nn{a=\"b"), cut);
+        assert_eq!(parse("m 1\nvllm:spec_dec"), cut);
+        for whole in ["m 1\n", "m 1", "m 1\n# EOF", "m 1\n# EOF\n\n"] {
+            assert!(Metrics::parse("u", whole.as_bytes()).is_ok(), "{whole:?}");
+        }
     }
 }

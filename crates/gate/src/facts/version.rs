@@ -1,5 +1,7 @@
 //! Versions of engines, in the order in which they were released.
 
+use crate::facts::figure::{Fact, Figure};
+use crate::facts::json::absurd;
 use pep440_rs::Version as Package;
 use serde::{Deserialize, Serialize};
 use std::cmp::Ordering;
@@ -104,22 +106,68 @@ impl Version {
         &self.text
     }
 
-    /// Whether it is a development version or a release candidate of `release`: it stands before
-    /// it, and may have or lack whatever that release brought.
+    /// Whether it is a development version or a release candidate of `release`, or so many commits
+    /// after the one before: it stands before it, and may have or lack whatever that release
+    /// brought.
     pub fn is_on_the_way_to(&self, release: &Version) -> bool {
         let (Order::Package(it), Order::Package(release)) = (&self.order, &release.order) else {
             return false;
         };
-        it.any_prerelease() && it.only_release() == release.only_release() && it < release
+        let after = it.is_post() && it.is_dev() && follows(it.release(), release.release());
+        let of_it = it.any_prerelease() && it.only_release() == release.only_release();
+        (of_it || after) && it < release
+    }
+
+    /// Whether it was released, and is no build on the way.
+    pub fn is_release(&self) -> bool {
+        match &self.order {
+            Order::Build(_) => true,
+            Order::Package(it) => !it.any_prerelease(),
+        }
+    }
+
+    /// One name for the several that a version has. Of a build that was not released, the commit
+    /// counts.
+    pub fn name(&self) -> String {
+        match Package::from_str(&self.text) {
+            Ok(it) if it.is_dev() => it.to_string(),
+            Ok(it) => it.without_local().to_string(),
+            Err(_) => self.text.clone(),
+        }
+    }
+}
+
+/// Whether the numbers of a release are the next after others.
+fn follows(one: &[u64], next: &[u64]) -> bool {
+    let number = |of: &[u64], n: usize| of.get(n).copied().unwrap_or(0);
+    let [a, b, c] = [0, 1, 2].map(|n| number(one, n));
+    let next = [0, 1, 2].map(|n| number(next, n));
+    [[a, b, c + 1], [a, b + 1, 0], [a + 1, 0, 0]].contains(&next)
+}
+
+/// No version before it answers as those that are read here.
+const OLDEST: (u64, u64, u64) = (0, 4, 0);
+
+/// The version, unless nothing so old answers like this: then the number is none that was released.
+pub(crate) fn that_answers(version: Fact<Figure<Version>>) -> Fact<Figure<Version>> {
+    let it = version?;
+    match it.value < Version::of_release(OLDEST) {
+        true => Err(absurd(
+            it.value.text(),
+            it.source,
+            "no version so old has this endpoint: a number that a build was given",
+        )),
+        false => Ok(it),
     }
 }
 
 /// `0.0.0.dev1+g1234`, `0.1.dev16498+g1234` (setuptools-scm without tags), `0+unknown` (versioneer),
-/// `9999.0.0` (so that it is never replaced).
+/// `0.0.1` (templates: no engine was released under such a number), `9999.0.0` (so that it is never
+/// replaced).
 fn is_placeholder(package: &Package) -> bool {
     let release = package.release();
     let first = release.first().copied().unwrap_or(0);
-    let zero = release.iter().all(|it| *it == 0);
+    let zero = first == 0 && release.get(1).is_none_or(|it| *it == 0);
     let untagged = package.is_dev() && first == 0 && release.iter().skip(1).sum::<u64>() <= 1;
     zero || untagged || first > FIRST_MAX
 }
@@ -211,12 +259,16 @@ mod tests {
             "0.5.22rc1",
             "0.5.22a1.dev2",
             "0.5.22rc1.post1",
+            "0.5.21.post1.dev40+gabc",
+            "0.5.21.post3.dev1",
         ] {
             assert!(is(early), "{early}");
         }
         for other in [
             "0.5.22",
             "0.5.22.post1.dev3",
+            "0.5.20.post1.dev3",
+            "0.5.21.post3",
             "0.5.21",
             "0.5.21rc1",
             "0.5.23.dev1",
@@ -232,6 +284,8 @@ mod tests {
             "0.0.0.dev1+g0a1b2c3",
             "0.0.dev7",
             "0.0.post1.dev3+gabc",
+            "0.0.1",
+            "0.0.3.dev4",
             "0+unknown",
             "0+untagged.12.gabcdef0",
             "0.1.dev16498+g0a1b2c3",

@@ -162,7 +162,7 @@ fn one_version(role: &str, members: &[&Member]) -> Finding {
     for member in members {
         match (&member.node.engine, &member.node.version) {
             (Ok(engine), Ok(version)) => {
-                let version = format!("{} {}", engine.value, version.value);
+                let version = format!("{} {}", engine.value, version.value.name());
                 *versions.entry(version).or_default() += 1;
             }
             _ => missing += 1,

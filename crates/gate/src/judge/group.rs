@@ -8,7 +8,7 @@ use crate::check::{
     CHECKSUM_LAYOUTS_EQUAL, Check, GUARD_ON_BOTH_SIDES, PROMPT_LIMITS_EQUAL, SAME_KV_DTYPE,
     SAME_LAYOUT, SAME_MODEL, SAME_PAGE_SIZE, SAME_TOKENIZER,
 };
-use crate::facts::{Engine, Fact, Figure, Source, Version};
+use crate::facts::{Engine, Fact, Figure, Particulars, Source, Version};
 use crate::finding::{Answer, Evidence, Finding, Subject, grouped};
 use std::collections::BTreeMap;
 
@@ -34,13 +34,28 @@ pub(super) fn judge(
         table,
     };
     findings.push(limits(&sides));
-    findings.push(equal(&sides, &SAME_PAGE_SIZE, "page size", |member| {
-        shown(&member.node.page_size)
-    }));
-    findings.push(equal(&sides, &SAME_KV_DTYPE, "KV dtype", dtype));
-    findings.push(equal(&sides, &SAME_LAYOUT, "KV layout", |member| {
-        shown(&member.node.layout)
-    }));
+    let pages: [Thing<'_>; 2] = [
+        ("page size", |member| shown(&member.node.page_size)),
+        ("block of attention", block),
+    ];
+    let other = |member| block(member).is_ok_and(|it| !it.0.starts_with(UNRESOLVED));
+    let pages = match sides.all().any(other) {
+        true => &pages[..],
+        false => &pages[..1],
+    };
+    findings.push(equal_in_all(&sides, &SAME_PAGE_SIZE, pages, |it| &it.pages));
+    findings.push(equal_in_all(
+        &sides,
+        &SAME_KV_DTYPE,
+        &[("KV dtype", dtype)],
+        |it| &it.types,
+    ));
+    findings.push(equal_in_all(
+        &sides,
+        &SAME_LAYOUT,
+        &[("KV layout", |member| shown(&member.node.layout))],
+        |it| &it.layout,
+    ));
     findings.push(equal_in_all(
         &sides,
         &SAME_MODEL,
@@ -48,6 +63,7 @@ pub(super) fn judge(
             ("model", |member| path(&member.node.model)),
             ("weights", |member| shown(&member.node.weights)),
         ],
+        |it| &it.made,
     ));
     findings.push(equal_in_all(
         &sides,
@@ -55,7 +71,9 @@ pub(super) fn judge(
         &[
             ("tokenizer", |member| path(&member.node.tokenizer)),
             ("chat template", |member| shown(&member.node.template)),
+            ("tokenizing", |member| shown(&member.node.tokenizing)),
         ],
+        |_| &NONE,
     ));
     findings.push(equal(
         &sides,
@@ -113,6 +131,15 @@ fn path(fact: &Fact<Figure<String>>) -> Shown {
 /// equal or not.
 const UNRESOLVED: &str = "auto (";
 
+/// A block of attention that holds another number of tokens than the page size says.
+fn block(member: &Member) -> Shown {
+    let (page, at) = shown(&member.node.page_size)?;
+    match shown(&member.node.block) {
+        Ok((block, at)) if block != page => Ok((format!("{block} tokens"), at)),
+        _ => Ok((format!("{UNRESOLVED}a page)"), at)),
+    }
+}
+
 /// "auto" is no type: it means that in which the model computes. Where that is "auto" too it is
 /// the one of the model's own configuration, so it is only equal to itself for equal weights and
 /// engines of one version; these are part of the value here. Quantized weights may bring a type of
@@ -134,7 +161,8 @@ fn dtype(member: &Member) -> Shown {
         return Ok((dtype.to_owned(), source));
     }
     let (model, _) = path(&node.model).map_err(and)?;
-    let (version, _) = shown(&node.version).map_err(and)?;
+    let version = node.version.as_ref().map_err(|why| and(why.to_string()))?;
+    let version = version.value.name();
     let of = match weights == "default" {
         true => model,
         false => format!("{model}, {weights}"),
@@ -179,26 +207,67 @@ fn equal(
     what: &str,
     read: fn(&Member) -> Shown,
 ) -> Finding {
-    equal_in_all(sides, check, &[(what, read)])
+    equal_in_all(sides, check, &[(what, read)], |_| &NONE)
 }
 
 /// What is compared, and how it is read.
 type Thing<'a> = (&'a str, fn(&Member) -> Shown);
 
+/// Settings that matter to some models only.
+type Told = BTreeMap<String, Figure<String>>;
+static NONE: Told = BTreeMap::new();
+
 /// One value of each of several things on both sides: the worst counts, and all that is wrong or
 /// missing is said.
-fn equal_in_all(sides: &Sides<'_>, check: &'static Check, things: &[Thing<'_>]) -> Finding {
+fn equal_in_all(
+    sides: &Sides<'_>,
+    check: &'static Check,
+    things: &[Thing<'_>],
+    particulars: fn(&Particulars) -> &Told,
+) -> Finding {
     let mut evidence = Vec::new();
     let found = things.iter().map(|(what, read)| {
         let it = compared(sides, what, *read);
         evidence.extend(it.evidence);
         (it.answer, it.says)
     });
-    let found: Vec<_> = found.collect();
+    let mut found: Vec<_> = found.collect();
+    let may_differ = may_differ(sides, particulars, &mut evidence);
+    found.extend(may_differ.map(|says| (Answer::Unknown, says)));
     let answer = found.iter().map(|it| it.0).max().unwrap_or(Answer::Unknown);
     let says = found.into_iter().filter(|it| it.0 == answer).map(|it| it.1);
     let says = says.collect::<Vec<_>>().join("; ");
     Finding::new(check, sides.subject(), answer, says).with(evidence)
+}
+
+/// What is told on several nodes and is not the same: whether it matters is the model's business.
+fn may_differ(
+    sides: &Sides<'_>,
+    particulars: fn(&Particulars) -> &Told,
+    evidence: &mut Vec<Evidence>,
+) -> Option<String> {
+    let mut told: BTreeMap<&str, Vec<(&str, &Figure<String>)>> = BTreeMap::new();
+    for member in sides.all() {
+        for (what, figure) in particulars(&member.node.particulars) {
+            let all = told.entry(what).or_default();
+            all.push((member.node.name.as_str(), figure));
+        }
+    }
+    told.retain(|_, all| all.iter().any(|(_, it)| it.value != all[0].1.value));
+    for (what, all) in &told {
+        let each = all.iter().map(|(name, it)| Evidence {
+            what: format!("{what} of {name}"),
+            value: Ok(it.value.clone().into()),
+            source: Some(it.source.clone()),
+        });
+        evidence.extend(each);
+    }
+    let names: Vec<_> = told.keys().copied().collect();
+    let says = format!(
+        "{} differs: with some models that is another thing",
+        names.join(", ")
+    );
+    (!names.is_empty()).then_some(says)
 }
 
 /// What a comparison of one thing gave.
@@ -375,6 +444,7 @@ fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
     let mut worst = 0;
     for member in &sides.prefill {
         worst = worst.max(match software(member) {
+            Some((Engine::Sglang, Some(version))) if version.is_on_the_way_to(&fixed) => 2,
             Some((Engine::Sglang, Some(version))) if *version < fixed => 3,
             Some((Engine::Sglang, Some(_))) => 1,
             Some((Engine::Vllm | Engine::Cofferdam, _)) => 0,
@@ -383,7 +453,9 @@ fn prefill_is_smaller(sides: &Sides<'_>) -> &'static str {
     }
     match worst {
         3 => "is answered with 200 from other requests' pages (SGLang before 0.5.20: the incident)",
-        2 => "may be answered with 200 from other requests' pages (engine or version unknown)",
+        2 => {
+            "may be answered with 200 from other requests' pages (whether it still does that is not known)"
+        }
         1 => {
             "waits 300 s on decode for pages that never come, and is then retried; others starve \
              meanwhile"

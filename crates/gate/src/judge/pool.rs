@@ -2,7 +2,7 @@
 
 use super::{Group, Member, Rules, Subjects, figure, sane};
 use crate::check::{ADVERTISED_FITS, HEADROOM_COST, POOL_HOLDS_CONTEXT};
-use crate::facts::Rank;
+use crate::facts::{Rank, Unknown};
 use crate::finding::{Answer, Evidence, Finding, grouped, percent};
 
 pub(super) fn judge(
@@ -33,7 +33,14 @@ fn need(member: &Member, rules: &Rules<'_>) -> Need {
         Ok(context) => candidates.push((context, "context")),
         Err(why) => missing.push(format!("context unknown: {why}")),
     }
-    // These may only raise what must be held, so that they need not be known.
+    // These may only raise what must be held, so that they need not be known; one that cannot be
+    // right may be any.
+    for fact in [&node.advertised, &node.max_prompt] {
+        if let Err(why @ (Unknown::Absurd(_) | Unknown::Contradiction(_))) = fact {
+            missing.push(why.to_string());
+        }
+    }
+    missing.dedup();
     let advertised = sane(&node.advertised)
         .ok()
         .map(|it| (it, "advertised length"));

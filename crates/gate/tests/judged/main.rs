@@ -339,7 +339,9 @@ fn with_one_source_each_harm_to_a_size_is_noticed() {
         let Source::Field { field, .. } = &mutation.field else {
             continue;
         };
-        let Some(size) = sizes.iter().find(|it| field.contains(**it)) else {
+        // What matters to some models only, older versions do not have.
+        let some_models = field == "c128_page_size";
+        let Some(size) = sizes.iter().find(|it| field.contains(**it) && !some_models) else {
             continue;
         };
         let twice = ["token_capacity", "max_total_num_tokens"].contains(size);

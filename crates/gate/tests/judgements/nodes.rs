@@ -64,6 +64,7 @@ pub fn sglang(name: &str, version: &str, role: Role, pool: u64, context: u64) ->
     node.weights = fig("default".into());
     node.model_dtype = fig("bfloat16".into());
     node.template = fig("default".into());
+    node.tokenizing = fig("default".into());
     node.asides = Ok(vec![]);
     node.open_introspection = fig(false);
     node

@@ -1,9 +1,12 @@
 //! Fleets that look strange and are healthy, fleets that look fine and are not: what is expected of
 //! each check against what was said, as one table.
 
+mod builds;
+mod elsewhere;
 mod lone;
 mod pairs;
 mod servers;
+mod settings;
 
 use gate::advisories::Table;
 use gate::assemble::{Reading, assemble};

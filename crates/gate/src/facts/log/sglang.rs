@@ -6,8 +6,10 @@ use crate::facts::combine::{contradiction, derived, measured, not_reported, smal
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
+use crate::facts::particulars::{self, SGLANG};
 use crate::facts::sglang::{
-    BELOW, RANKS_MAX, TIERS, attention_ranks, context_ranks, expected, missing, role,
+    BELOW, RANKS_MAX, RECURRENT, TIERS, attention_ranks, context_ranks, expected, is_on, missing,
+    role, template, tokenizing,
 };
 use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
@@ -20,10 +22,16 @@ const BOUND: &str = "KV Cache VA upper bound";
 const SIZED: &str = "Post-capture KV sizing: KV cache allocated.";
 const WARNED: &str = "KV pool holds ";
 /// Printed where layers with a sliding window have a pool of their own.
-const WINDOW: &str = "liding window memory pool. full_layer_tokens=";
+const WINDOW: &str = "liding window memory pool";
 const WINDOW_TOKENS: &str = "swa_layer_tokens=";
 /// Printed where layers without attention keep a state for each request.
 const STATES: &str = "Mamba Cache is allocated.";
+/// Printed where attention is to compressed positions, which have pools and states of their own.
+const COMPRESSED: [&str; 3] = [
+    "DSV4 pool sizes: ",
+    "DSv4 memory calculation: ",
+    "Initialize DeepSeekV4TokenToKVPool with ",
+];
 
 /// What has been seen of the latest start.
 #[derive(Default)]
@@ -69,10 +77,12 @@ impl Scan {
         } else if unlabelled(line) {
             self.count(line, ALLOCATED, "#tokens: ");
             self.dtype(line);
-        } else if line.text.contains(WINDOW) {
+        } else if line.text.contains(WINDOW) && line.text.contains(WINDOW_TOKENS) {
             self.window(line);
         } else if line.text.contains(STATES) {
             self.beside(line, "states of recurrent layers (Mamba)", STATES, None);
+        } else if let Some(key) = COMPRESSED.iter().find(|it| line.text.contains(*it)) {
+            self.beside(line, "pools of compressed attention", key, None);
         } else if line.text.contains(WARNED) && line.text.contains("fewer than --context-length") {
             let text = "it warns itself that its pool is smaller than its context".to_owned();
             let source = source(line, WARNED);
@@ -185,21 +195,18 @@ impl Scan {
         node.model_dtype = text("dtype");
         let setting = |key: &str| line.setting(key).map_or_else(|| absent(key), Ok);
         node.weights = weights(&setting);
-        node.template = together(vec![Setting {
-            name: "template",
-            says: setting("chat_template"),
-            plain: &[],
-            may_lack: false,
-        }]);
+        node.template = template(&setting);
+        node.tokenizing = tokenizing(&setting);
+        node.particulars = particulars::read(&SGLANG, |key| line.setting(key));
         node.parallelism.tensor = attention_ranks(&count, switch("enable_dp_attention"));
         node.parallelism.pipeline = count("pp_size");
         node.parallelism.data = count("dp_size");
         node.parallelism.context = context_ranks(&count);
         let whole = node.role.as_ref().is_ok_and(|it| it.value == Role::Whole);
         let speculative = ("speculative_algorithm", "drafts of speculative decoding");
-        for (key, what) in TIERS.into_iter().chain([speculative]) {
+        for (key, what) in TIERS.into_iter().chain(RECURRENT).chain([speculative]) {
             let says = line.setting(key).map(|it| it.value);
-            if says.is_some_and(|it| !matches!(it.as_str(), "none" | "null" | "false")) {
+            if says.is_some_and(|it| is_on(&it)) {
                 self.beside(line, what, key, None);
             }
         }
@@ -299,6 +306,9 @@ fn weights(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String
         },
         own("overrides", "json_model_override_args", false),
         own("KV scales", "quantization_param_path", true),
+        own("restored from", "modelopt_checkpoint_restore_path", true),
+        own("torchao", "torchao_config", true),
+        own("modelopt", "modelopt_quant", true),
         Setting {
             plain: &SAME_WEIGHTS,
             ..own("load format", "load_format", true)

@@ -6,8 +6,10 @@ use crate::facts::combine::{agreed, contradiction, derived, measured, not_report
 use crate::facts::figure::{Declared, Fact, Figure, Source, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
+use crate::facts::particulars::{self, VLLM_LOG};
 use crate::facts::sglang::RANKS_MAX;
 use crate::facts::version::Version;
+use crate::facts::vllm::tokenizing;
 use crate::facts::weights::{DEFAULT, SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
@@ -16,11 +18,26 @@ const INIT: &str = "LLM engine (v";
 const SIZE: &str = "KV cache size: ";
 const EACH: &str = "Maximum concurrency for ";
 /// Arguments that change what is computed, as people call them and as they are printed.
-const GIVEN: [(&str, &str); 4] = [
+const GIVEN: [(&str, &str); 11] = [
     ("overrides", "hf_overrides"),
     ("adapters", "lora_modules"),
     ("windows off", "disable_sliding_window"),
     ("KV scales", "calculate_kv_scales"),
+    ("RoPE scaling", "rope_scaling"),
+    ("RoPE theta", "rope_theta"),
+    ("code", "code_revision"),
+    ("configuration", "hf_config_path"),
+    ("quantization", "quantization_config"),
+    ("weights", "model_weights"),
+    ("load options", "model_loader_extra_config"),
+];
+/// Arguments of which each names a further place for KV, and what it is.
+const FURTHER: [(&str, &str); 2] = [
+    ("kv_offloading_size", "KV that is offloaded to the host"),
+    (
+        "ec_transfer_config",
+        "embeddings of images that are kept or shared",
+    ),
 ];
 const OVERRIDE: &str = "num_gpu_blocks_override=";
 const REFUSED: &str = "To serve at least one request with the model";
@@ -38,7 +55,9 @@ pub(super) struct Scan {
     node: Option<Box<Node>>,
     /// Of the model's configuration: arguments that are not given are not printed.
     /// What [`GIVEN`] names.
-    given: [Option<Figure<String>>; 4],
+    given: [Option<Figure<String>>; 11],
+    /// Layers that keep the model's type, if they were given.
+    skipped: Option<String>,
     /// What is kept beside the pool.
     asides: Vec<Aside>,
 }
@@ -107,11 +126,24 @@ impl Scan {
         fresh.given = GIVEN.map(|(_, key)| Some(given(line, key)));
         let node = fresh.facts();
         node.template = Ok(given(line, "chat_template"));
+        let skipped = Some(given(line, "kv_cache_dtype_skip_layers").value);
+        fresh.skipped = skipped.filter(|it| !matches!(it.as_str(), DEFAULT | "[]" | "None"));
+        let node = fresh.facts();
         let declared = line.literal_count("max_model_len").and_then(Result::ok);
         node.declared_context = declared.map(|it| Declared::new(it.value, it.source));
         node.backend = text(line, "kv_connector");
         let store = crate::facts::vllm::store(&node.backend);
         fresh.asides.extend(store.clone());
+        for (key, what) in FURTHER {
+            let says = given(line, key);
+            if !matches!(says.value.as_str(), DEFAULT | "None" | "0" | "0.0") {
+                fresh.asides.push(Aside {
+                    what: what.to_owned(),
+                    tokens: None,
+                    source: says.source,
+                });
+            }
+        }
         let node = fresh.facts();
         node.role = match line.literal_text("kv_role") {
             Some(role) => crate::facts::vllm::kv_role(role, store),
@@ -181,6 +213,8 @@ impl Scan {
         node.tokenizer = text(line, "tokenizer");
         node.model_dtype = text(line, "dtype");
         node.kv_dtype = text(line, "kv_cache_dtype");
+        node.tokenizing = tokenizing(&|key| line.setting(key).map_or_else(|| absent(key), Ok));
+        node.particulars = particulars::read(&VLLM_LOG, |key| line.setting(key));
         node.parallelism.tensor = count("tensor_parallel_size");
         node.parallelism.pipeline = count("pipeline_parallel_size");
         node.parallelism.data = count("data_parallel_size");
@@ -198,6 +232,9 @@ impl Scan {
         node.engine = mark.map_or_else(|| absent(ARGS), |it| Ok(Figure::new(Engine::Vllm, it)));
         if let Ok(asides) = &mut node.asides {
             asides.append(&mut self.asides);
+        }
+        if let (Ok(dtype), Some(layers)) = (&mut node.kv_dtype, self.skipped.take()) {
+            crate::facts::vllm::leave_out(dtype, &layers);
         }
         let mut warnings = std::mem::take(&mut node.warnings);
         let context = agreed(std::mem::take(&mut self.contexts), &mut warnings);

@@ -13,7 +13,7 @@ pub use client::{Body, Stream, connect, exchange, get};
 pub use secret::{Secret, SecretError};
 pub use tls::{Tls, TlsError, TlsFiles};
 
-use crate::facts::answers::{Answers, FIRST, next, read};
+use crate::facts::answers::{Answers, FIRST, introspects, next, read};
 use crate::facts::figure::Unknown;
 use crate::facts::node::{Engine, Node};
 use crate::facts::trouble::Trouble;
@@ -142,7 +142,7 @@ async fn without_key(target: &Target, limits: &Limits, end: Instant, answers: &m
         if matches!(answers.get(path), Some(Ok(_))) {
             let address = target.address.with_path(path);
             let got = get(&address, None, &target.tls, limits.answer_bytes, end).await;
-            answers.insert_bare(path, got.map(|it| it.into_bytes().len() as u64));
+            answers.insert_bare(path, got.and_then(|it| introspects(&it.into_bytes())));
         }
     }
 }

@@ -1,14 +1,15 @@
 //! What is kept beside the pool of whole attention: windows, states, tiers, drafts.
 
-use super::Said;
+use super::{RANKS_MAX, Said};
 use crate::facts::answers::Page;
-use crate::facts::figure::{Fact, TOKENS_MAX, Unknown};
+use crate::facts::figure::{Fact, Figure, TOKENS_MAX, Unknown};
+use crate::facts::json::Doc;
 use crate::facts::node::Aside;
 use crate::facts::prometheus::Metrics;
 
 /// Settings of which each names a further place for KV, and what it is. The first must be told:
 /// every version has it.
-pub(crate) const TIERS: [(&str, &str); 12] = [
+pub(crate) const TIERS: [(&str, &str); 13] = [
     (
         "enable_hierarchical_cache",
         "a hierarchical cache (HiCache)",
@@ -27,6 +28,10 @@ pub(crate) const TIERS: [(&str, &str); 12] = [
         "enable_unified_cache_external_linker",
         "a cache that is linked to others",
     ),
+    (
+        "enable_unified_memory",
+        "one memory for pools of several kinds",
+    ),
     ("enable_mm_global_cache", "a store of images' embeddings"),
     ("enable_prefix_mm_cache", "a cache of images' embeddings"),
     (
@@ -36,6 +41,12 @@ pub(crate) const TIERS: [(&str, &str); 12] = [
 ];
 
 const SPECULATIVE: &str = "speculative_algorithm";
+const STATES: &str = "states of recurrent layers (Mamba)";
+/// Settings that only models with such states have.
+pub(crate) const RECURRENT: [(&str, &str); 2] = [
+    ("max_mamba_cache_size", STATES),
+    ("uses_mamba_radix_cache", STATES),
+];
 
 pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
     let info = &said.info;
@@ -50,25 +61,16 @@ pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
         true,
         &mut asides,
     )?;
-    for field in ["max_mamba_cache_size", "uses_mamba_radix_cache"] {
-        switched(
-            info,
-            field,
-            "states of recurrent layers (Mamba)",
-            false,
-            &mut asides,
-        )?;
+    for (field, what) in RECURRENT {
+        switched(info, field, what, false, &mut asides)?;
     }
-    windows(info, &mut asides)?;
+    for page in [info, &said.loads] {
+        sizes(page, &mut asides)?;
+    }
     told(said)?;
     if let Ok(metrics) = said.metrics {
         let seen = asides.len();
-        gauges(
-            metrics,
-            "sglang:mamba_",
-            "states of recurrent layers (Mamba)",
-            &mut asides,
-        );
+        gauges(metrics, "sglang:mamba_", STATES, &mut asides);
         if !asides[..seen].iter().any(|it| it.tokens.is_some()) {
             gauges(metrics, "sglang:swa_", "a sliding-window pool", &mut asides);
         }
@@ -78,6 +80,7 @@ pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
             "a hierarchical cache (HiCache)",
             &mut asides,
         );
+        other_gauges(metrics, &mut asides);
     }
     Ok(asides)
 }
@@ -93,7 +96,7 @@ fn switched(info: &Page, field: &str, what: &str, must: bool, asides: &mut Vec<A
     };
     match says {
         Ok((says, source)) => {
-            if !matches!(says.as_str(), "none" | "null" | "false" | "0") {
+            if is_on(&says) {
                 let what = match says.as_str() {
                     "true" => what.to_owned(),
                     says => format!("{what}: {says}"),
@@ -110,6 +113,15 @@ fn switched(info: &Page, field: &str, what: &str, must: bool, asides: &mut Vec<A
         Err(Unknown::NotReported { .. }) if !must => Ok(()),
         Err(why) => Err(why),
     }
+}
+
+/// Something that a setting says other than that there is nothing.
+pub(crate) fn is_on(says: &str) -> bool {
+    let says = says.to_lowercase();
+    !matches!(
+        says.as_str(),
+        "" | "none" | "null" | "false" | "off" | "no" | "0"
+    )
 }
 
 /// Of windows and recurrent layers either settings or metrics must speak: older versions say
@@ -133,21 +145,66 @@ fn told(said: &Said) -> Fact<()> {
     Ok(())
 }
 
-/// From 0.5.19 on each rank tells the tokens of its sliding-window pool, null where it has none.
-fn windows(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
-    for n in 0..info.len("internal_states").min(super::RANKS_MAX as usize) {
-        let field = format!("internal_states[{n}].memory_usage.token_capacity_swa");
-        match info.count(&field) {
-            Ok(it) => asides.push(Aside {
-                what: format!("a sliding-window pool of rank {n}"),
-                tokens: Some(it.value),
-                source: it.source,
-            }),
-            Err(Unknown::NotReported { .. }) => {}
-            Err(why) => return Err(why),
+/// Sizes of pools of which each rank tells those that it has: from 0.5.19 on the tokens of its
+/// sliding-window pool, null where it has none. Nothing is known of others but that they are there.
+fn sizes(page: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
+    let Ok(doc) = page.doc() else { return Ok(()) };
+    let mut places = vec![(0, String::new()), (0, "memory_usage".to_owned())];
+    for (list, memory) in [("internal_states", "memory_usage"), ("loads", "memory")] {
+        for n in 0..doc.len(list).min(RANKS_MAX as usize) {
+            places.push((n, format!("{list}[{n}]")));
+            places.push((n, format!("{list}[{n}].{memory}")));
+        }
+    }
+    for (rank, place) in places {
+        for (name, field) in of_pools(doc, &place) {
+            // 0 and null are no pool.
+            match doc.number(&field, 0, TOKENS_MAX) {
+                Ok(it) if it.value == 0 => {}
+                Ok(it) => asides.push(of_size(rank, &name, it)),
+                Err(Unknown::NotReported { .. }) => {}
+                Err(why) => return Err(why),
+            }
         }
     }
     Ok(())
+}
+
+/// Names of an object that tell the size of a pool which is not the one of whole attention, and
+/// where they stand.
+fn of_pools(doc: &Doc, place: &str) -> Vec<(String, String)> {
+    const SIZES: [&str; 3] = ["max_total_num_tokens", "token_capacity", "state_pool_size"];
+    let object = match place {
+        "" => Some(doc.root()),
+        place => doc.at(place),
+    };
+    let names = object.and_then(|it| it.as_object()).into_iter().flatten();
+    let names = names.map(|(name, _)| name);
+    let other = names.filter(|name| {
+        let plain = matches!(name.as_str(), "max_total_num_tokens" | "token_capacity");
+        !plain && SIZES.iter().any(|it| name.contains(it))
+    });
+    let dot = if place.is_empty() { "" } else { "." };
+    other
+        .map(|name| (name.clone(), format!("{place}{dot}{name}")))
+        .collect()
+}
+
+/// A window's pool counts tokens as the whole one does; what others count is not known.
+fn of_size(rank: usize, name: &str, size: Figure<u64>) -> Aside {
+    let window = ["swa", "window", "full"].iter().any(|it| name.contains(it));
+    let (what, tokens) = match window {
+        true => (
+            format!("a sliding-window pool of rank {rank}"),
+            Some(size.value),
+        ),
+        false => (format!("a pool of its own ({name} of rank {rank})"), None),
+    };
+    Aside {
+        what,
+        tokens,
+        source: size.source,
+    }
 }
 
 /// `sglang:swa_available_tokens` and the like: servers without such a pool say 0.
@@ -163,5 +220,27 @@ fn gauges(metrics: &Metrics, prefix: &str, what: &str, asides: &mut Vec<Aside>) 
             tokens: None,
             source: metrics.source(sample.describe(&super::RANK_LABELS)),
         });
+    }
+}
+
+/// Every pool has gauges of what is free, used and evictable in it, under its own name.
+fn other_gauges(metrics: &Metrics, asides: &mut Vec<Aside>) {
+    const KNOWN: [&str; 5] = ["kv", "full", "swa", "mamba", "hicache_host"];
+    const GAUGES: [&str; 3] = ["_available_tokens", "_evictable_tokens", "_capacity_tokens"];
+    for sample in metrics.all() {
+        let name = sample.name.strip_prefix("sglang:").unwrap_or_default();
+        let pool = GAUGES.iter().find_map(|it| name.strip_suffix(it));
+        let some = sample.value.parse().is_ok_and(|n: f64| n > 0.0);
+        let Some(pool) = pool.filter(|it| some && !KNOWN.contains(it)) else {
+            continue;
+        };
+        let what = format!("a pool of its own ({pool})");
+        if !asides.iter().any(|it| it.what == what) {
+            asides.push(Aside {
+                what,
+                tokens: None,
+                source: metrics.source(sample.describe(&super::RANK_LABELS)),
+            });
+        }
     }
 }

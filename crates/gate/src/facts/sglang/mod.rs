@@ -13,11 +13,13 @@ use crate::facts::json::absurd;
 use crate::facts::life;
 use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Engine, Node, Parallelism, Role, Warning};
+use crate::facts::particulars::{self, SGLANG};
 use crate::facts::prometheus::Metrics;
+use crate::facts::version::that_answers;
 use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use serde_json::Value;
 
-pub(crate) use beside::TIERS;
+pub(crate) use beside::{RECURRENT, TIERS, is_on};
 pub(crate) use ranks::{RANKS_MAX, expected, missing};
 
 /// Labels that tell the ranks of one server apart.
@@ -72,10 +74,10 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
         model_info,
         ..
     } = said;
-    node.version = agreed(
+    node.version = that_answers(agreed(
         vec![info.version("version"), loads.version("version")],
         warnings,
-    );
+    ));
     let roles = [
         (info, "disaggregation_mode"),
         (loads, "loads[0].disaggregation.mode"),
@@ -93,7 +95,11 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
     node.tokenizer = either("tokenizer_path");
     node.weights = weights(said);
     node.model_dtype = info.text("dtype");
-    node.template = template(info);
+    node.template = template(&|field| info.setting(field));
+    node.tokenizing = tokenizing(&|field| info.setting(field));
+    if let Ok(doc) = info.doc() {
+        node.particulars = particulars::read(&SGLANG, |field| doc.plain(field));
+    }
     let ranks = |field: &str| info.number(field, 1, RANKS_MAX);
     node.parallelism = Parallelism {
         tensor: attention_ranks(&ranks, info.switch("enable_dp_attention")),
@@ -159,6 +165,7 @@ fn weights(said: &Said) -> Fact<Figure<String>> {
         },
         own("overrides", "json_model_override_args", false),
         own("KV scales", "quantization_param_path", true),
+        own("restored from", "modelopt_checkpoint_restore_path", true),
         own("torchao", "torchao_config", true),
         own("modelopt", "modelopt_quant", true),
         own("adapters", "lora_paths", true),
@@ -179,10 +186,10 @@ fn weights(said: &Said) -> Fact<Figure<String>> {
     ])
 }
 
-fn template(info: &Page) -> Fact<Figure<String>> {
+pub(crate) fn template(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
     let own = |name, field: &str, may_lack| Setting {
         name,
-        says: info.setting(field),
+        says: setting(field),
         plain: &[],
         may_lack,
     };
@@ -190,6 +197,29 @@ fn template(info: &Page) -> Fact<Figure<String>> {
         own("template", "chat_template", false),
         own("template", "hf_chat_template_name", true),
         own("arguments", "default_chat_template_kwargs", true),
+    ])
+}
+
+/// What else than tokenizer and template decides how many tokens a prompt has.
+pub(crate) fn tokenizing(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
+    let own = |name, field: &str| Setting {
+        name,
+        says: setting(field),
+        plain: &[],
+        may_lack: true,
+    };
+    together(vec![
+        Setting {
+            plain: &["auto"],
+            may_lack: false,
+            ..own("mode", "tokenizer_mode")
+        },
+        Setting {
+            plain: &["huggingface"],
+            ..own("library", "tokenizer_backend")
+        },
+        own("template of completions", "completion_template"),
+        own("images", "mm_process_config"),
     ])
 }
 
@@ -227,8 +257,16 @@ fn sizes(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
         warnings,
     );
     node.advertised = advertised(models).map(measured);
+    // A declared context that is another number only raises what is needed; what cannot be read
+    // may be any.
+    let declared = info.count("context_length");
+    let unread = declared.and_then(|_| not_reported("context_length"));
     let context = agreed(
-        vec![advertised(models), said.metric("sglang:context_len")],
+        vec![
+            advertised(models),
+            said.metric("sglang:context_len"),
+            unread,
+        ],
         warnings,
     );
     // The server's own limit on prompts is below its context, whatever else it says.

@@ -76,11 +76,11 @@ fn from_metrics(said: &Said, pools: &mut Pools) {
         .of("sglang:max_total_num_tokens")
         .take(RANKS_MAX as usize)
     {
-        let rank = sample.label("dp_rank").unwrap_or("0").parse().ok();
-        if let Some(rank) = rank.filter(|it| *it < RANKS_MAX) {
-            let count = metrics.count(sample, &RANK_LABELS);
-            pools.entry(rank).or_default().push(count);
-        }
+        let rank = sample.label("dp_rank").and_then(|it| it.parse().ok());
+        // Whose a pool is does not matter where no number says it: the smallest counts.
+        let rank = rank.filter(|it| *it < RANKS_MAX).unwrap_or(0);
+        let count = metrics.count(sample, &RANK_LABELS);
+        pools.entry(rank).or_default().push(count);
     }
 }
 

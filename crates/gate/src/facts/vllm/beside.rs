@@ -4,17 +4,19 @@ use super::{CONFIG, KEYS};
 use crate::facts::answers::Page;
 use crate::facts::figure::{Fact, Figure, Unknown};
 use crate::facts::node::Aside;
-use crate::facts::prometheus::Metrics;
+use crate::facts::prometheus::{Metrics, Sample};
+use serde_json::Value;
 
 /// Something that a setting says other than that there is nothing.
 fn is_on(says: &str) -> bool {
     !matches!(says, "" | "none" | "None" | "0" | "false" | "False")
 }
 
-/// A setting of the cache that only models with windows or recurrent layers have. Such layers are
-/// counted by `kv_cache_size_tokens`, and by nothing else.
+/// A setting of the cache that only models with windows or recurrent layers have, or without any
+/// attention. Such layers are counted by `kv_cache_size_tokens`, and by nothing else.
 pub(super) fn kinds(read: impl Fn(&str) -> Option<Figure<String>>) -> Option<Figure<String>> {
     let fields = [
+        "is_attention_free",
         "mamba_block_size",
         "mamba_page_size_padded",
         "mamba_cache_mode",
@@ -37,10 +39,35 @@ pub(super) fn read(info: &Page, metrics: &Fact<Metrics>) -> Fact<Vec<Aside>> {
         Err(why) => Err(why.clone()),
     };
     match (told, from_settings(info, &mut asides)) {
-        (Err(one), Err(other)) => Err(crate::facts::combine::worst(vec![one, other])),
-        _ => Ok(asides),
+        (Err(one), Err(other)) => return Err(crate::facts::combine::worst(vec![one, other])),
+        // Settings name the connector, a mover has series of its own.
+        (_, Err(_)) => asides.extend(metrics.as_ref().ok().and_then(asked)),
+        (_, Ok(())) => {}
     }
+    Ok(asides)
 }
+
+/// What shows that a connector is there of which nothing tells what it is.
+fn asked(metrics: &Metrics) -> Option<Aside> {
+    if super::mover(metrics).is_some() {
+        return None;
+    }
+    let queries = metrics.of("vllm:external_prefix_cache_queries_total");
+    let unspecified = metrics
+        .of(CACHED)
+        .filter(|it| it.label("source") == Some("external_unspecified"));
+    let some = |it: &&Sample| it.value.parse().is_ok_and(|n: f64| n > 0.0);
+    let sample = queries.chain(unspecified).find(some)?;
+    Some(Aside {
+        what: CONNECTOR.to_owned(),
+        tokens: None,
+        source: metrics.source(sample.describe(&["source"])),
+    })
+}
+
+/// Tokens of prompts that were found in a cache, by where it is.
+pub(super) const CACHED: &str = "vllm:prompt_tokens_cached_by_source_total";
+const CONNECTOR: &str = "what a connector keeps or brings";
 
 fn from_metrics(metrics: &Metrics, asides: &mut Vec<Aside>) -> Fact<()> {
     const MARKS: [(&str, &str); 4] = [
@@ -55,6 +82,20 @@ fn from_metrics(metrics: &Metrics, asides: &mut Vec<Aside>) -> Fact<()> {
                 what: what.to_owned(),
                 tokens: None,
                 source: metrics.source(format!("{prefix}*")),
+            });
+        }
+    }
+    for sample in metrics.of(CACHED) {
+        let tier = match sample.label("source") {
+            Some("host") => "KV that is offloaded to the host",
+            Some("disk") => "KV that is offloaded to a disk",
+            _ => continue,
+        };
+        if sample.value.parse().is_ok_and(|n: f64| n > 0.0) {
+            asides.push(Aside {
+                what: tier.to_owned(),
+                tokens: None,
+                source: metrics.source(sample.describe(&["source"])),
             });
         }
     }
@@ -85,6 +126,33 @@ const MOVERS: [&str; 8] = [
     "none",
 ];
 
+/// Settings that some versions do not have; each names a further place.
+const FURTHER: [(&str, &str); 3] = [
+    (
+        "cache_config.kv_offloading_size",
+        "KV that is offloaded to the host",
+    ),
+    (
+        "ec_transfer_config",
+        "embeddings of images that are kept or shared",
+    ),
+    (
+        "attention_config.hisparse_config",
+        "a sparse tier (HiSparse)",
+    ),
+];
+
+fn is_set(value: &Value) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => false,
+        Value::Number(it) => it.as_f64() != Some(0.0),
+        Value::String(it) => is_on(it),
+        Value::Object(it) => !it.is_empty(),
+        Value::Array(it) => !it.is_empty(),
+        Value::Bool(true) => true,
+    }
+}
+
 fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
     let speculative = info.setting("vllm_config.speculative_config")?;
     if is_on(&speculative.value) {
@@ -93,6 +161,16 @@ fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
             tokens: None,
             source: speculative.source,
         });
+    }
+    for (field, what) in FURTHER {
+        let field = format!("vllm_config.{field}");
+        if info.doc()?.at(&field).is_some_and(is_set) {
+            asides.push(Aside {
+                what: what.to_owned(),
+                tokens: None,
+                source: info.doc()?.source(&field),
+            });
+        }
     }
     let connector = info.text("vllm_config.kv_transfer_config.kv_connector");
     asides.extend(store(&connector));
@@ -104,8 +182,8 @@ fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
 
 /// Whether tokens that the scheduler calls external may come from a place of this process.
 pub(super) fn keeps(asides: &Fact<Vec<Aside>>) -> bool {
-    let drafts = |it: &Aside| it.what.starts_with("drafts");
-    asides.iter().flatten().any(|it| !drafts(it))
+    let keeps = |it: &&Aside| !it.what.starts_with("drafts") && it.what != CONNECTOR;
+    asides.iter().flatten().any(|it| keeps(&it))
 }
 
 /// A connector that may keep what it moves.

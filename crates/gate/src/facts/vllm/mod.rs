@@ -8,7 +8,9 @@ use crate::facts::json::absurd;
 use crate::facts::life;
 use crate::facts::models::{adapters, advertised};
 use crate::facts::node::{Aside, Engine, Node, Parallelism, Rank, Role, Warning};
+use crate::facts::particulars::{self, VLLM};
 use crate::facts::prometheus::{Metrics, Sample};
+use crate::facts::version::that_answers;
 use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
@@ -27,7 +29,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     let mut node = Node::unknown(name, Unknown::NotReported { looked });
     let mut warnings = Vec::new();
     node.engine = Ok(engine);
-    node.version = answers.page("/version").version("version");
+    node.version = that_answers(answers.page("/version").version("version"));
     identity(answers, &info, &mut node);
     lengths(answers, &info, &mut node, &mut warnings);
     pools(&info, &metrics, &mut node, &mut warnings);
@@ -56,6 +58,12 @@ fn identity(answers: &Answers, info: &Page, node: &mut Node) {
     node.weights = weights(info, &models);
     node.model_dtype = config("model_config.dtype");
     node.template = not_reported("the chat template, which vLLM tells in its start-up log only");
+    node.tokenizing =
+        tokenizing(&|field| info.setting(&format!("vllm_config.model_config.{field}")));
+    if let Ok(doc) = info.doc() {
+        let says = |field: &str| doc.plain(&format!("vllm_config.{field}"));
+        node.particulars = particulars::read(&VLLM, says);
+    }
     node.backend = config("kv_transfer_config.kv_connector");
     let ranks = |field: &str| {
         info.number(
@@ -99,6 +107,11 @@ fn weights(info: &Page, models: &Page) -> Fact<Figure<String>> {
         },
         own("overrides", "model_config.hf_overrides", false),
         own("RoPE scaling", "model_config.rope_scaling", true),
+        Setting {
+            says: info.plain("vllm_config.model_config.rope_theta"),
+            ..own("RoPE theta", "model_config.rope_theta", true)
+        },
+        own("weights", "model_config.model_weights", true),
         own("quantization", "model_config.quantization_config", true),
         Setting {
             plain: &["main"],
@@ -119,27 +132,51 @@ fn weights(info: &Page, models: &Page) -> Fact<Figure<String>> {
     ])
 }
 
-/// Series that only a process has which hands KV over or takes it: a transfer engine's own, the
-/// guard's, and tokens that have come from elsewhere, unless they may come from a tier of its own.
-fn transfers(metrics: &Fact<Metrics>, keeps: bool) -> Fact<Figure<String>> {
+/// What has series of its own that only a process with a KV transfer has.
+fn mover(metrics: &Metrics) -> Option<Figure<String>> {
     const MARKS: [(&str, &str); 3] = [
         ("vllm:nixl_", "NIXL"),
         ("vllm:mooncake_", "Mooncake"),
         ("cofferdam_guard_", "cofferdam-guard"),
     ];
-    let metrics = metrics.as_ref().map_err(Clone::clone)?;
-    for (prefix, name) in MARKS {
-        if metrics.has_prefix(prefix) {
-            let source = metrics.source(format!("{prefix}*"));
-            return Ok(Figure::new(name.to_owned(), source));
-        }
-    }
-    let name = "vllm:prompt_tokens_by_source_total";
-    let came = |it: &&Sample| {
-        it.label("source") == Some("external_kv_transfer")
-            && it.value.parse().is_ok_and(|n: f64| n > 0.0)
+    let (prefix, name) = MARKS.into_iter().find(|(it, _)| metrics.has_prefix(it))?;
+    let source = metrics.source(format!("{prefix}*"));
+    Some(Figure::new(name.to_owned(), source))
+}
+
+/// What else than tokenizer and template decides how many tokens a prompt has.
+pub(crate) fn tokenizing(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
+    let own = |name, field: &str, plain| Setting {
+        name,
+        says: setting(field),
+        plain,
+        may_lack: true,
     };
-    match metrics.of(name).find(came).filter(|_| !keeps) {
+    together(vec![
+        Setting {
+            may_lack: false,
+            ..own("mode", "tokenizer_mode", &["auto"])
+        },
+        own("revision", "tokenizer_revision", &["main"]),
+    ])
+}
+
+/// Series that only a process has which hands KV over or takes it: a transfer engine's own, the
+/// guard's, and tokens that have come from elsewhere, unless they may come from a tier of its own.
+fn transfers(metrics: &Fact<Metrics>, keeps: bool) -> Fact<Figure<String>> {
+    let metrics = metrics.as_ref().map_err(Clone::clone)?;
+    if let Some(mover) = mover(metrics) {
+        return Ok(mover);
+    }
+    let came = |name: &'static str, from: &'static str| {
+        let some = |it: &&Sample| it.value.parse().is_ok_and(|n: f64| n > 0.0);
+        let of = metrics.of(name);
+        of.filter(move |it| it.label("source") == Some(from))
+            .find(some)
+    };
+    let transferred = came("vllm:prompt_tokens_by_source_total", "external_kv_transfer");
+    let other = transferred.filter(|_| !keeps);
+    match other.or(came(beside::CACHED, "p2p")) {
         Some(it) => {
             let source = metrics.source(it.describe(&["source"]));
             Ok(Figure::new("KV from another process".to_owned(), source))
@@ -224,7 +261,7 @@ fn pools(info: &Page, metrics: &Fact<Metrics>, node: &mut Node, warnings: &mut V
         unit: info.count(&field("effective_attention_block_size")),
         kinds: beside::kinds(|it| info.setting(&field(it)).ok()),
     };
-    let mut sizes = vec![dev.block_size.clone()];
+    let (mut sizes, mut units) = (vec![dev.block_size.clone()], vec![dev.unit.clone()]);
     let mut engines: BTreeMap<String, Vec<Fact<Figure<u64>>>> = BTreeMap::new();
     let mut looked = Unknown::NotReported {
         looked: vec![CONFIG.into()],
@@ -244,12 +281,14 @@ fn pools(info: &Page, metrics: &Fact<Metrics>, node: &mut Node, warnings: &mut V
                     .or_default()
                     .push(usable(&cache, warnings));
                 sizes.push(cache.block_size);
+                units.push(cache.unit);
             }
             told(metrics, info, node, warnings);
         }
         Err(why) => looked = why.clone(),
     }
     node.page_size = agreed(sizes, warnings);
+    node.block = agreed(units, warnings);
     let declared = info.count(&field("num_gpu_blocks_override"));
     node.declared_pool = declared.ok().map(|it| Declared::new(it.value, it.source));
     let count = engines_expected(info, engines.len() as u64);
@@ -277,10 +316,9 @@ fn told(metrics: &Metrics, info: &Page, node: &mut Node, warnings: &mut Vec<Warn
     let skipped = metrics.of(CONFIG).next();
     let skipped = skipped.and_then(|it| it.label("kv_cache_dtype_skip_layers"));
     if let (Ok(dtype), Some(layers)) = (&mut node.kv_dtype, skipped)
-        && dtype.value != "auto"
         && !matches!(layers, "" | "[]" | "None")
     {
-        dtype.value += &format!(", but not in layers {layers}");
+        leave_out(dtype, layers);
     }
     node.layout = agreed(text("kv_cache_layout", "kv_cache_layout"), warnings);
     // With a number of blocks from a flag, the memory is another one than was set aside.
@@ -288,6 +326,13 @@ fn told(metrics: &Metrics, info: &Page, node: &mut Node, warnings: &mut Vec<Warn
     let first = first.filter(|it| it.label("num_gpu_blocks_override") == Some("None"));
     if let Some(first) = first {
         node.kv_bytes = metrics.label_count(first, "kv_cache_memory_bytes", &KEYS);
+    }
+}
+
+/// Layers that keep the model's type.
+pub(crate) fn leave_out(dtype: &mut Figure<String>, layers: &str) {
+    if dtype.value != "auto" {
+        dtype.value += &format!(", but not in layers {layers}");
     }
 }
 
@@ -319,9 +364,9 @@ fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
         if let Err(why @ Unknown::Absurd(_)) = &cache.tokens {
             return Err(why.clone());
         }
-        return match &cache.kinds {
+        return match cache.kinds.clone().or_else(|| other_unit(cache)) {
             Some(kinds) => Err(contradiction(
-                kinds,
+                &kinds,
                 &by_blocks?,
                 "with layers of several kinds, blocks times block size is no number of tokens",
             )),
@@ -361,6 +406,14 @@ fn usable(cache: &Cache, warnings: &mut Vec<Warning>) -> Fact<Figure<u64>> {
         });
     }
     by_tokens
+}
+
+/// A block of attention that is none of `block_size`.
+fn other_unit(cache: &Cache) -> Option<Figure<String>> {
+    let (unit, size) = (cache.unit.as_ref().ok()?, cache.block_size.as_ref().ok()?);
+    let other = unit.value != size.value;
+    let text = format!("a block of attention of {} tokens", unit.value);
+    other.then(|| Figure::new(text, unit.source.clone()))
 }
 
 fn plausible(value: u64, formula: &str, from: Vec<crate::facts::Source>) -> Fact<Figure<u64>> {
