@@ -44,6 +44,6 @@ pub use id::{Domain, Epoch, OpId, Owner, OwnerId, PageId, StatedTag, Tag, Writer
 pub use identity::PoolIdentity;
 pub use ledger::{Counts, Holder, Reason, Seal, State};
 pub use pool::{Config, Pool};
-pub use proof::{FenceMint, Scope, WriterGone};
+pub use proof::{FenceMint, ProofScope, WriterGone};
 pub use table::BlockTable;
 pub use verify::{Step, Verified, VerifiedSequence};

@@ -5,8 +5,8 @@ use crate::grant::{Bin, Dropped};
 use crate::identity::PoolId;
 use crate::ledger::{Ledger, Operation, Record};
 use crate::{
-    Decisions, FenceMint, Grant, Misuse, Needs, OpId, Owner, OwnerId, PageId, Reason, Scope, Seal,
-    Shortage, Sound, State, WriterGone, WriterLife,
+    Decisions, FenceMint, Grant, Misuse, Needs, OpId, Owner, OwnerId, PageId, ProofScope, Reason,
+    Seal, Shortage, Sound, State, WriterGone, WriterLife,
 };
 use std::cmp::Ordering;
 use std::hash::{Hash, Hasher};
@@ -195,8 +195,8 @@ impl<J: Decisions> Pool<J> {
             return;
         }
         match proof.scope() {
-            Scope::Owner(owner) => self.ledger.close(proof.writer(), owner),
-            Scope::Life => self.ledger.fence(proof.writer()),
+            ProofScope::Owner(owner) => self.ledger.close(proof.writer(), owner),
+            ProofScope::Life => self.ledger.fence(proof.writer()),
         }
     }
 

@@ -7,7 +7,7 @@ use std::fmt;
 
 /// What a [`WriterGone`] speaks about.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
-pub enum Scope {
+pub enum ProofScope {
     /// The writer's own certificate: nothing of this owner is pending any more.
     Owner(OwnerId),
     /// A fence: nothing of this whole life can land any more.
@@ -21,7 +21,7 @@ pub enum Scope {
 ///
 /// ```compile_fail
 /// fn forged(writer: pages::WriterLife) -> pages::WriterGone {
-///     pages::WriterGone { writer, scope: pages::Scope::Life }
+///     pages::WriterGone { writer, scope: pages::ProofScope::Life }
 /// }
 /// ```
 /// ```compile_fail,E0599
@@ -33,7 +33,7 @@ pub enum Scope {
 #[must_use = "a proof does nothing until something consumes it"]
 pub struct WriterGone {
     writer: WriterLife,
-    scope: Scope,
+    scope: ProofScope,
     pool: PoolId,
 }
 
@@ -44,7 +44,7 @@ impl WriterGone {
     }
 
     /// For what.
-    pub const fn scope(&self) -> Scope {
+    pub const fn scope(&self) -> ProofScope {
         self.scope
     }
 
@@ -95,7 +95,7 @@ impl FenceMint {
     pub const fn closed(&self, writer: WriterLife, owner: OwnerId) -> WriterGone {
         WriterGone {
             writer,
-            scope: Scope::Owner(owner),
+            scope: ProofScope::Owner(owner),
             pool: self.0,
         }
     }
@@ -104,7 +104,7 @@ impl FenceMint {
     pub const fn fenced(&self, writer: WriterLife) -> WriterGone {
         WriterGone {
             writer,
-            scope: Scope::Life,
+            scope: ProofScope::Life,
             pool: self.0,
         }
     }

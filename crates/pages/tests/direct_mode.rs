@@ -3,7 +3,7 @@
 
 mod scene;
 
-use pages::{Epoch, Misuse, OwnerId, Reason, Scope, State, TableFault, WriterLife};
+use pages::{Epoch, Misuse, OwnerId, ProofScope, Reason, State, TableFault, WriterLife};
 use scene::*;
 
 const WRITERS: State = State::Quarantined(Reason::Writers);
@@ -75,7 +75,7 @@ fn a_proof_of_another_pool_is_refused_and_counted() {
     assert_eq!(pool.holder(page).unwrap().state, WRITERS);
     let proof = mint.lend().fenced(life(0));
     assert!(pool.recognises(&proof));
-    assert_eq!((proof.writer(), proof.scope()), (life(0), Scope::Life));
+    assert_eq!((proof.writer(), proof.scope()), (life(0), ProofScope::Life));
     pool.writer_gone(proof);
     assert_eq!((pool.counts().free, pool.refused_proofs()), (1, 2));
 }

@@ -11,7 +11,9 @@ use minijinja::{Environment, ErrorKind};
 
 use crate::message::written;
 use crate::rewritten::rewritten;
-use crate::{Chat, Ending, Error, Message, ROLES, TEMPLATE_FUEL, Tokenizer, folder, methods, paid};
+use crate::{
+    Chat, Error, Message, PromptEnding, ROLES, TEMPLATE_FUEL, Tokenizer, folder, methods, paid,
+};
 
 /// Stack of the thread that renders; what of it is not used takes no memory.
 const STACK_BYTES: usize = 256 << 20;
@@ -166,7 +168,7 @@ impl ChatTemplate {
         let mut messages = Vec::with_capacity(chat.messages.len());
         for (at, message) in chat.messages.iter().enumerate() {
             let last = at + 1 == chat.messages.len();
-            let cut = (last && chat.ending == Ending::Continue).then_some(cut);
+            let cut = (last && chat.ending == PromptEnding::Continue).then_some(cut);
             messages.push(shown(message, &guard, cut)?);
         }
         let mut context: BTreeMap<&str, Value> = BTreeMap::new();
@@ -178,7 +180,7 @@ impl ChatTemplate {
         }
         // Last, so that none of these can be anybody's own.
         context.insert("messages", messages.into());
-        let open = chat.ending == Ending::Answer;
+        let open = chat.ending == PromptEnding::Answer;
         context.insert("add_generation_prompt", open.into());
         context.insert("bos_token", self.bos.as_str().into());
         context.insert("eos_token", self.eos.as_str().into());
@@ -194,8 +196,8 @@ impl ChatTemplate {
         let text =
             String::from_utf8(page.text).map_err(|error| Error::Template(error.to_string()))?;
         match chat.ending {
-            Ending::Continue => cut_off(&text, cut, chat),
-            Ending::Answer | Ending::Closed => Ok(text),
+            PromptEnding::Continue => cut_off(&text, cut, chat),
+            PromptEnding::Answer | PromptEnding::Closed => Ok(text),
         }
     }
 
@@ -440,7 +442,7 @@ mod tests {
         let variables = serde_json::json!({"mood": {"of": ["gay"]}, "bos_token": "x",
             "messages": [], "add_generation_prompt": true, "unread": 1});
         chat.variables = variables.as_object().unwrap().clone();
-        chat.ending = Ending::Closed;
+        chat.ending = PromptEnding::Closed;
         assert_eq!(template.render(&chat).unwrap(), format!("{said}gayFalse"));
         assert!(template.reads("mood") && !template.reads("unread"));
         for given in ["messages", "bos_token", "tools", "range", "raise_exception"] {
@@ -459,7 +461,7 @@ mod tests {
     fn the_last_message_can_be_continued_whatever_is_done_with_its_space() {
         let continued = |source: &str, content: &str| {
             let chat = Chat {
-                ending: Ending::Continue,
+                ending: PromptEnding::Continue,
                 ..Chat::new([
                     Message::new("user", "Hi"),
                     Message::new("assistant", content),

@@ -39,7 +39,7 @@ mod vocabulary;
 pub use chat::ChatTemplate;
 pub use detokenizer::Detokenizer;
 pub use error::Error;
-pub use message::{Chat, Ending, Message, ROLES};
+pub use message::{Chat, Message, PromptEnding, ROLES};
 pub use pre_tokenizer::PRE_TOKENIZERS;
 pub use stops::{Released, StopMatcher};
 pub use tokenizer::Tokenizer;

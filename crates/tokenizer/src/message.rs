@@ -44,7 +44,7 @@ impl Message {
 
 /// Where a prompt stops.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Ending {
+pub enum PromptEnding {
     /// Where the assistant is to begin a turn of its own (`add_generation_prompt`).
     #[default]
     Answer,
@@ -60,7 +60,7 @@ pub struct Chat {
     /// What was said so far.
     pub messages: Vec<Message>,
     /// Where the prompt stops.
-    pub ending: Ending,
+    pub ending: PromptEnding,
     /// Further variables that the template may read (`chat_template_kwargs`). Texts in them are as
     /// little trusted as contents are.
     pub variables: Map<String, Json>,

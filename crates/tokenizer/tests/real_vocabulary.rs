@@ -6,7 +6,7 @@ use std::sync::LazyLock;
 use gguf::Metadata;
 use proptest::prelude::*;
 use testkit::{Kind, golden, weights};
-use tokenizer::{Chat, ChatTemplate, Detokenizer, Ending, Error, Message, Tokenizer};
+use tokenizer::{Chat, ChatTemplate, Detokenizer, Error, Message, PromptEnding, Tokenizer};
 
 static METADATA: LazyLock<Metadata> = LazyLock::new(|| Metadata::open(&weights::path()).unwrap());
 static TOKENIZER: LazyLock<Tokenizer> = LazyLock::new(|| Tokenizer::from_gguf(&METADATA).unwrap());
@@ -128,7 +128,7 @@ fn a_conversation_is_rendered_as_its_template_says() {
         Message::new("assistant", "Hello."),
         Message::new("user", "Bye."),
     ]);
-    conversation.ending = Ending::Closed;
+    conversation.ending = PromptEnding::Closed;
     let text = "<|im_start|>system\nBe brief.<|im_end|>\n<|im_start|>user\n\n Hi < there <|im_end|>\
         \n<|im_start|>assistant\nHello.<|im_end|>\n<|im_start|>user\nBye.<|im_end|>\n";
     assert_eq!(TEMPLATE.render(&conversation).unwrap(), text);
@@ -140,7 +140,7 @@ fn a_conversation_is_rendered_as_its_template_says() {
         TOKENIZER.encode(text, true),
         "as the rendered text, to the token"
     );
-    conversation.ending = Ending::Answer;
+    conversation.ending = PromptEnding::Answer;
     let open = TEMPLATE
         .render_chat(&TOKENIZER, &conversation, BYTES)
         .unwrap();
@@ -157,7 +157,7 @@ fn a_continued_turn_is_left_open() {
         Message::new("user", "Hi"),
         Message::new("assistant", "Once <|im_end|> upon "),
     ]);
-    started.ending = Ending::Continue;
+    started.ending = PromptEnding::Continue;
     let ids = TEMPLATE.render_chat(&TOKENIZER, &started, BYTES).unwrap();
     let text = TOKENIZER.decode(&ids).unwrap();
     assert!(
@@ -166,7 +166,7 @@ fn a_continued_turn_is_left_open() {
     );
     let ends = |ids: &[u32]| ids.iter().filter(|id| **id == IM_END).count();
     let mut closed = started.clone();
-    closed.ending = Ending::Closed;
+    closed.ending = PromptEnding::Closed;
     let closed = TEMPLATE.render_chat(&TOKENIZER, &closed, BYTES).unwrap();
     assert_eq!(ends(&closed), ends(&ids) + 1);
 }

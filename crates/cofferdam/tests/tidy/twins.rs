@@ -14,7 +14,7 @@ const OWN: &str = "every crate's own, and never in scope together";
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 31] = [
+const ALLOWED: [(&str, &str); 30] = [
     ("Answer", "a check's answer; a running request"),
     ("Answers", "pages of a server; a message of the protocol"),
     (
@@ -28,7 +28,7 @@ const ALLOWED: [(&str, &str); 31] = [
         "Decisions",
         "of a ledger; of the machines, which include it",
     ),
-    ("Ending", "of a submission, of a prompt, of an attempt"),
+    ("Ending", "of a submission, of an attempt"),
     (
         "Endpoint",
         "the way into an arena; an address in a fleet file",
@@ -62,10 +62,6 @@ const ALLOWED: [(&str, &str); 31] = [
         "in the protocol; in a certificate, which the tools read without the protocol; of others' nodes",
     ),
     ("Run", "words of a page; tensors of a file"),
-    (
-        "Scope",
-        "what an incident is about; what a proof about a writer covers",
-    ),
     ("Secret", APART),
     ("Sender", "into an arena; of a connection"),
     ("Shortage", "of memory; of pages"),

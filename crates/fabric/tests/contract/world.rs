@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver as Completions, channel};
 
-use pages::{Config, Epoch, Pool, Scope, WriterLife};
+use pages::{Config, Epoch, Pool, ProofScope, WriterLife};
 
 use super::Fabric;
 use super::source::{checksum, pattern};
@@ -90,7 +90,7 @@ impl<'a> World<'a> {
     /// Fences, gives the proof to the pool whose memory it is about, and returns the evidence.
     pub(crate) fn fence(&mut self, arena: ArenaId, writer: WriterLife) -> Evidence {
         let Fenced { proof, evidence } = self.receiver.fence(arena).expect("fences");
-        assert_eq!((proof.writer(), proof.scope()), (writer, Scope::Life));
+        assert_eq!((proof.writer(), proof.scope()), (writer, ProofScope::Life));
         self.pool.writer_gone(proof);
         let again = self.receiver.fence(arena).unwrap_err();
         assert_eq!(again, FenceError::NotOpen(arena), "a second proof was made");

@@ -8,7 +8,7 @@ use tokenizer::{ChatTemplate, Detokenizer, Error, Tokenizer};
 
 use crate::engine::{Code, Fault};
 
-pub use tokenizer::{Chat, Ending, Message};
+pub use tokenizer::{Chat, Message, PromptEnding};
 
 /// Tokenizer and chat template of the served model.
 pub trait Text: Send + Sync + 'static {

@@ -8,7 +8,7 @@ use crate::id::HandoffKey;
 use crate::{
     Answers, ArenaId, Broken, DecodeToPrefill, Ending, Entry, Evidence, Failure, Hangup, Stage,
 };
-use pages::{Epoch, Scope, WriterGone, WriterLife};
+use pages::{Epoch, ProofScope, WriterGone, WriterLife};
 use std::collections::BTreeSet;
 
 impl Arena {
@@ -178,7 +178,7 @@ impl<J: Decisions> Decode<J> {
             return self.stop(Broken::FenceUnasked);
         };
         let fencing = known.state == ArenaState::Fencing;
-        if proof.writer() != writer || proof.scope() != Scope::Life {
+        if proof.writer() != writer || proof.scope() != ProofScope::Life {
             return self.stop(Broken::FenceOfAnother);
         }
         if !self.pool.recognises(&proof) {

@@ -7,7 +7,7 @@
 //!
 //! ```compile_fail,E0451
 //! fn timed_out(pool: &mut pages::Pool, writer: pages::WriterLife) {
-//!     let scope = pages::Scope::Life;
+//!     let scope = pages::ProofScope::Life;
 //!     pool.writer_gone(pages::WriterGone { writer, scope });
 //! }
 //! ```

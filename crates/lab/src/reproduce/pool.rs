@@ -10,7 +10,7 @@ use handoff::{DecodeToPrefill, GatewayToDecode, HandoffId};
 use pages::Domain;
 use std::collections::BTreeMap;
 use std::path::Path;
-use wire::trace::{DecodeInput, TraceError, Watch, replay_watched};
+use wire::trace::{DecodeInput, ReplayObserver, TraceError, replay_watched};
 
 /// The last write of one slot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ struct Seen {
     found: Option<Footprint>,
 }
 
-impl Watch<Guards> for Seen {
+impl ReplayObserver<Guards> for Seen {
     fn decode(&mut self, input: &DecodeInput, effects: &[Effect], after: &mut Decode<Guards>) {
         if self.pages.is_empty() {
             let capacity = after.hello().capacity.expect("a worker has one");

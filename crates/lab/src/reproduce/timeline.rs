@@ -14,7 +14,7 @@ use handoff::{
     SubmissionId,
 };
 use std::path::Path;
-use wire::trace::{DecodeInput, TraceError, Watch, replay_watched};
+use wire::trace::{DecodeInput, ReplayObserver, TraceError, replay_watched};
 
 /// One step.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -92,7 +92,7 @@ const GATEWAY: &str = "gateway";
 const PREFILL: &str = "prefill";
 const DECODE: &str = "decode";
 
-impl Watch<Guards> for Tale {
+impl ReplayObserver<Guards> for Tale {
     fn gateway(
         &mut self,
         input: &gateway::Event,

@@ -15,7 +15,7 @@ use crate::model::{Notes, Violation};
 use pages::{Counts, Holder, Sound, State};
 use std::collections::BTreeMap;
 use std::path::Path;
-use wire::trace::{DecodeInput, Replayed, TraceError, Watch, replay_watched};
+use wire::trace::{DecodeInput, ReplayObserver, Replayed, TraceError, replay_watched};
 
 /// What a trace says.
 #[derive(Debug)]
@@ -73,7 +73,7 @@ impl Judge {
     }
 }
 
-impl Watch<Sound> for Judge {
+impl ReplayObserver<Sound> for Judge {
     fn prefill(
         &mut self,
         input: &handoff::prefill::Event,

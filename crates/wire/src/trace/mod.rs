@@ -24,7 +24,7 @@ pub use audit::{AuditEvent, AuditLog, AuditRecord};
 pub use drive::{Driver, EffectOf, InputOf, Recorded};
 pub use owners::{OWNERS_MAX, OwnersLog, PageOwner};
 pub use read::{RECORD_BYTES_MAX, TraceError};
-pub use replay::{Replayed, Watch, replay, replay_watched};
+pub use replay::{ReplayObserver, Replayed, replay, replay_watched};
 pub use write::Writer;
 
 use handoff::{Hello, decode, door, gateway, prefill};

@@ -34,13 +34,13 @@ pub struct Replayed {
 /// [`TraceError::Differs`] at the first difference, with the input and both sides' effects.
 pub fn replay(path: &Path) -> Result<Replayed, TraceError> {
     struct Nobody;
-    impl Watch<Sound> for Nobody {}
+    impl ReplayObserver<Sound> for Nobody {}
     replay_watched(path, Sound, &mut Nobody)
 }
 
 /// Somebody who looks on while a trace is replayed: at every input, its effects, and the machine
 /// after them, which can be asked who holds what.
-pub trait Watch<J: Decisions> {
+pub trait ReplayObserver<J: Decisions> {
     /// A step of a prefill worker's machine.
     fn prefill(
         &mut self,
@@ -76,7 +76,7 @@ pub trait Watch<J: Decisions> {
 pub fn replay_watched<J: Decisions>(
     path: &Path,
     decisions: J,
-    watch: &mut impl Watch<J>,
+    watch: &mut impl ReplayObserver<J>,
 ) -> Result<Replayed, TraceError> {
     let (mut records, header) = Records::open(path)?;
     let (effect_bytes, at_rest) = match header.clone() {

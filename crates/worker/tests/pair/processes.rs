@@ -17,7 +17,7 @@ use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
 use testkit::{SmallSpec, small_gguf};
 use wire::control::{Addr, Role, certs};
-use wire::trace::{DecodeInput, Watch, replay, replay_watched};
+use wire::trace::{DecodeInput, ReplayObserver, replay, replay_watched};
 use worker::{Deadlines, EngineConfig, Ready, WorkerError, decode, prefill};
 
 const CONTEXT: u32 = 1024;
@@ -293,7 +293,7 @@ struct Dropped {
     released: usize,
 }
 
-impl Watch<Sound> for Dropped {
+impl ReplayObserver<Sound> for Dropped {
     fn decode(&mut self, input: &DecodeInput, _: &[Effect], _: &mut Decode) {
         match input {
             DecodeInput::Event(Heard::ArenaLingers { .. }) => self.lingers += 1,

@@ -1,5 +1,5 @@
 use serde_json::{Map, Value};
-use tokenizer::{Chat, Ending, Message};
+use tokenizer::{Chat, Message, PromptEnding};
 
 use super::{Fields, empty, invalid, unsupported};
 use crate::api::calls;
@@ -118,16 +118,16 @@ pub(crate) fn talk(fields: &mut Fields, path: &TextPath) -> Result<Talk, Fault> 
     Ok(Talk { chat, effort, ours })
 }
 
-fn ending(fields: &mut Fields) -> Result<Ending, Fault> {
+fn ending(fields: &mut Fields) -> Result<PromptEnding, Fault> {
     let further = fields.flag("continue_final_message")?.unwrap_or(false);
     match fields.flag("add_generation_prompt")? {
         Some(true) if further => Err(invalid(
             "add_generation_prompt",
             "false where `continue_final_message` is true",
         )),
-        _ if further => Ok(Ending::Continue),
-        Some(false) => Ok(Ending::Closed),
-        None | Some(true) => Ok(Ending::Answer),
+        _ if further => Ok(PromptEnding::Continue),
+        Some(false) => Ok(PromptEnding::Closed),
+        None | Some(true) => Ok(PromptEnding::Answer),
     }
 }
 

@@ -1,4 +1,4 @@
-use gateway::api::text::{Chat, Detokenize, Ending, Text};
+use gateway::api::text::{Chat, Detokenize, PromptEnding, Text};
 use gateway::engine::Fault;
 
 /// A token that ends an answer.
@@ -56,9 +56,9 @@ impl Text for ByteText {
             tokens.extend(text.bytes().map(u32::from));
         }
         match chat.ending {
-            Ending::Answer => tokens.push(SPECIAL),
-            Ending::Closed => {}
-            Ending::Continue => tokens.push(b'>'.into()),
+            PromptEnding::Answer => tokens.push(SPECIAL),
+            PromptEnding::Closed => {}
+            PromptEnding::Continue => tokens.push(b'>'.into()),
         }
         Ok(tokens)
     }
