@@ -4,9 +4,10 @@
 //! effects come out. They know no sockets, no threads, no clock and no randomness; even deadlines
 //! are effects ([`Arm`](prefill::Effect::Arm)) that come back as events. A driver carries effects
 //! out in order and may record events and effects as a trace: replayed through the machine alone
-//! the same events give the same effects, byte for byte.
+//! the same events give the same effects, byte for byte. [`door::Door`] is a fourth one, for engines
+//! that are not ours (docs/door.md).
 //!
-//! Clauses (H-1 … H-18) refer to the specification in `docs/handoff.md`.
+//! Clauses (H-1 … H-20) refer to the specification in `docs/handoff.md`.
 #![forbid(unsafe_code)]
 
 mod broken;

@@ -323,7 +323,7 @@ pub enum Closing {
     Abandoned {
         /// What failed at P, if something did: its deadline, its forward pass, an integrity
         /// fault that it found. D ends the attempt with it, because the gateway may hear of the
-        /// end from D first (law: it ends with its original error).
+        /// end from D first (law: rejected is terminal).
         why: Option<Failure>,
     },
 }

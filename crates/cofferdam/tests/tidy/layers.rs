@@ -68,6 +68,39 @@ fn a_crate_uses_only_those_below_it() {
     );
 }
 
+/// The map of ARCHITECTURE.md: who uses somebody stands above it.
+#[test]
+fn the_map_shows_them_in_that_order() {
+    let text = std::fs::read_to_string(root().join("ARCHITECTURE.md")).unwrap();
+    let map = text.split("## Layers").nth(1).unwrap();
+    let map = map.split("```").nth(1).unwrap();
+    let name = |line: &str| {
+        let line = line.trim_start_matches([' ', '│', '├', '└', '─']);
+        line.split(' ').next().unwrap_or_default().to_owned()
+    };
+    let places: BTreeMap<_, _> = map.lines().map(name).zip(0..).collect();
+    let ships = layers().into_keys().filter(|krate| {
+        let beside = ["lab", "faults", "scripted", "testkit", "guard-core"];
+        !beside.contains(&krate.as_str())
+    });
+    let mut found = Vec::new();
+    for krate in ships {
+        let Some(place) = places.get(&krate) else {
+            found.push(format!("{krate} is not on it"));
+            continue;
+        };
+        for used in dependencies(&krate) {
+            if places.get(&used).is_some_and(|below| below < place) {
+                found.push(format!("{krate} uses {used}, which stands above it"));
+            }
+        }
+    }
+    assert_none(
+        found,
+        "ARCHITECTURE.md: a crate uses only what stands below it",
+    );
+}
+
 #[test]
 fn only_tests_use_the_testkit_and_the_scripted_engine() {
     // The attacks are tests that can also be typed.

@@ -5,6 +5,7 @@
 mod clauses;
 mod kept_by;
 mod layers;
+mod links;
 mod manual;
 mod models;
 mod tools;

@@ -166,7 +166,7 @@ fn a_gateway_whose_machine_has_stopped_ends_and_another_answers() {
 }
 
 /// A ticket is of one life of decode: what was stated and certified under it is worth nothing to
-/// another one (law: every grant has a tag never used before).
+/// another one (law: identity is ours).
 #[test]
 fn what_was_stated_to_an_earlier_life_is_refused_by_another() {
     let asked = questions(2, false);
