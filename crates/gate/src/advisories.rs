@@ -263,6 +263,24 @@ mod tests {
         }
     }
 
+    /// What the guard itself says that it was run in.
+    #[test]
+    fn the_guard_was_run_where_it_says() {
+        let guard = std::path::Path::new(env!("CARGO_MANIFEST_DIR"))
+            .join("../../guards/python/cofferdam_guard");
+        let table = Table::embedded();
+        for (engine, file) in [
+            (Engine::Sglang, "sglang/plugin.py"),
+            (Engine::Vllm, "vllm/surface.py"),
+        ] {
+            let text = std::fs::read_to_string(guard.join(file)).unwrap();
+            let line = text.lines().find(|it| it.starts_with("TRIED = "));
+            let tried = line.unwrap().split('"').skip(1).step_by(2);
+            let tried: Vec<_> = tried.map(|it| Version::parse(it).unwrap()).collect();
+            assert_eq!(table.guard_runs[&engine], tried, "{file}");
+        }
+    }
+
     /// Who follows an advice must not end where the next one sends them away again.
     #[test]
     fn advice_names_versions_on_which_the_guard_runs_and_that_lack_no_fix() {

@@ -1,6 +1,7 @@
 //! Advisory checks: what makes an accident less likely, or would notice it.
 
 use super::{Member, Subjects};
+use crate::advisories::Table;
 use crate::check::{
     DEFERRED_RELEASE, HEALTH_IS_EVIDENCE, INTROSPECTION_CLOSED, KV_CHECKSUM, ONE_VERSION_PER_ROLE,
     TRANSFER_BOUNDED,
@@ -9,21 +10,61 @@ use crate::facts::{Engine, Fact, Figure, Role};
 use crate::finding::{Answer, Evidence, Finding, Subject, grouped};
 use std::collections::BTreeMap;
 
-pub(super) fn judge(member: &Member, findings: &mut Vec<Finding>) {
+pub(super) fn judge(member: &Member, table: &Table, findings: &mut Vec<Finding>) {
     findings.push(introspection(member));
     if !member.hands_over() {
         return;
     }
     let node = &member.node;
-    findings.push(on(member, &KV_CHECKSUM, "KV checksum", &node.checksum));
-    findings.push(on(
-        member,
-        &DEFERRED_RELEASE,
-        "deferred release",
-        &node.deferred_release,
-    ));
-    findings.push(bounded(member));
+    let own = [
+        on(member, &KV_CHECKSUM, "KV checksum", &node.checksum),
+        on(
+            member,
+            &DEFERRED_RELEASE,
+            "deferred release",
+            &node.deferred_release,
+        ),
+        bounded(member),
+    ];
+    findings.extend(own.map(|it| by_guard(member, table, it)));
     findings.extend(health(member));
+}
+
+/// What the engine lacks and the guard does in its stead.
+fn by_guard(member: &Member, table: &Table, mut finding: Finding) -> Finding {
+    let (Ok(engine), Ok(version), Ok(guard)) = (
+        &member.node.engine,
+        &member.node.version,
+        &member.node.guard,
+    ) else {
+        return finding;
+    };
+    let does = match (finding.check, engine.value) {
+        (check, _) if *check == KV_CHECKSUM => "compares every page with its own checksum",
+        (_, Engine::Sglang) => "holds the pages until writing has ended, without a time-out",
+        _ => return finding,
+    };
+    if finding.answer == Answer::Holds {
+        return finding;
+    }
+    if !table.guard_was_run(engine.value, &version.value) {
+        finding.answer = Answer::Unknown;
+        finding.says += &format!(
+            "; cofferdam-guard {does} where it was run, and it was not run in {}",
+            version.value
+        );
+        finding.change = Some("use a version in which cofferdam-guard was run".to_owned());
+        return finding;
+    }
+    finding.answer = Answer::Holds;
+    finding.says = format!("cofferdam-guard {} {does}", guard.value);
+    finding.change = None;
+    finding.evidence = vec![Evidence {
+        what: "guard".to_owned(),
+        value: Ok(guard.value.text().into()),
+        source: Some(guard.source.clone()),
+    }];
+    finding
 }
 
 /// A switch that should be on.

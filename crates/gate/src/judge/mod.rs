@@ -17,6 +17,7 @@ use crate::date::Date;
 use crate::facts::{Engine, Fact, Figure, Measured, Node, Role, TOKENS_MAX, Unknown, Version};
 use crate::finding::{Answer, Evidence, Finding, Subject};
 use crate::shared_pool::PoolReading;
+use std::collections::BTreeMap;
 
 /// What the operator says that a node does.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -137,7 +138,7 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
         node::judge(member, &mut findings);
         pool::judge(place, subjects, rules, &mut findings);
         version::judge(member, rules.table, &mut findings);
-        advice::judge(member, &mut findings);
+        advice::judge(member, rules.table, &mut findings);
         findings.extend(pair_complete(place, subjects));
     }
     for each in &subjects.groups {
@@ -150,8 +151,9 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
     if let Some(baseline) = rules.baseline {
         findings.extend(baseline.compare(subjects));
     }
+    let mut told = BTreeMap::new();
     for member in &subjects.members {
-        say_once(member, &mut findings);
+        say_once(member, &mut told, &mut findings);
     }
     if !subjects.members.is_empty() {
         findings.push(table_is_fresh(subjects, rules));
@@ -161,8 +163,8 @@ pub fn judge(subjects: &Subjects, rules: &Rules<'_>) -> Vec<Finding> {
 
 /// Why nothing at all is known of a node, or nothing of an endpoint, is told where it is asked
 /// whether it answers. Everywhere else its name is enough: one dead node is one reason, not
-/// seventeen.
-fn say_once(member: &Member, findings: &mut [Finding]) {
+/// seventeen; and a server that is listed in several roles is dead once. `told`: who has told what.
+fn say_once(member: &Member, told: &mut BTreeMap<String, String>, findings: &mut [Finding]) {
     let node = &member.node;
     let why = match &node.engine {
         Err(why) => Some(why),
@@ -175,11 +177,22 @@ fn say_once(member: &Member, findings: &mut [Finding]) {
     };
     let own = member.subject();
     for (why, what) in reasons {
+        let first = told.entry(why.clone()).or_insert(node.name.clone());
+        if *first != node.name {
+            let as_told = format!("it was not read, for the reason that is told at {first}");
+            let its =
+                |it: &&mut Finding| it.subject == own && it.check == &crate::check::NODE_ANSWERS;
+            if let Some(finding) = findings.iter_mut().find(its).filter(|_| what == node.name) {
+                finding.says = as_told;
+            }
+            continue;
+        }
         for finding in findings.iter_mut() {
             let instead = match finding.subject == own {
                 true if finding.check == &crate::check::NODE_ANSWERS => {
                     if !finding.says.contains(&why) {
                         finding.says = format!("{}; {why}", finding.says);
+                        finding.evidence.push(Evidence::missing(what.clone(), &why));
                     }
                     continue;
                 }
@@ -237,24 +250,34 @@ fn pair_complete(place: usize, subjects: &Subjects) -> Option<Finding> {
         let says = format!("whether it hands over is not known ({why}): name its role");
         return Some(Finding::new(check, member.subject(), Answer::Unknown, says));
     }
-    let mut others = 0;
+    let mut others = Vec::new();
     for group in &subjects.groups {
         if group.prefill.contains(&place) {
-            others += group.decode.len();
+            others.extend(&group.decode);
         }
         if group.decode.contains(&place) {
-            others += group.prefill.len();
+            others.extend(&group.prefill);
         }
     }
-    let (answer, says) = match others {
-        0 => (
+    let read = |it: &&usize| {
+        let engine = &subjects.members[**it].node.engine;
+        engine.as_ref().is_ok_and(|it| it.value.is_supported())
+    };
+    let (all, read) = (others.len(), others.iter().filter(read).count());
+    let (answer, says) = match (all, read) {
+        (0, _) => (
             Answer::Unknown,
             "no counterpart was given: limits were compared with nobody's".to_owned(),
         ),
-        others => (
-            Answer::Holds,
-            format!("compared with {others} counterpart(s)"),
+        (_, 0) => (
+            Answer::Unknown,
+            format!("none of {all} counterpart(s) was read: limits were compared with nobody's"),
         ),
+        (all, read) if read < all => (
+            Answer::Holds,
+            format!("compared with {read} of {all} counterparts: the others were not read"),
+        ),
+        (all, _) => (Answer::Holds, format!("compared with {all} counterpart(s)")),
     };
     Some(Finding::new(check, member.subject(), answer, says))
 }
@@ -273,6 +296,9 @@ fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
     read.sort();
     read.dedup();
     let (mut wrong, mut unseen) = (Vec::new(), Vec::new());
+    if read.is_empty() {
+        unseen.push("no engine was read".to_owned());
+    }
     let mut dates = vec![("the table".to_owned(), table.date)];
     for (engine, version) in read {
         let Some(newest) = table.newest.get(&engine) else {
@@ -293,9 +319,14 @@ fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
         }
         if let Some(version) = version.filter(|it| **it > newest.version) {
             let newest = &newest.version;
-            wrong.push(format!(
-                "{engine} {version} runs, and the table knows none after {newest}"
-            ));
+            match version.is_release() {
+                true => wrong.push(format!(
+                    "{engine} {version} runs, and the table knows none after {newest}"
+                )),
+                false => unseen.push(format!(
+                    "{engine} {version} runs, a build after {newest} that was not released"
+                )),
+            }
         }
     }
     dates.dedup_by(|one, other| one == other);
@@ -309,14 +340,18 @@ fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
         )
     }));
     wrong.dedup();
+    // The clock or the table is wrong; a day is time zones.
+    let future = dates.iter().filter(|(_, date)| age(*date) < -1);
+    unseen.extend(future.map(|(what, date)| {
+        let today = rules.today;
+        format!("{what} is of {date}, and this machine's clock says {today}: one of them is wrong")
+    }));
     let (answer, says) = if !wrong.is_empty() {
         (Answer::Violated, wrong.join("; "))
     } else if !unseen.is_empty() {
         unseen.dedup();
         (Answer::Unknown, unseen.join("; "))
     } else {
-        // The clock or the table is wrong; a day is time zones.
-        let future = dates.iter().any(|(_, date)| age(*date) < -1);
         let oldest = dates
             .iter()
             .map(|(_, date)| *date)
@@ -327,10 +362,7 @@ fn table_is_fresh(subjects: &Subjects, rules: &Rules<'_>) -> Finding {
             table.date,
             age(oldest)
         );
-        match future {
-            true => (Answer::Unknown, says),
-            false => (Answer::Holds, says),
-        }
+        (Answer::Holds, says)
     };
     Finding::new(&TABLE_IS_FRESH, Subject::Fleet, answer, says)
         .with([Evidence::given("date of the table", table.date.to_string())])

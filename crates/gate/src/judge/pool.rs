@@ -2,7 +2,7 @@
 
 use super::{Group, Member, Rules, Subjects, figure, sane};
 use crate::check::{ADVERTISED_FITS, HEADROOM_COST, POOL_HOLDS_CONTEXT};
-use crate::facts::{Rank, Unknown};
+use crate::facts::{Engine, Rank, Unknown};
 use crate::finding::{Answer, Evidence, Finding, grouped, percent};
 
 pub(super) fn judge(
@@ -174,16 +174,17 @@ fn holds_context(member: &Member, rules: &Rules<'_>) -> Finding {
     let (pool_text, need_text) = (grouped(pool), grouped(tokens));
     let (short, part) = (percent(pool, tokens), factor(thousandths));
     let what = need.what;
+    let to_fit = |target| change(tokens, target, pool, thousandths) + flags(engine);
     if pool < tokens {
         let says = format!("pool{of} {pool_text} < {what} {need_text}: {short} %");
-        return new(Answer::Violated, says).change(change(tokens, target, pool, thousandths));
+        return new(Answer::Violated, says).change(to_fit(target));
     }
     if pool < target {
         let says = format!(
             "pool{of} {pool_text} < {what} {need_text} x headroom {part} = {}: {short} % of the {what}",
             grouped(target)
         );
-        return new(Answer::Violated, says).change(change(tokens, target, pool, thousandths));
+        return new(Answer::Violated, says).change(to_fit(target));
     }
     let says = format!(
         "pool{of} {pool_text} >= {what} {need_text} x {part} = {}",
@@ -212,12 +213,23 @@ fn change(tokens: u64, target: u64, pool: u64, thousandths: u64) -> String {
     let fits = u128::from(pool) * 1000 / u128::from(thousandths.max(1));
     let fits = u64::try_from(fits).unwrap_or(u64::MAX);
     format!(
-        "raise the pool to {} tokens, or lower the context from {} to {} (SGLang: \
-         --mem-fraction-static, --context-length; vLLM: --gpu-memory-utilization, --max-model-len)",
+        "raise the pool to {} tokens, or lower the context from {} to {}",
         grouped(target),
         grouped(tokens),
         grouped(fits)
     )
+}
+
+/// With which options.
+fn flags(engine: Option<Engine>) -> &'static str {
+    match engine {
+        Some(Engine::LlamaCpp) => " (--ctx-size is of all slots together, --parallel their number)",
+        Some(Engine::Cofferdam) => "",
+        _ => {
+            " (SGLang: --mem-fraction-static, --context-length; vLLM: \
+             --gpu-memory-utilization, --max-model-len)"
+        }
+    }
 }
 
 /// Nodes that a request which enters at `place` may also need a pool of: itself and its

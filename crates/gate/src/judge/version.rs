@@ -57,7 +57,7 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
     let before = findings.len();
     let mut refused = Vec::new();
     for entry in entries {
-        let mut todo = entry.todo.clone();
+        let mut todo = todo(entry, version, table);
         let affected = match affects(entry, version, table) {
             Affects::Yes | Affects::Perhaps(_) if entry.guarded && member.node.guard.is_ok() => {
                 match table.guard_was_run(engine, version) {
@@ -66,12 +66,10 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
                         continue;
                     }
                     false => {
-                        let runs = table.guard_runs.get(&engine).into_iter().flatten();
-                        let runs: Vec<_> = runs.map(ToString::to_string).collect();
                         todo = format!(
                             "use a version in which cofferdam-guard was run ({engine} {}), and try there what \
                              it refuses",
-                            runs.join(", ")
+                            runs(engine, table)
                         );
                         Affects::Perhaps(format!(
                             "cofferdam-guard refuses it where it was run, and it was not run in {version}"
@@ -113,6 +111,29 @@ fn judge_check(member: &Member, table: &Table, check: &'static Check, findings: 
     };
     let guard = [shown("guard", &member.node.guard)];
     findings.push(new(Answer::Holds, says).with(guard));
+}
+
+/// What to do, and whether the guard does it, in a version in which it can be done.
+fn todo(entry: &Advisory, version: &Version, table: &Table) -> String {
+    let todo = &entry.todo;
+    if !entry.guarded {
+        return todo.clone();
+    }
+    match table.guard_was_run(entry.engine, version) {
+        true => format!("run cofferdam-guard on both sides; else {todo}"),
+        false => format!(
+            "{todo} (cofferdam-guard refuses it, and was run in {} {} only)",
+            entry.engine,
+            runs(entry.engine, table)
+        ),
+    }
+}
+
+/// The versions in which the guard was run.
+fn runs(engine: Engine, table: &Table) -> String {
+    let runs = table.guard_runs.get(&engine).into_iter().flatten();
+    let runs: Vec<_> = runs.map(ToString::to_string).collect();
+    runs.join(", ")
 }
 
 fn shown(what: &str, version: &Fact<Figure<Version>>) -> Evidence {

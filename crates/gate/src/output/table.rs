@@ -135,8 +135,12 @@ fn same(report: &Report) -> Vec<Same<'_>> {
     let mut groups: Vec<Same<'_>> = Vec::new();
     let mut places = BTreeMap::new();
     for finding in &report.findings {
-        let holds = finding.answer == Answer::Holds;
-        let says = if holds { "" } else { finding.says.as_str() };
+        // What holds is said in short, unless something beside it is missing.
+        let whole = finding.evidence.iter().all(|it| it.value.is_ok());
+        let says = match finding.answer == Answer::Holds && whole {
+            true => "",
+            false => finding.says.as_str(),
+        };
         let key = (
             finding.check.id,
             finding.answer,

@@ -80,11 +80,12 @@ fn what_follows_from_a_silent_node_is_said_once() {
     let text = table(&report(pair(prefill, silent)), Style::default());
     assert_eq!(
         text.matches("UNKNOWN   ").count(),
-        2,
-        "it, and p0's way through it\n{text}"
+        3,
+        "it, p0's way through it, and that p0 was compared with nobody\n{text}"
     );
     assert!(text.contains("UNKNOWN   node-answers\n  d0\n"), "{text}");
     assert!(text.contains("UNKNOWN   advertised-fits\n  p0\n"), "{text}");
+    assert!(text.contains("UNKNOWN   pair-complete\n  p0\n"), "{text}");
     assert!(
         text.contains("  so    also unknown of silent nodes: "),
         "{text}"

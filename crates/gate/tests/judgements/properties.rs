@@ -194,5 +194,5 @@ fn a_reason_never_turns_into_a_number() {
         .iter()
         .filter(|it| it.answer == Answer::Holds);
     let holds: Vec<_> = holds.map(|it| it.check.id).collect();
-    assert_eq!(holds, ["pair-complete", "pair-complete", "table-is-fresh"]);
+    assert_eq!(holds, [""; 0], "nothing was read");
 }

@@ -386,7 +386,7 @@ fn versions_as_builds_word_them() {
 fn no_advice_to_run_a_guard_that_runs() {
     let it = |role: &str| {
         let it = guarded(sglang(role), &format!("sglang-0.5.23-{role}"));
-        version(it, "0.5.23", "0.5.21")
+        version(it, "0.5.23", "0.5.18")
     };
     let mut small = it("prefill");
     info(&mut small, "/max_req_input_len", json!(1994));

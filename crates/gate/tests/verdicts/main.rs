@@ -5,6 +5,7 @@ mod builds;
 mod elsewhere;
 mod lone;
 mod pairs;
+mod said;
 mod servers;
 mod settings;
 
@@ -648,7 +649,7 @@ fn versions_say_what_they_say_and_no_more() {
 fn what_the_guard_refuses_is_not_held_against_the_engine() {
     let old = |role: &str| guarded(old_sglang(role), &format!("sglang-0.5.19-{role}"));
     let new = |role: &str| guarded(sglang(role), &format!("sglang-0.5.23-{role}"));
-    let forced = |role: &str| version(new(role), "0.5.23", "0.5.22");
+    let newer = |role: &str| version(new(role), "0.5.23", "0.5.24");
     let nixl = |role: &str| guarded(vllm(), &format!("vllm-0.32.0-{role}"));
     let refused = |answer| {
         vec![
@@ -675,8 +676,8 @@ fn what_the_guard_refuses_is_not_held_against_the_engine() {
             refused(Holds),
         ),
         (
-            "0.5.22, where the guard was not run",
-            pair(&forced("prefill"), &forced("decode")),
+            "0.5.24, where the guard was not run",
+            pair(&newer("prefill"), &newer("decode")),
             vec![("length-compared", Unknown), ("door-check", Holds)],
         ),
         (
