@@ -295,9 +295,10 @@ pub(super) fn stale_and_over(bound: Bound) -> Setup {
         stale: 1,
         leaves: 1,
         prefill_kills: u8::from(deep(bound)),
+        prefill_spawns: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, tiny(), one(), one()), faults)
+    with(by(bound, tiny(), one(), tiny()), faults.together(4))
 }
 
 pub(super) fn failed_pass(bound: Bound) -> Setup {
