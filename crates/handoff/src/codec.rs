@@ -4,7 +4,7 @@
 use serde::{Serialize, de::DeserializeOwned};
 
 /// Version of the messages. Peers of another version are refused.
-pub const VERSION: u8 = 6;
+pub const VERSION: u8 = 7;
 
 /// Largest message, in bytes: a prompt of a million tokens fits, and nothing much larger.
 pub const MAX_BYTES: usize = 8 << 20;

@@ -9,8 +9,8 @@
 
 use crate::gateway::PrefillJudged;
 use crate::{
-    ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToPrefill, Ending, Fault, Limit, Manifest,
-    Rejection, Spec, StatedPage,
+    ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToPrefill, Ending, Fault, Limit, LinkId,
+    Manifest, Rejection, Spec, StatedPage,
 };
 use pages::{Epoch, StatedTag, Tag};
 use std::collections::{BTreeMap, BTreeSet};
@@ -276,6 +276,12 @@ pub trait Decisions: pages::Decisions {
     /// Whether a new connection of a peer's life ends what the old one may still bring (H-8).
     fn replaces(self, old: Conn, new: Conn) -> bool {
         true
+    }
+
+    /// Whether a ticket that was granted under one connection counts on the one that it is heard on:
+    /// what P's Sync did not list, D has given back (H-3).
+    fn same_link(self, granted: LinkId, heard: LinkId) -> bool {
+        granted == heard
     }
 
     /// Whether an owner that has ended may give its pages back while a step, or a chunk, that names

@@ -73,6 +73,16 @@ id! {
     SubmissionId
 }
 
+/// A connection between P and D, by the life that dialled it: what is said for one connection counts on no
+/// other.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug, Serialize, Deserialize)]
+pub struct LinkId {
+    /// P's life.
+    pub epoch: Epoch,
+    /// P's own number of it.
+    pub conn: Conn,
+}
+
 /// A number under which a machine keeps something of its own.
 macro_rules! key {
     ($(#[$doc:meta])* $name:ident) => {

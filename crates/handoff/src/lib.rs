@@ -26,7 +26,7 @@ mod under_way;
 
 pub use broken::{Broken, Entry};
 pub use decisions::{AfterPrefill, Arrived, Close, Decisions, Evidence, Write};
-pub use id::{ArenaId, AttemptId, Conn, HandoffId, OfferId, RequestId, SubmissionId};
+pub use id::{ArenaId, AttemptId, Conn, HandoffId, LinkId, OfferId, RequestId, SubmissionId};
 pub use limit::{Capacity, Lengths, Limit};
 pub use machine::Machine;
 pub use message::{

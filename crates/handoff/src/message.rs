@@ -1,6 +1,6 @@
 //! What the three parties say to each other (handoff.md, "Planes").
 
-use crate::{ArenaId, AttemptId, Capacity, HandoffId, OfferId};
+use crate::{ArenaId, AttemptId, Capacity, HandoffId, LinkId, OfferId};
 use pages::{Domain, Epoch, PageId, StatedTag};
 use serde::{Deserialize, Serialize};
 
@@ -239,6 +239,8 @@ pub enum PrefillToDecode {
     /// P's snapshot, taken when the connection came up: every ticket it holds and every offer
     /// that was not answered. What it does not list it does not hold.
     Sync {
+        /// The connection that it is said for.
+        under: LinkId,
         /// Tickets.
         tickets: Vec<HandoffId>,
         /// Unanswered offers.
@@ -341,6 +343,8 @@ pub enum DecodeToPrefill {
         offer: OfferId,
         /// D's id for what follows.
         handoff: HandoffId,
+        /// The connection that it was granted under.
+        under: LinkId,
         /// Tags of the pages, from `first` on.
         tags: Vec<StatedTag>,
         /// Ordinal of the first page to send; those before it are in D's cache.

@@ -3,9 +3,9 @@
 
 use handoff::codec::{CodecError, MAX_BYTES, VERSION, decode, encode};
 use handoff::{
-    ArenaId, AttemptId, Closing, DecodeToGateway, DecodeToPrefill, GatewayToDecode,
-    GatewayToPrefill, HandoffId, LandingSite, Manifest, OfferId, PrefillToDecode, PrefillToGateway,
-    Spec, StatedPage, digest,
+    ArenaId, AttemptId, Closing, Conn, DecodeToGateway, DecodeToPrefill, GatewayToDecode,
+    GatewayToPrefill, HandoffId, LandingSite, LinkId, Manifest, OfferId, PrefillToDecode,
+    PrefillToGateway, Spec, StatedPage, digest,
 };
 use pages::{Domain, Epoch, StatedTag};
 use proptest::prelude::*;
@@ -38,6 +38,10 @@ fn messages(tokens: Vec<u32>, n: u64) -> Vec<PrefillToDecode> {
     };
     vec![
         PrefillToDecode::Sync {
+            under: LinkId {
+                epoch,
+                conn: Conn(n),
+            },
             tickets: vec![handoff],
             offers: vec![OfferId { epoch, n }],
         },
@@ -148,6 +152,10 @@ fn a_message_that_claims_a_huge_list_costs_nothing() {
         handoff: HandoffId {
             epoch: Epoch::new(1),
             n: 1,
+        },
+        under: LinkId {
+            epoch: Epoch::new(1),
+            conn: Conn(1),
         },
         tags: Vec::new(),
         first: 0,

@@ -1,7 +1,9 @@
 //! A trace gives the same effects again, and a difference is found.
 
 use handoff::decode::{Config, Decode, Effect, Event};
-use handoff::{AttemptId, Broken, Conn, GatewayToDecode, Hello, PrefillToDecode, Role, Spec};
+use handoff::{
+    AttemptId, Broken, Conn, GatewayToDecode, Hello, LinkId, PrefillToDecode, Role, Spec,
+};
 use pages::{Domain, Epoch, Pool};
 use std::path::Path;
 use wire::trace::{DecodeInput, Header, PoolShape, TraceError, Writer, replay};
@@ -40,10 +42,19 @@ fn events() -> Vec<Event> {
         ..Spec::new(Domain::new(1), vec![5; 6], 2)
     };
     let (p, g) = (Conn(1), Conn(2));
-    let (tickets, offers) = (vec![], vec![]);
     vec![
         Event::FromPrefill(p, PrefillToDecode::Hello(hello(Role::Prefill, 2))),
-        Event::FromPrefill(p, PrefillToDecode::Sync { tickets, offers }),
+        Event::FromPrefill(
+            p,
+            PrefillToDecode::Sync {
+                under: LinkId {
+                    epoch: Epoch::new(2),
+                    conn: Conn(7),
+                },
+                tickets: vec![],
+                offers: vec![],
+            },
+        ),
         Event::FromGateway(g, GatewayToDecode::Hello(hello(Role::Gateway, 3))),
         Event::FromGateway(
             g,

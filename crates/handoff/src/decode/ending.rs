@@ -124,7 +124,7 @@ impl<J: Decisions> Decode<J> {
         let conn = self
             .peers
             .get(&h.peer)
-            .and_then(|peer| peer.conn.filter(|_| peer.synced));
+            .and_then(|peer| peer.conn.filter(|_| peer.synced.is_some()));
         for (rank, writer) in h.writers.iter_mut().enumerate() {
             let certified = matches!(
                 writer.state,

@@ -115,7 +115,7 @@ impl<J: Decisions> Decode<J> {
         if !self
             .peers
             .get(&prefill)
-            .is_some_and(|peer| peer.synced && !peer.refused)
+            .is_some_and(|peer| peer.synced.is_some() && !peer.refused)
         {
             return refused(Refusal::PeerUnavailable);
         }

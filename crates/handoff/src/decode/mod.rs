@@ -414,7 +414,7 @@ impl<J: Decisions> Decode<J> {
     pub fn peers(&self) -> u32 {
         self.peers
             .values()
-            .filter(|peer| peer.synced && !peer.refused)
+            .filter(|peer| peer.synced.is_some() && !peer.refused)
             .count() as u32
     }
 

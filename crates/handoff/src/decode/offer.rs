@@ -282,18 +282,18 @@ impl<J: Decisions> Decode<J> {
             started: false,
             writers: sites.iter().map(|site| Writer::new(site.arena)).collect(),
         };
-        let ticket = self.ticket_of(id, &handoff, sites);
         self.handoffs.insert(id, handoff);
-        self.send(conn, ticket);
+        self.send_ticket(conn, id, sites);
     }
 
-    /// What P is told of a handoff that lands.
-    fn ticket_of(
-        &self,
-        id: HandoffKey,
-        h: &Handoff,
-        landings: Vec<LandingSite>,
-    ) -> DecodeToPrefill {
+    /// What P is told of a handoff that lands, and under which connection.
+    fn send_ticket(&mut self, conn: Conn, id: HandoffKey, landings: Vec<LandingSite>) {
+        let Some(h) = self.handoffs.get(&id) else {
+            return self.lost(Entry::Handoff);
+        };
+        let Some(under) = self.peers.get(&h.peer).and_then(|peer| peer.synced) else {
+            return self.lost(Entry::Peer); // it offers on a connection that is synced
+        };
         let own = h.prompt.iter().filter_map(|page| match page {
             Page::Own(grant) => Some((grant.tag().stated(), grant.page())),
             Page::Shared(_) => None,
@@ -302,14 +302,16 @@ impl<J: Decisions> Decode<J> {
         if self.config.mode == Mode::Landing {
             targets.clear();
         }
-        DecodeToPrefill::Ticket {
+        let ticket = DecodeToPrefill::Ticket {
             offer: h.offer,
             handoff: self.name(id),
+            under,
             tags,
             first: h.first,
             landings,
             targets,
-        }
+        };
+        self.send(conn, ticket);
     }
 
     /// The same offer again: the same answer again, unless the arenas of the ticket are gone.
@@ -322,10 +324,7 @@ impl<J: Decisions> Decode<J> {
             .landing_sites(h.peer)
             .filter(|sites| sites.iter().map(|site| site.arena).collect::<Vec<_>>() == arenas);
         match sites {
-            Some(sites) if h.is_landing() => {
-                let ticket = self.ticket_of(id, h, sites);
-                self.send(conn, ticket);
-            }
+            Some(sites) if h.is_landing() => self.send_ticket(conn, id, sites),
             _ => {
                 // P holds no ticket for it, so nothing of it was ever written.
                 self.count_as_closed(id);

@@ -5,7 +5,7 @@ use super::{Decode, Effect, Timer};
 use crate::Decisions;
 use crate::{
     Conn, DecodeToPrefill, Differs, Ending, Entry, Evidence, Failure, HandoffId, Hangup, Hello,
-    OfferId, PrefillToDecode, Role, Stage, compatible,
+    LinkId, OfferId, PrefillToDecode, Role, Stage, compatible,
 };
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -18,11 +18,18 @@ impl<J: Decisions> Decode<J> {
         let peer = self.prefills.get(&conn).copied();
         let synced = peer
             .and_then(|epoch| self.peers.get(&epoch))
-            .is_some_and(|peer| peer.synced);
+            .is_some_and(|peer| peer.synced.is_some());
         match (peer, message) {
             (None, PrefillToDecode::Hello(hello)) => self.prefill_hello(conn, hello),
-            (Some(peer), PrefillToDecode::Sync { tickets, offers }) if !synced => {
-                self.sync(conn, peer, &tickets, &offers);
+            (
+                Some(peer),
+                PrefillToDecode::Sync {
+                    under,
+                    tickets,
+                    offers,
+                },
+            ) if !synced && self.decisions.same_life(under.epoch, peer) => {
+                self.sync(conn, peer, under, &tickets, &offers);
             }
             (Some(peer), message) if synced => self.handle_synced(conn, peer, message),
             _ => self.hang_up(conn, Hangup::OutOfOrder),
@@ -90,8 +97,7 @@ impl<J: Decisions> Decode<J> {
         self.prefills.insert(conn, epoch);
         self.writers_of_others_over(epoch);
         let peer = self.peers.entry(epoch).or_default();
-        (peer.conn, peer.synced, peer.ranks, peer.refused) =
-            (Some(conn), false, hello.ranks, false);
+        (peer.conn, peer.synced, peer.ranks, peer.refused) = (Some(conn), None, hello.ranks, false);
         self.out.push(Effect::Disarm(Timer::Peer(epoch)));
         self.arm(Timer::Greeting(conn), self.config.answer_ms);
         self.stop_trying(epoch);
@@ -102,11 +108,18 @@ impl<J: Decisions> Decode<J> {
 
     /// P's snapshot: what it lists is answered item by item; what it does not list it does not
     /// hold, so nothing of it is being written (handoff.md, "Sync").
-    fn sync(&mut self, conn: Conn, peer: Epoch, tickets: &[HandoffId], offers: &[OfferId]) {
+    fn sync(
+        &mut self,
+        conn: Conn,
+        peer: Epoch,
+        under: LinkId,
+        tickets: &[HandoffId],
+        offers: &[OfferId],
+    ) {
         let Some(known) = self.peers.get_mut(&peer) else {
             return self.lost(Entry::Peer);
         };
-        known.synced = true;
+        known.synced = Some(under);
         self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         let tickets: BTreeSet<HandoffId> = tickets.iter().copied().collect();
         let offers: BTreeSet<OfferId> = offers.iter().copied().collect();
@@ -176,7 +189,11 @@ impl<J: Decisions> Decode<J> {
     /// The connection is over; gives the life that had said Hello on it.
     fn forget_conn(&mut self, conn: Conn) -> Option<Epoch> {
         let epoch = self.prefills.remove(&conn)?; // a gateway's, or closed before
-        if self.peers.get(&epoch).is_some_and(|peer| !peer.synced) {
+        if self
+            .peers
+            .get(&epoch)
+            .is_some_and(|peer| peer.synced.is_none())
+        {
             self.out.push(Effect::Disarm(Timer::Greeting(conn)));
         }
         Some(epoch)
@@ -186,7 +203,7 @@ impl<J: Decisions> Decode<J> {
     pub(super) fn greeting_deadline(&mut self, conn: Conn) {
         let epoch = self.prefills.get(&conn);
         let peer = epoch.and_then(|epoch| self.peers.get(epoch));
-        if peer.is_some_and(|peer| peer.conn == Some(conn) && !peer.synced) {
+        if peer.is_some_and(|peer| peer.conn == Some(conn) && peer.synced.is_none()) {
             self.hang_up(conn, Hangup::Deadline);
         }
     }
@@ -196,7 +213,7 @@ impl<J: Decisions> Decode<J> {
         let Some(peer) = self.peers.get_mut(&epoch) else {
             return self.lost(Entry::Peer);
         };
-        (peer.conn, peer.synced) = (None, false);
+        (peer.conn, peer.synced) = (None, None);
         self.stop_trying(epoch);
         self.arm(Timer::Peer(epoch), self.config.peer_ms);
         let of_peer = self.handoffs.iter().filter(|(_, h)| h.peer == epoch);
@@ -285,6 +302,6 @@ impl<J: Decisions> Decode<J> {
     pub(super) fn conn_of(&self, peer: Epoch) -> Option<Conn> {
         self.peers
             .get(&peer)
-            .and_then(|peer| peer.conn.filter(|_| peer.synced))
+            .and_then(|peer| peer.conn.filter(|_| peer.synced.is_some()))
     }
 }

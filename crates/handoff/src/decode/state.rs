@@ -2,7 +2,7 @@
 
 use crate::id::HandoffKey;
 use crate::prefix::Page;
-use crate::{ArenaId, AttemptId, Conn, Manifest, OfferId, Reserve, Spec};
+use crate::{ArenaId, AttemptId, Conn, LinkId, Manifest, OfferId, Reserve, Spec};
 use pages::{BlockTable, Domain, Epoch, Grant, OpId, Owner, OwnerId, Pool, WriterLife};
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -21,7 +21,8 @@ pub(super) struct Expected {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
 pub(super) struct Peer {
     pub conn: Option<Conn>,
-    pub synced: bool,
+    /// What P calls the connection, once its Sync was heard.
+    pub synced: Option<LinkId>,
     pub ranks: u16,
     /// One arena at a time for each rank.
     pub arenas: BTreeMap<u16, Arena>,

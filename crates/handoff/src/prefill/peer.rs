@@ -6,8 +6,8 @@ use super::{Effect, Prefill, Timer};
 use crate::Decisions;
 use crate::id::JobKey;
 use crate::{
-    Conn, DecodeToPrefill, Ending, Entry, Failure, HandoffId, Hangup, Hello, PrefillToDecode, Role,
-    Stage, compatible,
+    Conn, DecodeToPrefill, Ending, Entry, Failure, HandoffId, Hangup, Hello, LinkId,
+    PrefillToDecode, Role, Stage, compatible,
 };
 use pages::Epoch;
 use std::collections::{BTreeMap, BTreeSet};
@@ -41,9 +41,14 @@ impl<J: Decisions> Prefill<J> {
         match message {
             DecodeToPrefill::Hello(_) => self.hang_up(conn, Hangup::OutOfOrder),
             DecodeToPrefill::Synced => self.synced(conn, decode),
+            // D gives back what this side's Sync did not list: a ticket out of an earlier connection
+            // comes behind that word, and its pages may be another's by now (H-3).
+            DecodeToPrefill::Ticket { under, .. }
+                if !self.decisions.same_link(under, self.link(conn)) => {}
             DecodeToPrefill::Ticket {
                 offer,
                 handoff,
+                under: _,
                 tags,
                 first,
                 landings,
@@ -115,8 +120,18 @@ impl<J: Decisions> Prefill<J> {
         let offers = offers.map(|(id, _)| self.name(*id)).collect();
         self.out.push(Effect::ToDecode(
             conn,
-            PrefillToDecode::Sync { tickets, offers },
+            PrefillToDecode::Sync {
+                under: self.link(conn),
+                tickets,
+                offers,
+            },
         ));
+    }
+
+    /// What D is to call that connection.
+    fn link(&self, conn: Conn) -> LinkId {
+        let epoch = self.hello.epoch;
+        LinkId { epoch, conn }
     }
 
     /// D has answered what Sync listed. Now whatever still waits for an answer is said again.

@@ -6,10 +6,11 @@ use crate::watch::decode::Watch;
 use handoff::decode::{Config, Decode, Effect, Event, Lane, Output};
 use handoff::{
     ArenaId, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure, Finish,
-    GatewayToDecode, HandoffId, Hello, LandingSite, Manifest, OfferId, PrefillToDecode, Role, Spec,
-    StatedPage, digest,
+    GatewayToDecode, HandoffId, Hello, LandingSite, LinkId, Manifest, OfferId, PrefillToDecode,
+    Role, Spec, StatedPage, digest,
 };
 use pages::{Counts, FenceMint, PageId, Pool, StatedTag, WriterLife};
+use std::collections::BTreeMap;
 
 /// The gateway's connection.
 pub const G: Conn = Conn(1);
@@ -18,7 +19,9 @@ pub struct DecodeRig {
     pub machine: Decode,
     /// As the fabric has it.
     pub mint: FenceMint,
-    pub writers: std::collections::BTreeMap<ArenaId, WriterLife>,
+    pub writers: BTreeMap<ArenaId, WriterLife>,
+    /// The life that has said Hello there.
+    dialled: BTreeMap<u64, pages::Epoch>,
     watch: Watch,
 }
 
@@ -55,6 +58,7 @@ impl DecodeRig {
             machine,
             mint,
             writers,
+            dialled: BTreeMap::new(),
             watch: Watch::default(),
         };
         rig.hear_gateway(GatewayToDecode::Hello(hello(GATEWAY, Role::Gateway)));
@@ -93,6 +97,7 @@ impl DecodeRig {
     }
 
     pub fn hello(&mut self, life: u128, conn: u64, ranks: u16) -> Vec<Effect> {
+        self.dialled.insert(conn, Epoch::new(life));
         let hello = Hello {
             ranks,
             ..hello(life, Role::Prefill)
@@ -101,8 +106,15 @@ impl DecodeRig {
     }
 
     pub fn sync(&mut self, conn: u64, tickets: &[HandoffId], offers: &[OfferId]) -> Vec<Effect> {
-        let (tickets, offers) = (tickets.to_vec(), offers.to_vec());
-        self.hear_prefill(conn, PrefillToDecode::Sync { tickets, offers })
+        let sync = PrefillToDecode::Sync {
+            under: LinkId {
+                epoch: self.dialled[&conn],
+                conn: Conn(conn),
+            },
+            tickets: tickets.to_vec(),
+            offers: offers.to_vec(),
+        };
+        self.hear_prefill(conn, sync)
     }
 
     /// Hello, arenas, Sync; gives the arena of every rank.

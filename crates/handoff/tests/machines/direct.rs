@@ -7,9 +7,10 @@ use crate::prefill_rig::{PrefillRig, offers, submitted, to_decode};
 use crate::rig::{NEIGHBOUR, PREFILL, attempt, checksum, spec};
 use handoff::decode::{CheckPage, Effect, Event, Mode, Timer};
 use handoff::{
-    Closing, Conn, DecodeToPrefill, Ending, Failure, Fault, GatewayToDecode, PrefillToDecode,
+    Closing, Conn, DecodeToPrefill, Ending, Failure, Fault, GatewayToDecode, Hangup, LinkId,
+    PrefillToDecode,
 };
-use pages::PageId;
+use pages::{Epoch, PageId};
 
 /// A ticket of four pages for a prompt of 14 tokens, by a P of `ranks` ranks. One more page is
 /// reserved for the output.
@@ -180,6 +181,32 @@ fn h3_what_sync_does_not_list_counts_as_closed() {
     assert_kept(&mut d, 4);
     d.sync_anew(12, &[]);
     assert_kept(&mut d, 0);
+}
+
+/// What another life does not hold says nothing about this one: its Sync, wherever it comes out, is not
+/// heard on this life's connection.
+#[test]
+fn h3_what_another_lifes_sync_does_not_list_stays_granted() {
+    let (mut d, _) = scene(1);
+    deadline(&mut d);
+    d.tell(Event::Disconnected(Conn(10)));
+    d.hello(PREFILL, 11, 1);
+    let under = LinkId {
+        epoch: Epoch::new(PREFILL + 100),
+        conn: Conn(12),
+    };
+    let (tickets, offers) = (Vec::new(), Vec::new());
+    let sync = PrefillToDecode::Sync {
+        under,
+        tickets,
+        offers,
+    };
+    let said = d.hear_prefill(11, sync);
+    assert!(
+        said.contains(&Effect::Close(Conn(11), Hangup::OutOfOrder)),
+        "{said:?}"
+    );
+    assert_kept(&mut d, 4);
 }
 
 /// A repeated ticket names the same pages.

@@ -6,7 +6,7 @@ use crate::decode_rig::{self, DecodeRig, Ticket, fences, offer_id, starts, ticke
 use crate::prefill_rig::{
     D, PrefillRig, arena, detached, endings, handoff, offers, submitted, to_decode,
 };
-use crate::rig::{DECODE, Epoch, PREFILL, attempt, checksum, hello, spec};
+use crate::rig::{DECODE, Epoch, PREFILL, attempt, checksum, hello, link, spec};
 use handoff::decode::{Effect, Event, Timer};
 use handoff::prefill;
 use handoff::{
@@ -576,6 +576,7 @@ fn h2_a_ticket_names_every_rank_in_its_place() {
             let said = p.hear_decode(DecodeToPrefill::Ticket {
                 offer,
                 handoff: handoff(1),
+                under: link(D),
                 tags: (0..2).map(pages::StatedTag).collect(),
                 first: 0,
                 landings: landings.collect(),

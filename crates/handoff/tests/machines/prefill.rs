@@ -4,7 +4,7 @@
 use crate::prefill_rig::{
     D, PrefillRig, abandoned, arena, endings, handoff, offer, offers, submitted, to_decode,
 };
-use crate::rig::{DECODE, attempt, hello, spec};
+use crate::rig::{DECODE, attempt, hello, link, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Capacity, Closing, DecodeToPrefill, Ending, Failure, LandingSite, PrefillToDecode, Refusal,
@@ -186,6 +186,7 @@ fn h2_a_ticket_that_does_not_fit_the_offer_is_a_fault_and_closed() {
         let said = p.hear_decode(DecodeToPrefill::Ticket {
             offer: of,
             handoff: handoff(1),
+            under: link(D),
             tags: (0..tags).map(tag).collect(),
             first,
             landings: vec![site],

@@ -5,7 +5,7 @@ use crate::prefill_rig::{
     D, G, PrefillRig, arena, detached, endings, handoff, offer, offers, submitted, to_decode,
 };
 use crate::rig::Epoch;
-use crate::rig::{DECODE, GATEWAY, PREFILL, attempt, hello, spec};
+use crate::rig::{DECODE, GATEWAY, PREFILL, attempt, hello, link, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Answers, ArenaId, AttemptId, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToPrefill,
@@ -54,6 +54,7 @@ fn ticket_of_d2(offer: OfferId) -> DecodeToPrefill {
     DecodeToPrefill::Ticket {
         offer,
         handoff: HandoffId { epoch, n: 1 },
+        under: link(D2),
         tags: (1..=4).map(StatedTag).collect(),
         first: 0,
         landings: vec![site],

@@ -5,7 +5,7 @@ use crate::prefill_rig::{
     D, PrefillRig, arena, detached, endings, handoff, offers, submitted, to_decode,
 };
 use crate::rig::Epoch;
-use crate::rig::{DECODE, NEIGHBOUR, hello, spec};
+use crate::rig::{DECODE, NEIGHBOUR, hello, link, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, Differs, Ending, Failure, Hangup, PrefillToDecode,
@@ -31,6 +31,7 @@ fn h18_sync_lists_tickets_and_unanswered_offers_and_says_the_rest_again() {
     assert!(to_decode(&said).is_empty(), "nobody to say it to");
     let said = p.dial(AGAIN, hello(DECODE, Role::Decode));
     let sync = PrefillToDecode::Sync {
+        under: link(AGAIN),
         tickets: vec![handoff(1)],
         offers: vec![unanswered],
     };
@@ -113,7 +114,11 @@ fn h11_an_attachment_that_comes_too_late_changes_nothing() {
     let (tickets, offers) = (vec![], vec![]);
     assert_eq!(
         to_decode(&said),
-        [PrefillToDecode::Sync { tickets, offers }]
+        [PrefillToDecode::Sync {
+            under: link(AGAIN),
+            tickets,
+            offers
+        }]
     );
 }
 
@@ -143,13 +148,58 @@ fn h3_a_d_that_comes_back_before_the_endpoint_is_destroyed_finds_its_tickets_too
     let (tickets, offers) = (vec![handoff(1)], vec![]);
     assert_eq!(
         to_decode(&said),
-        [PrefillToDecode::Sync { tickets, offers }]
+        [PrefillToDecode::Sync {
+            under: link(AGAIN),
+            tickets,
+            offers
+        }]
     );
     p.tell(Event::FromDecode(AGAIN, DecodeToPrefill::Synced));
     let said = p.tell(Event::Detached { arena: arena(1) });
     let said = to_decode(&said);
     let unsettled = matches!(said[..], [PrefillToDecode::Unsettled { .. }]);
     assert!(unsettled, "and hears of what never completed: {said:?}");
+}
+
+fn two_pages(n: u64, offer: handoff::OfferId, under: handoff::LinkId) -> DecodeToPrefill {
+    DecodeToPrefill::Ticket {
+        offer,
+        handoff: handoff(n),
+        under,
+        tags: vec![pages::StatedTag(1), pages::StatedTag(2)],
+        first: 0,
+        landings: vec![handoff::LandingSite {
+            rank: 0,
+            arena: arena(1),
+            slots: 4,
+            address: Vec::new(),
+        }],
+        targets: Vec::new(),
+    }
+}
+
+/// H-3: Sync has said that P holds no ticket, and D, whose attempt is over, has given the pages back. A
+/// ticket that comes out of the earlier connection behind that word is not taken; one of this is.
+#[test]
+fn h3_a_ticket_of_an_earlier_connection_does_not_count_behind_sync() {
+    for under in [D, AGAIN] {
+        let mut p = PrefillRig::connected(16);
+        let offer = offers(&p.attempt(1, &spec(1, 8, 1)))[0];
+        p.tell(Event::Disconnected(D));
+        p.dial(AGAIN, hello(DECODE, Role::Decode));
+        let said = p.tell(Event::FromDecode(AGAIN, two_pages(1, offer, link(under))));
+        let taken = said.iter().any(|it| matches!(it, Effect::Attach { .. }));
+        assert_eq!(taken, under == AGAIN, "{said:?}");
+        let said = p.tell(Event::FromDecode(
+            AGAIN,
+            DecodeToPrefill::OfferEnded { offer },
+        ));
+        assert_eq!(
+            endings(&said).is_empty(),
+            taken,
+            "D's answer counts: {said:?}"
+        );
+    }
 }
 
 /// H-3: as long as this side's endpoint is being destroyed nothing attaches to its arena again. D,
@@ -165,20 +215,7 @@ fn h3_nothing_attaches_to_an_arena_whose_endpoint_is_being_destroyed() {
         }
         p.connect(AGAIN);
         let offer = offers(&p.attempt(2, &spec(2, 8, 1)))[0];
-        let ticket = DecodeToPrefill::Ticket {
-            offer,
-            handoff: handoff(2),
-            tags: vec![pages::StatedTag(1), pages::StatedTag(2)],
-            first: 0,
-            landings: vec![handoff::LandingSite {
-                rank: 0,
-                arena: arena(1),
-                slots: 4,
-                address: Vec::new(),
-            }],
-            targets: Vec::new(),
-        };
-        let said = p.tell(Event::FromDecode(AGAIN, ticket));
+        let said = p.tell(Event::FromDecode(AGAIN, two_pages(2, offer, link(AGAIN))));
         let attaches = said.iter().any(|e| matches!(e, Effect::Attach { .. }));
         let unsettled = |message: &PrefillToDecode| matches!(message, PrefillToDecode::Unsettled { slots, .. } if slots.is_empty());
         let unsettled = to_decode(&said).iter().any(unsettled);

@@ -1,7 +1,7 @@
 //! The prefill machine alone, with the words of its peers put into its ear.
 
 use crate::rig::Epoch;
-use crate::rig::{CONTEXT, DECODE, GATEWAY, PAGE, PREFILL, attempt, checksum, hello};
+use crate::rig::{CONTEXT, DECODE, GATEWAY, PAGE, PREFILL, attempt, checksum, hello, link};
 use crate::watch::prefill::Watch;
 use handoff::prefill::{Config, Effect, Event, Prefill, SendPage};
 use handoff::{
@@ -136,6 +136,7 @@ impl PrefillRig {
         self.hear_decode(DecodeToPrefill::Ticket {
             offer: of,
             handoff: handoff(n),
+            under: link(D),
             tags: tags.collect(),
             first: 0,
             landings: landings.collect(),

@@ -5,7 +5,7 @@ use crate::prefill_rig::{
     D, G, PrefillRig, arena, detached, endings, handoff, offer, offers, submitted, to_decode,
 };
 use crate::rig::Epoch;
-use crate::rig::{DECODE, NEIGHBOUR, attempt, hello, spec};
+use crate::rig::{DECODE, NEIGHBOUR, attempt, hello, link, spec};
 use handoff::prefill::{Effect, Event, Timer};
 use handoff::{
     Answers, Closing, Conn, DecodeToPrefill, Ending, Failure, GatewayToPrefill, Hangup,
@@ -106,6 +106,7 @@ fn h15_an_offer_that_is_not_answered_is_taken_back_and_its_connection_closed() {
     // Sync does not list it: P holds nothing for it, and nothing was written.
     let (tickets, offered) = (vec![], vec![]);
     let sync = PrefillToDecode::Sync {
+        under: link(AGAIN),
         tickets,
         offers: offered,
     };

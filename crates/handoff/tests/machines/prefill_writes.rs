@@ -4,7 +4,7 @@
 use crate::prefill_rig::{
     D, PrefillRig, abandoned, arena, detached, endings, handoff, offers, submitted, to_decode,
 };
-use crate::rig::spec;
+use crate::rig::{link, spec};
 use handoff::prefill::{Effect, Event};
 use handoff::{
     Answers, Closing, DecodeToPrefill, Ending, Failure, LandingSite, NoToken, PrefillToDecode,
@@ -223,6 +223,7 @@ fn h2_what_decode_has_is_not_sent_and_tags_count_from_there() {
     p.hear_decode(DecodeToPrefill::Ticket {
         offer,
         handoff: handoff(1),
+        under: link(D),
         tags: [71, 72, 73].map(pages::StatedTag).to_vec(),
         first: 1,
         landings: vec![LandingSite {
@@ -278,6 +279,7 @@ fn an_arena_of_four_thousand_million_slots_costs_nothing() {
     p.hear_decode(DecodeToPrefill::Ticket {
         offer: of,
         handoff: handoff(1),
+        under: link(D),
         tags: (0..4).map(pages::StatedTag).collect(),
         first: 0,
         landings: vec![site],

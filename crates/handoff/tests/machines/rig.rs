@@ -1,6 +1,6 @@
 //! What the tests have in common: names of lives, requests, and what a machine said.
 
-use handoff::{AttemptId, Capacity, Hello, Role, Spec};
+use handoff::{AttemptId, Capacity, Conn, Hello, LinkId, Role, Spec};
 use pages::Domain;
 use std::sync::LazyLock;
 
@@ -14,6 +14,12 @@ pub const SLOTS: u32 = 16;
 pub const GATEWAY: u128 = 1;
 pub const PREFILL: u128 = 2;
 pub const NEIGHBOUR: u128 = 22;
+/// A connection of prefill's, as decode calls it.
+pub fn link(conn: Conn) -> LinkId {
+    let epoch = Epoch::new(PREFILL);
+    LinkId { epoch, conn }
+}
+
 pub const DECODE: u128 = 3;
 
 /// Makes lives of numbers, in every test: no two of them have one byte in common. In the runs of

@@ -194,7 +194,9 @@ impl World {
     fn send(&mut self, from: Node, conn: Conn, message: Message) {
         match &message {
             Message::Handing(PrefillToDecode::Unsettled { .. }) => self.saw("unsettled"),
-            Message::Handing(PrefillToDecode::Sync { tickets, offers }) => {
+            Message::Handing(PrefillToDecode::Sync {
+                tickets, offers, ..
+            }) => {
                 for (list, what) in [(tickets.len(), "ticket"), (offers.len(), "offer")] {
                     (0..list).for_each(|_| self.saw(format!("{what} in Sync")));
                 }

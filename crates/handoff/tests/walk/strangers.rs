@@ -4,9 +4,9 @@
 use crate::dice::Dice;
 use crate::world::{Message, Node, World, hello};
 use handoff::{
-    Answers, ArenaId, AttemptId, Closing, DecodeToGateway, DecodeToPrefill, Ending, Failure,
-    GatewayToDecode, GatewayToPrefill, HandoffId, LandingSite, Manifest, OfferId, PrefillToDecode,
-    PrefillToGateway, Rejection, Role, Spec, StatedPage, gateway, prefill,
+    Answers, ArenaId, AttemptId, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure,
+    GatewayToDecode, GatewayToPrefill, HandoffId, LandingSite, LinkId, Manifest, OfferId,
+    PrefillToDecode, PrefillToGateway, Rejection, Role, Spec, StatedPage, gateway, prefill,
 };
 use pages::{Domain, Epoch, PageId, StatedTag};
 
@@ -32,9 +32,14 @@ impl World {
                 Message::FromPrefill(self.as_prefill(dice))
             }
             Node::Gateway => Message::FromDecode(self.as_decode(dice)),
-            Node::Prefill(_) if plays_worker => Message::Answering(self.answering(dice)),
+            Node::Prefill(p) if plays_worker => {
+                let to = self.prefills[p].machine.hello().epoch;
+                Message::Answering(self.answering(to, conn, dice))
+            }
             Node::Prefill(_) => Message::ToPrefill(self.to_prefill(dice)),
-            Node::Decode(_) if conn.0.is_multiple_of(2) => Message::Handing(self.handing(dice)),
+            Node::Decode(_) if conn.0.is_multiple_of(2) => {
+                Message::Handing(self.handing(conn, dice))
+            }
             Node::Decode(_) => Message::ToDecode(self.to_decode(dice)),
             Node::Stranger => return,
         };
@@ -210,7 +215,7 @@ impl World {
         }
     }
 
-    fn handing(&self, dice: &mut Dice) -> PrefillToDecode {
+    fn handing(&self, conn: Conn, dice: &mut Dice) -> PrefillToDecode {
         let (handoff, rank) = (
             self.some_handoff(dice),
             dice.number(2, u64::from(u16::MAX)) as u16,
@@ -218,6 +223,7 @@ impl World {
         match dice.roll(9) {
             0 | 1 => PrefillToDecode::Hello(self.some_hello(Role::Prefill, dice)),
             2 | 3 => PrefillToDecode::Sync {
+                under: some_link(self.life(90 + u128::from(dice.roll(2) as u8)), conn, dice),
                 tickets: vec![handoff; dice.roll(3) as usize],
                 offers: vec![self.some_offer(dice); dice.roll(3) as usize],
             },
@@ -276,7 +282,7 @@ impl World {
         }
     }
 
-    fn answering(&self, dice: &mut Dice) -> DecodeToPrefill {
+    fn answering(&self, to: Epoch, conn: Conn, dice: &mut Dice) -> DecodeToPrefill {
         let (handoff, offer) = (self.some_handoff(dice), self.some_offer(dice));
         let rank = dice.number(2, u64::from(u16::MAX)) as u16;
         match dice.roll(11) {
@@ -313,6 +319,7 @@ impl World {
                 DecodeToPrefill::Ticket {
                     offer,
                     handoff,
+                    under: some_link(to, conn, dice),
                     tags: (0..dice.roll(6)).map(StatedTag).collect(),
                     first: dice.number(3, u64::from(u32::MAX)) as u32,
                     landings: (0..dice.roll(3) as u16).map(site).collect(),
@@ -332,4 +339,11 @@ pub fn some_closing(dice: &mut Dice) -> Closing {
         pages: dice.number(4, u64::from(u32::MAX)) as u32,
         first: dice.chance(70).then(Vec::new),
     }
+}
+
+/// Mostly that connection.
+fn some_link(epoch: Epoch, conn: Conn, dice: &mut Dice) -> LinkId {
+    let other = Conn(dice.number(3, u64::MAX));
+    let conn = if dice.chance(20) { other } else { conn };
+    LinkId { epoch, conn }
 }

@@ -43,6 +43,8 @@ pub struct Watch {
 impl Watch {
     pub fn before(&mut self, event: &Event) {
         match event {
+            Event::FromDecode(conn, DecodeToPrefill::Ticket { under, .. })
+                if under.conn != *conn => {}
             Event::FromDecode(_, message) => self.hear(message),
             Event::Written { submission, ok } => {
                 if let Some(manifest) = self.flying.get(submission).filter(|_| *ok) {

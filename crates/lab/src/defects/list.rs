@@ -9,7 +9,9 @@ use super::arrival::{
     LostIsLanded, NotCompared, NotLookedAt, OneAcknowledgement, Overtakes, SendsAgain,
     SubmittedIsLanded, WholePage,
 };
-use super::messages::{HearsTheOld, KeepsOrphans, PublishesUnverified, UnknownUnanswered};
+use super::messages::{
+    HearsTheOld, KeepsOrphans, OldTicketCounts, PublishesUnverified, UnknownUnanswered,
+};
 use super::release::{
     AcknowledgesBeforeDrain, DeadProcessProves, DeadlineProves, LostSlotsComeBack, PinsDoNotCount,
     ReadsDoNotCount, StaleEndpoint, StepDoesNotHold, SuccessorProves, WritesDoNotCount,
@@ -262,4 +264,10 @@ pub const ALL: &[Defect] = defects! {
         in "short of pages, tight" Landing
         sound "`leaves_the_right`, decode/grow.rs"
         behind ["nothing more": [NoRights]]
+    "D-32" "a ticket out of an earlier connection is taken behind prefill's word that it has none"
+        seen "draft"
+        swaps [OldTicketCounts] "a break, a client that leaves, a message that comes late"
+        in "comes late" Direct
+        sound "`same_link`, prefill/peer.rs"
+        behind ["nothing more": [OldTicketCounts]]
 };

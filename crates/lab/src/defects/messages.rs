@@ -1,7 +1,7 @@
 //! Defects of messages: which are heard, which are answered, and what they let others see.
 
 use super::swap::Swap;
-use handoff::{Conn, DecodeToPrefill};
+use handoff::{Conn, DecodeToPrefill, LinkId};
 
 /// D-11. What still arrives on a connection that a new one has replaced is heard.
 #[derive(Debug)]
@@ -10,6 +10,16 @@ pub struct HearsTheOld;
 impl Swap for HearsTheOld {
     fn replaces(&self, _: Conn, _: Conn) -> bool {
         false
+    }
+}
+
+/// D-32. A ticket out of an earlier connection counts, behind prefill's word that it has none.
+#[derive(Debug)]
+pub struct OldTicketCounts;
+
+impl Swap for OldTicketCounts {
+    fn same_link(&self, _: LinkId, _: LinkId) -> bool {
+        true
     }
 }
 

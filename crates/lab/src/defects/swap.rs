@@ -6,7 +6,7 @@
 
 use handoff::{
     AfterPrefill, ArenaId, Arrived, AttemptId, Capacity, Close, Conn, DecodeToPrefill, Ending,
-    Evidence, Fault, Limit, Manifest, Rejection, Sound, Spec, StatedPage, Write,
+    Evidence, Fault, Limit, LinkId, Manifest, Rejection, Sound, Spec, StatedPage, Write,
 };
 use pages::{Domain, Epoch, PageId, Pending, Reason, StatedTag, TableFault, Tag};
 use std::cmp::Ordering;
@@ -99,6 +99,7 @@ decisions! {
         fn proves_gone(evidence: Evidence) -> bool;
         fn voids(fault: Fault) -> bool;
         fn replaces(old: Conn, new: Conn) -> bool;
+        fn same_link(granted: LinkId, heard: LinkId) -> bool;
         fn may_release(in_step: bool) -> bool;
     }
 }

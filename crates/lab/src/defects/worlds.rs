@@ -116,6 +116,19 @@ pub const ALL: &[World] = &[
         },
     },
     World {
+        name: "comes late",
+        about: "the connection breaks, and what was lost with it arrives on the next",
+        setup: || {
+            let faults = Faults {
+                breaks: 1,
+                stale: 1,
+                leaves: 1,
+                ..none()
+            };
+            alone(&[1, 1, 1], 1, faults)
+        },
+    },
+    World {
         name: "truncated",
         about: "the last batch is cut off after the offer",
         setup: || {

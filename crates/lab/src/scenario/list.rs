@@ -53,9 +53,7 @@ const ALWAYS: &[&str] = &[COMMITTED, READ];
 
 const BOTH: &[Mode] = &[Mode::Landing, Mode::Direct];
 /// What direct mode relies on (handoff.md, "The idea"). A write that lands once more after its
-/// completion would be in D's own pages, and nothing could tell. And what a peer says it does not hold
-/// it will not hold: a ticket that comes out of an earlier connection behind that word would be written
-/// for, and D's page has another owner. In an arena either wets a slot.
+/// completion would be in D's own pages, and nothing could tell. In an arena it wets a slot.
 const LANDING: &[Mode] = &[Mode::Landing];
 
 /// All of them.
@@ -270,7 +268,7 @@ pub const ALL: &[Scenario] = &[
     Scenario {
         name: "stale-and-over",
         about: "the same, and what the message is about may be over at the other end",
-        modes: LANDING,
+        modes: BOTH,
         sees: &[STALE, REDIALLED, LEFT, CANCELLED, ANSWERED],
         sees_landing: &[],
         setup: stale_and_over,

@@ -284,9 +284,11 @@ pub(super) fn stale(bound: Bound) -> Setup {
     let faults = Faults {
         breaks: 1,
         stale: 1,
+        prefill_kills: u8::from(deep(bound)),
+        prefill_spawns: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, tiny(), one(), short()), faults)
+    with(by(bound, tiny(), one(), tiny()), faults)
 }
 
 pub(super) fn stale_and_over(bound: Bound) -> Setup {
@@ -294,10 +296,9 @@ pub(super) fn stale_and_over(bound: Bound) -> Setup {
         breaks: 1,
         stale: 1,
         leaves: 1,
-        prefill_kills: u8::from(deep(bound)),
         ..Faults::default()
     };
-    with(by(bound, tiny(), one(), one()), faults)
+    with(by(bound, tiny(), one(), short()), faults)
 }
 
 pub(super) fn failed_pass(bound: Bound) -> Setup {

@@ -77,7 +77,15 @@ impl Fold {
             Event::FromGateway(_, GatewayToPrefill::Attempt { attempt, .. }) => {
                 self.attempts.insert(*attempt);
             }
-            Event::FromDecode(_, DecodeToPrefill::Ticket { offer, handoff, .. }) => {
+            Event::FromDecode(
+                conn,
+                DecodeToPrefill::Ticket {
+                    offer,
+                    handoff,
+                    under,
+                    ..
+                },
+            ) if under.conn == *conn => {
                 self.offers.remove(offer);
                 self.tickets.insert(*offer, *handoff);
             }

@@ -62,7 +62,17 @@ impl<J: Decisions> World<J> {
             event,
             Event::FromDecode(_, DecodeToPrefill::Committed { .. })
         );
-        if let Event::FromDecode(_, DecodeToPrefill::Ticket { offer, handoff, .. }) = &event {
+        if let Event::FromDecode(
+            conn,
+            DecodeToPrefill::Ticket {
+                offer,
+                handoff,
+                under,
+                ..
+            },
+        ) = &event
+            && under.conn == *conn
+        {
             life.tickets.entry(*offer).or_insert(*handoff);
         }
         let synced = matches!(event, Event::FromDecode(_, DecodeToPrefill::Synced));

@@ -136,7 +136,7 @@ pub(super) fn with_lane(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use handoff::{Conn, DecodeToPrefill, HandoffId, OfferId, decode, prefill};
+    use handoff::{Conn, DecodeToPrefill, HandoffId, LinkId, OfferId, decode, prefill};
     use pages::{Epoch, StatedTag};
 
     #[test]
@@ -145,6 +145,10 @@ mod tests {
         let ticket = DecodeToPrefill::Ticket {
             offer: OfferId { epoch, n: 1 },
             handoff: HandoffId { epoch, n: 2 },
+            under: LinkId {
+                epoch,
+                conn: Conn(3),
+            },
             tags: vec![StatedTag(5)],
             first: 0,
             landings: Vec::new(),
@@ -153,7 +157,7 @@ mod tests {
         let heard = prefill::Event::FromDecode(Conn(3), ticket);
         assert_eq!(
             short(&heard),
-            "decode: Ticket { offer 1, handoff 2, tags: [tag 5], first: 0, landings: [], targets: [] }"
+            "decode: Ticket { offer 1, handoff 2, under 3, tags: [tag 5], first: 0, landings: [], targets: [] }"
         );
         let timer = decode::Timer::Cancel(HandoffId { epoch, n: 2 });
         assert_eq!(

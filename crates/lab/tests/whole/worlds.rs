@@ -3,7 +3,7 @@
 
 use lab::bound::Bound;
 use lab::model::CLAUSES;
-use lab::scenario::{ALL, Mode, Scenario, Setup};
+use lab::scenario::{ALL, Mode};
 use lab::search::explore;
 use lab::world::World;
 use std::collections::BTreeSet;
@@ -48,22 +48,6 @@ fn every_world_holds_where_writes_land_in_an_arena() {
 #[test]
 fn every_world_holds_where_writes_land_in_decodes_pages() {
     every_world(Mode::Direct);
-}
-
-/// What direct mode relies on, and an arena does not: that nothing comes out of a connection behind
-/// its successor (docs/checking.md). Where it does, D's page has another owner when it is written.
-#[test]
-fn h3_a_ticket_out_of_an_earlier_connection_is_harmless_in_an_arena_only() {
-    let world = Scenario::named("stale-and-over").expect("a world");
-    let landing = world.setup(Bound::Smoke, Mode::Landing).expect("a setup");
-    let direct = Setup {
-        mode: Mode::Direct,
-        ..landing.clone()
-    };
-    let explored = |setup| explore(&World::new(setup), &Bound::Smoke.limits(), &mut |_| {});
-    assert!(explored(landing).holds());
-    let found = explored(direct).violation.expect("no arena, no help");
-    assert_eq!(found.violation.clause, "H-3", "{:?}", found.violation);
 }
 
 #[test]

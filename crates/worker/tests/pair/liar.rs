@@ -7,8 +7,8 @@ use fabric::shm::ShmSender;
 use fabric::{Ending as Landing, Sender, SubmissionId, Write};
 use handoff::{
     ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure,
-    Fault, GatewayToDecode, HandoffId, Hello, Manifest, OfferId, PrefillToDecode, Spec, StatedPage,
-    codec, digest,
+    Fault, GatewayToDecode, HandoffId, Hello, LinkId, Manifest, OfferId, PrefillToDecode, Spec,
+    StatedPage, codec, digest,
 };
 use model::{KvLayout, LoadOptions, Model, PageBuf};
 use pages::{Epoch, StatedTag, WriterLife};
@@ -88,6 +88,10 @@ impl Liar {
         }));
         assert!(matches!(liar.next(prefill), DecodeToPrefill::Hello(_)));
         liar.say(PrefillToDecode::Sync {
+            under: LinkId {
+                epoch: LIAR,
+                conn: Conn(1),
+            },
             tickets: vec![],
             offers: vec![],
         });
