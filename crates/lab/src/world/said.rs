@@ -14,6 +14,8 @@ const NAMED: [(&str, &str); 5] = [
     ("Domain(", "domain "),
     ("OwnerId(", "owner "),
 ];
+/// A connection with the life that it is of.
+const LINK: &str = "LinkId { epoch";
 /// Who is heard over a connection.
 const HEARD: [(&str, &str); 3] = [
     ("FromPrefill(", "prefill"),
@@ -37,6 +39,20 @@ fn readable(debug: &str) -> String {
     let mut text = debug.to_owned();
     for field in DULL {
         drop_list(&mut text, field);
+    }
+    // A connection's number says which life has dialled it: they are numbered together in a world.
+    while let Some(at) = text.find(LINK) {
+        let Some(number) = text[at..]
+            .find("conn: ")
+            .map(|from| at + from + "conn: ".len())
+        else {
+            break;
+        };
+        let Some(end) = text[number..].find(" }").map(|end| number + end) else {
+            break;
+        };
+        let number = text[number..end].to_owned();
+        text.replace_range(at..end + 2, &number);
     }
     while let Some((from, to, name)) = next_id(&text) {
         text.replace_range(from..to, &name);
@@ -157,7 +173,7 @@ mod tests {
         let heard = prefill::Event::FromDecode(Conn(3), ticket);
         assert_eq!(
             short(&heard),
-            "decode: Ticket { offer 1, handoff 2, under 3, tags: [tag 5], first: 0, landings: [], targets: [] }"
+            "decode: Ticket { offer 1, handoff 2, under: connection 3, tags: [tag 5], first: 0, landings: [], targets: [] }"
         );
         let timer = decode::Timer::Cancel(HandoffId { epoch, n: 2 });
         assert_eq!(
