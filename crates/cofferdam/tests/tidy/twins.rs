@@ -14,7 +14,7 @@ const OWN: &str = "every crate's own, and never in scope together";
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 30] = [
+const ALLOWED: [(&str, &str); 25] = [
     ("Answer", "a check's answer; a running request"),
     ("Answers", "pages of a server; a message of the protocol"),
     (
@@ -23,12 +23,10 @@ const ALLOWED: [(&str, &str); 30] = [
     ),
     ("Config", OWN),
     ("Counts", "pages by state; spans handed on"),
-    ("Deadlines", "of a data connection; of a worker"),
     (
         "Decisions",
         "of a ledger; of the machines, which include it",
     ),
-    ("Ending", "of a submission, of an attempt"),
     (
         "Endpoint",
         "the way into an arena; an address in a fleet file",
@@ -61,17 +59,14 @@ const ALLOWED: [(&str, &str); 30] = [
         "Role",
         "in the protocol; in a certificate, which the tools read without the protocol; of others' nodes",
     ),
-    ("Run", "words of a page; tensors of a file"),
     ("Secret", APART),
     ("Sender", "into an arena; of a connection"),
-    ("Shortage", "of memory; of pages"),
-    ("Source", "of a figure, of a write, of the weights"),
+    ("Source", "of a figure, of the weights"),
     (
         "Steering",
         "what HTTP wants of any engine; the embedded engine's",
     ),
     ("Target", "of a question; of a product"),
-    ("Write", "a copy into a slot; how far a submission is"),
 ];
 
 /// The name that a line makes public.
