@@ -14,9 +14,8 @@ const OWN: &str = "every crate's own, and never in scope together";
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 22] = [
+const ALLOWED: [(&str, &str); 18] = [
     ("Answer", "a check's answer; a running request"),
-    ("Answers", "pages of a server; a message of the protocol"),
     (
         "Ask",
         "what is asked of sampling; of an engine that is not ours",
@@ -25,10 +24,6 @@ const ALLOWED: [(&str, &str); 22] = [
     (
         "Decisions",
         "of a ledger; of the machines, which include it",
-    ),
-    (
-        "Endpoint",
-        "the way into an arena; an address in a fleet file",
     ),
     (
         "Engine",
@@ -55,12 +50,10 @@ const ALLOWED: [(&str, &str); 22] = [
     ),
     ("Secret", APART),
     ("Sender", "into an arena; of a connection"),
-    ("Source", "of a figure, of the weights"),
     (
         "Steering",
         "what HTTP wants of any engine; the embedded engine's",
     ),
-    ("Target", "of a question; of a product"),
 ];
 
 /// The name that a line makes public.

@@ -105,7 +105,7 @@ pub struct Aside {
     /// Tokens that it holds, where it is counted in tokens and reported.
     pub tokens: Option<u64>,
     /// Where it was seen.
-    pub source: crate::facts::Source,
+    pub source: crate::facts::FigureSource,
 }
 
 /// Ranks of each kind.
@@ -127,7 +127,7 @@ pub struct Warning {
     /// One sentence.
     pub text: String,
     /// Where it was seen.
-    pub source: crate::facts::Source,
+    pub source: crate::facts::FigureSource,
 }
 
 /// One endpoint that was asked, or one log that was read.
