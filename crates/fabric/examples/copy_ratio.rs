@@ -8,7 +8,7 @@ use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
 use fabric::shm::{Limits, ShmReceiver, ShmSender};
-use fabric::{ArenaId, Receiver, Run, Sender, Shape, SubmissionId, Write};
+use fabric::{ArenaId, Receiver, Sender, Shape, SlotWrite, SubmissionId, WordRun};
 use pages::{Config, Epoch, Pool, WriterLife};
 
 /// A page of 16 tokens of SmolLM2-135M: 30 layers, K and V, 3 heads of 64.
@@ -50,7 +50,7 @@ fn main() {
         .map(|slot| Arc::new(vec![slot as u16 + 1; PAGE_WORDS]))
         .collect();
     let mut pages: Vec<Vec<u16>> = vec![vec![1; PAGE_WORDS]; slots];
-    let runs: Arc<[Run]> = Arc::new([Run {
+    let runs: Arc<[WordRun]> = Arc::new([WordRun {
         offset: 0,
         words: PAGE_WORDS,
     }]);
@@ -71,7 +71,7 @@ fn main() {
     let mut submission = 0;
     let write = best(|| {
         submission += 1;
-        let write = |(slot, source): (usize, &Arc<Vec<u16>>)| Write {
+        let write = |(slot, source): (usize, &Arc<Vec<u16>>)| SlotWrite {
             source: source.clone(),
             runs: runs.clone(),
             slot: slot as u32,

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
+use fabric::tcp::{DataDeadlines, Listen, TcpReceiver, TcpSender};
 use fabric::{
-    ArenaId, Completion, Ending, Endpoint, Limits, Reader, Receiver, Run, Sender, Shape,
-    SubmissionId, Write,
+    ArenaId, Completion, Endpoint, Limits, Reader, Receiver, Sender, Shape, SlotWrite,
+    SubmissionId, WordRun, WriteEnding,
 };
 use pages::{Config, Epoch, Pool, WriterLife};
 use wire::control::certs::{Validity, new_cluster};
@@ -113,7 +113,7 @@ struct Fabric {
     completions: std::sync::mpsc::Receiver<Completion>,
     reader: Arc<dyn Reader>,
     sources: Vec<Arc<Vec<u16>>>,
-    runs: Arc<[Run]>,
+    runs: Arc<[WordRun]>,
     page: Vec<u16>,
     submission: u64,
     _receiver: TcpReceiver,
@@ -153,7 +153,7 @@ impl Fabric {
         let tls = identity(Role::Prefill)
             .data_dialler(&[Role::Decode])
             .unwrap();
-        let sender = TcpSender::new(writer, tls, Deadlines::default());
+        let sender = TcpSender::new(writer, tls, DataDeadlines::default());
         let endpoint = sender.attach(&landing, told).unwrap();
         let source = |page| Arc::new(vec![page as u16 + 1; PAGE_WORDS]);
         let (offset, words) = (0, PAGE_WORDS);
@@ -162,7 +162,7 @@ impl Fabric {
             completions,
             reader,
             sources: (0..BATCH).map(source).collect(),
-            runs: Arc::new([Run { offset, words }]),
+            runs: Arc::new([WordRun { offset, words }]),
             page: vec![1; PAGE_WORDS],
             submission: 0,
             _receiver: receiver,
@@ -189,7 +189,7 @@ impl Fabric {
 
     fn submit(&mut self) {
         self.submission += 1;
-        let write = |(page, source): (usize, &Arc<Vec<u16>>)| Write {
+        let write = |(page, source): (usize, &Arc<Vec<u16>>)| SlotWrite {
             source: source.clone(),
             runs: self.runs.clone(),
             slot: Self::slot(self.submission, page),
@@ -201,7 +201,7 @@ impl Fabric {
 
     fn take(&mut self, copy: bool) {
         let landed = self.completions.recv().unwrap();
-        assert_eq!(landed.ending, Ending::Landed);
+        assert_eq!(landed.ending, WriteEnding::Landed);
         for page in 0..if copy { BATCH } else { 0 } {
             let slot = Self::slot(landed.id.0, page);
             let copied = self.reader.copy_out(slot, &self.runs, &mut self.page);

@@ -30,7 +30,7 @@ pub struct Shape {
 
 impl Shape {
     /// Checks that `slot` exists and that all `runs` lie inside a slot.
-    pub fn check(&self, slot: u32, runs: &[Run]) -> Result<(), OutOfRange> {
+    pub fn check(&self, slot: u32, runs: &[WordRun]) -> Result<(), OutOfRange> {
         if slot >= self.slots {
             return Err(OutOfRange::Slot {
                 slot,
@@ -44,14 +44,14 @@ impl Shape {
 /// A run of words at the same offset in the source, in the slot and in the reader's copy, so that
 /// a page keeps its layout on the whole way and what is not named never travels (H-17).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Run {
+pub struct WordRun {
     /// First word.
     pub offset: usize,
     /// Number of words.
     pub words: usize,
 }
 
-impl Run {
+impl WordRun {
     /// The run as a range of indices. Only for runs that were checked.
     pub(crate) fn range(&self) -> std::ops::Range<usize> {
         self.offset..self.offset + self.words
@@ -59,8 +59,8 @@ impl Run {
 }
 
 /// Checks that all `runs` lie inside `words` words.
-pub(crate) fn check_runs(runs: &[Run], words: usize) -> Result<(), OutOfRange> {
-    let outside = |run: &&Run| {
+pub(crate) fn check_runs(runs: &[WordRun], words: usize) -> Result<(), OutOfRange> {
+    let outside = |run: &&WordRun| {
         run.offset
             .checked_add(run.words)
             .is_none_or(|end| end > words)
@@ -84,10 +84,10 @@ pub enum OutOfRange {
         slots: u32,
     },
     /// The run ends behind the slot, the source or the destination.
-    #[error("run {run:?} ends behind {words} words")]
+    #[error("run Run {{ offset: {}, words: {} }} ends behind {words} words", run.offset, run.words)]
     Run {
         /// The run.
-        run: Run,
+        run: WordRun,
         /// Words there are.
         words: usize,
     },

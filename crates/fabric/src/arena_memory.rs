@@ -11,7 +11,7 @@ use std::sync::{Arc, PoisonError, RwLock};
 use rustix::fs::{FallocateFlags, MemfdFlags, Mode, OFlags, SealFlags};
 use rustix::io::Errno;
 
-use crate::arena::{ArenaId, Run, check_runs};
+use crate::arena::{ArenaId, WordRun, check_runs};
 use crate::layout::{BATCH_WORD, Layout};
 use crate::map::{ReadMap, bytes_of};
 use crate::receiver::{CopyError, Evidence, Reader};
@@ -92,7 +92,7 @@ struct Copies {
 }
 
 impl Reader for Copies {
-    fn copy_out(&self, slot: u32, runs: &[Run], dst: &mut [u16]) -> Result<u32, CopyError> {
+    fn copy_out(&self, slot: u32, runs: &[WordRun], dst: &mut [u16]) -> Result<u32, CopyError> {
         self.layout.shape.check(slot, runs)?;
         check_runs(runs, dst.len())?;
         let map = self.map.read().unwrap_or_else(PoisonError::into_inner);
@@ -161,7 +161,7 @@ mod tests {
     fn h1_a_checksum_is_of_the_private_copy_while_the_slot_is_written_on() {
         let (memory, map) = memory();
         let reader = memory.reader();
-        let run = Run {
+        let run = WordRun {
             offset: 0,
             words: SHAPE.slot_words,
         };
@@ -201,7 +201,7 @@ mod tests {
         let reader = memory.reader();
         let words: Vec<u16> = (0..SHAPE.slot_words as u16).collect();
         map.write(memory.layout().offset(0, 0), &words);
-        let run = |offset, words| Run { offset, words };
+        let run = |offset, words| WordRun { offset, words };
         let end = SHAPE.slot_words;
         for runs in [
             vec![run(0, end)],

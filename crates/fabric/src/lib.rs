@@ -45,12 +45,12 @@ mod receiver;
 mod sender;
 
 pub use any::AnySender;
-pub use arena::{ArenaId, BadLanding, Landing, OutOfRange, Run, Shape};
+pub use arena::{ArenaId, BadLanding, Landing, OutOfRange, Shape, WordRun};
 pub use arenas::Limits;
 pub use receiver::{
     CopyError, Evidence, FenceError, Fenced, OpenError, Reader, Receiver, Refusals,
 };
 pub use sender::{
-    AttachError, Completion, Ending, Endpoint, Mismatch, OnCompletion, Refusal, Sender, Source,
-    SourcesReleased, SubmissionId, SubmitError, Write,
+    AttachError, Completion, Endpoint, Mismatch, OnCompletion, Refusal, Sender, SlotWrite,
+    SourcesReleased, SubmissionId, SubmitError, WriteEnding, WriteSource,
 };

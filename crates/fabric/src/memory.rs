@@ -42,7 +42,7 @@ impl fmt::Display for Limiter {
 /// There is less memory than was asked for. Nothing was allocated.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[error("{wanted} bytes are needed, {} are there (limit: {})", room.bytes, room.limited_by)]
-pub struct Shortage {
+pub struct MemoryShortage {
     /// Bytes asked for.
     pub wanted: u64,
     /// What there is.
@@ -57,13 +57,13 @@ pub fn room() -> Room {
 /// Refuses `wanted` bytes that are not there.
 ///
 /// # Errors
-/// [`Shortage`] says both numbers and whose limit it is.
-pub fn require(wanted: u64) -> Result<(), Shortage> {
+/// [`MemoryShortage`] says both numbers and whose limit it is.
+pub fn require(wanted: u64) -> Result<(), MemoryShortage> {
     let room = room();
     if wanted <= room.bytes {
         Ok(())
     } else {
-        Err(Shortage { wanted, room })
+        Err(MemoryShortage { wanted, room })
     }
 }
 

@@ -10,7 +10,8 @@ use std::thread::JoinHandle;
 
 use crate::arena::{ArenaId, Shape, check_runs};
 use crate::sender::{
-    Completion, Ending, Endpoint, OnCompletion, SourcesReleased, SubmissionId, SubmitError, Write,
+    Completion, Endpoint, OnCompletion, SlotWrite, SourcesReleased, SubmissionId, SubmitError,
+    WriteEnding,
 };
 
 /// Submissions that may wait for the mover.
@@ -19,7 +20,7 @@ const QUEUE_MAX: usize = 256;
 /// A submission that was accepted.
 pub(crate) struct Job {
     pub(crate) id: SubmissionId,
-    pub(crate) writes: Vec<Write>,
+    pub(crate) writes: Vec<SlotWrite>,
 }
 
 /// Wakes a mover that waits for something else than its queue.
@@ -66,9 +67,9 @@ impl Teller {
         }
         drop(writes); // whoever hears of the completion may write to the sources again
         let ending = if landed {
-            Ending::Landed
+            WriteEnding::Landed
         } else {
-            Ending::Failed
+            WriteEnding::Failed
         };
         let arena = self.arena;
         let completion = Completion { arena, id, ending };
@@ -117,7 +118,7 @@ impl Mover {
         })
     }
 
-    fn submit(&self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn submit(&self, id: SubmissionId, writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         let queue = self.queue.as_ref().filter(|_| !self.stop.is_set());
         let queue = queue.ok_or(SubmitError::EndpointFailed)?;
         queue
@@ -179,7 +180,7 @@ impl Endpoint for MovedEndpoint {
         self.arena
     }
 
-    fn submit(&mut self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn submit(&mut self, id: SubmissionId, writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         if let Some(last) = self.last.filter(|&last| id <= last) {
             return Err(SubmitError::Reused { got: id, last });
         }

@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use pages::{WriterGone, WriterLife};
 
-use crate::arena::{ArenaId, Landing, OutOfRange, Run, Shape};
-use crate::memory::Shortage;
+use crate::arena::{ArenaId, Landing, OutOfRange, Shape, WordRun};
+use crate::memory::MemoryShortage;
 
 /// Owns landing arenas. One thread owns the receiver; copies run elsewhere through [`Reader`]s.
 ///
@@ -98,7 +98,7 @@ pub trait Reader: Send + Sync {
     ///
     /// # Errors
     /// See [`CopyError`]; on `OutOfRange` nothing was copied.
-    fn copy_out(&self, slot: u32, runs: &[Run], dst: &mut [u16]) -> Result<u32, CopyError>;
+    fn copy_out(&self, slot: u32, runs: &[WordRun], dst: &mut [u16]) -> Result<u32, CopyError>;
 }
 
 /// A fence was carried out.
@@ -169,7 +169,7 @@ pub enum OpenError {
     },
     /// The machine or the cgroup has not so much memory.
     #[error(transparent)]
-    Memory(#[from] Shortage),
+    Memory(#[from] MemoryShortage),
     /// The system refused.
     #[error("cannot make an arena: {0}")]
     Io(#[from] io::Error),

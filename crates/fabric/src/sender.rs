@@ -3,11 +3,11 @@
 use std::io;
 use std::sync::Arc;
 
-use crate::arena::{ArenaId, BadLanding, Landing, OutOfRange, Run};
+use crate::arena::{ArenaId, BadLanding, Landing, OutOfRange, WordRun};
 
 /// Words that a write reads, at any time until its submission has ended. A page's buffer behind an
 /// `Arc` is one.
-pub type Source = Arc<dyn AsRef<[u16]> + Send + Sync>;
+pub type WriteSource = Arc<dyn AsRef<[u16]> + Send + Sync>;
 
 /// Called with every completion, on a thread of the fabric: hand it on and return.
 pub type OnCompletion = Box<dyn FnMut(Completion) + Send>;
@@ -39,10 +39,10 @@ pub trait Endpoint: Send {
     ///
     /// # Errors
     /// See [`SubmitError`]: a refused batch was not begun, and has no completion.
-    fn submit(&mut self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError>;
+    fn submit(&mut self, id: SubmissionId, writes: Vec<SlotWrite>) -> Result<(), SubmitError>;
 
     /// The writer's own fence: stops the transfers, waits until no source is read any more, and
-    /// completes everything not known to have landed as [`Ending::Failed`].
+    /// completes everything not known to have landed as [`WriteEnding::Failed`].
     fn destroy(self: Box<Self>) -> SourcesReleased;
 }
 
@@ -52,11 +52,11 @@ pub struct SubmissionId(pub u64);
 
 /// Copy `runs` of `source` to the same places of a slot. The writer picks the slot.
 #[derive(Clone)]
-pub struct Write {
+pub struct SlotWrite {
     /// What is read.
-    pub source: Source,
+    pub source: WriteSource,
     /// Which of its words: exactly these leave the worker.
-    pub runs: Arc<[Run]>,
+    pub runs: Arc<[WordRun]>,
     /// The slot written to.
     pub slot: u32,
 }
@@ -69,13 +69,13 @@ pub struct Completion {
     /// The submission.
     pub id: SubmissionId,
     /// How.
-    pub ending: Ending,
+    pub ending: WriteEnding,
 }
 
 /// How a submission ended.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[non_exhaustive]
-pub enum Ending {
+pub enum WriteEnding {
     /// Every write has landed and is visible to the receiver's reader. The endpoint holds none of
     /// its sources any more.
     Landed,

@@ -4,7 +4,7 @@ mod contract;
 
 use contract::Fabric;
 use fabric::shm::{Limits, ShmReceiver, ShmSender};
-use fabric::{Ending, Receiver, Sender};
+use fabric::{Receiver, Sender, WriteEnding};
 use pages::{FenceMint, WriterLife};
 
 struct SharedMemory;
@@ -21,8 +21,8 @@ impl Fabric for SharedMemory {
         Box::new(ShmSender::new(life))
     }
 
-    fn ending_after_a_fence(&self) -> Ending {
-        Ending::Landed
+    fn ending_after_a_fence(&self) -> WriteEnding {
+        WriteEnding::Landed
     }
 }
 

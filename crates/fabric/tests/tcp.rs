@@ -6,8 +6,8 @@ use std::process::Command;
 mod contract;
 
 use contract::Fabric;
-use fabric::tcp::{Deadlines, Listen, TcpReceiver, TcpSender};
-use fabric::{Ending, Limits, Receiver, Sender};
+use fabric::tcp::{DataDeadlines, Listen, TcpReceiver, TcpSender};
+use fabric::{Limits, Receiver, Sender, WriteEnding};
 use pages::{FenceMint, WriterLife};
 use wire::control::certs::{Validity, new_cluster};
 use wire::control::{Identity, Role};
@@ -42,11 +42,11 @@ impl Fabric for Tcp {
     fn sender(&self, life: WriterLife) -> Box<dyn Sender> {
         let tls = self.identity(Role::Prefill);
         let tls = tls.data_dialler(&[Role::Decode]).unwrap();
-        Box::new(TcpSender::new(life, tls, Deadlines::default()))
+        Box::new(TcpSender::new(life, tls, DataDeadlines::default()))
     }
 
-    fn ending_after_a_fence(&self) -> Ending {
-        Ending::Failed
+    fn ending_after_a_fence(&self) -> WriteEnding {
+        WriteEnding::Failed
     }
 
     fn prepare(&self, writer: &mut Command) {

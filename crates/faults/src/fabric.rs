@@ -7,8 +7,8 @@
 use super::board::Board;
 use super::faults::{Kind, Schedule};
 use fabric::{
-    ArenaId, AttachError, Completion, Ending, Endpoint, Landing, OnCompletion, Sender,
-    SourcesReleased, SubmissionId, SubmitError, Write,
+    ArenaId, AttachError, Completion, Endpoint, Landing, OnCompletion, Sender, SlotWrite,
+    SourcesReleased, SubmissionId, SubmitError, WriteEnding,
 };
 use serde_json::json;
 use std::collections::BTreeMap;
@@ -108,7 +108,7 @@ impl Shared {
         let mut state = self.state();
         let part = state.open.remove(&ended.id);
         let Some(Part::Of(outer)) = part else { return };
-        let landed = ended.ending == Ending::Landed;
+        let landed = ended.ending == WriteEnding::Landed;
         self.part_over(state, ended.arena, outer, landed);
     }
 
@@ -137,16 +137,16 @@ impl Shared {
 
     fn report(&self, arena: ArenaId, id: SubmissionId, landed: bool) {
         let ending = if landed {
-            Ending::Landed
+            WriteEnding::Landed
         } else {
-            Ending::Failed
+            WriteEnding::Failed
         };
         let mut tell = self.tell.lock().unwrap_or_else(PoisonError::into_inner);
         tell(Completion { arena, id, ending });
     }
 
     /// Submits to the fabric itself.
-    fn pass(&self, part: Part, writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn pass(&self, part: Part, writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         let mut state = self.state();
         let id = SubmissionId(state.next);
         let Some(endpoint) = &mut state.endpoint else {
@@ -160,7 +160,7 @@ impl Shared {
     }
 
     /// The same from a thread of its own, which can wait for room.
-    fn pass_later(&self, part: Part, writes: Vec<Write>) -> bool {
+    fn pass_later(&self, part: Part, writes: Vec<SlotWrite>) -> bool {
         loop {
             match self.pass(part, writes.clone()) {
                 Ok(()) => return true,
@@ -198,15 +198,15 @@ struct AttackedEndpoint {
 }
 
 /// The same bytes, in memory of their own.
-fn copied(write: &Write) -> Write {
+fn copied(write: &SlotWrite) -> SlotWrite {
     let words: Vec<u16> = (*write.source).as_ref().to_vec();
-    Write {
+    SlotWrite {
         source: Arc::new(words),
         ..write.clone()
     }
 }
 
-fn corrupted(write: &Write, at: u64) -> Write {
+fn corrupted(write: &SlotWrite, at: u64) -> SlotWrite {
     let mut words: Vec<u16> = (*write.source).as_ref().to_vec();
     let sent: usize = write.runs.iter().map(|run| run.words).sum();
     let mut left = (at % sent.max(1) as u64) as usize;
@@ -217,7 +217,7 @@ fn corrupted(write: &Write, at: u64) -> Write {
         }
         left -= run.words;
     }
-    Write {
+    SlotWrite {
         source: Arc::new(words),
         ..write.clone()
     }
@@ -235,7 +235,7 @@ impl AttackedEndpoint {
         self.later.push(std::thread::spawn(move || work(&shared)));
     }
 
-    fn one_part(&mut self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn one_part(&mut self, id: SubmissionId, writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         self.begin(id, 1);
         let passed = self.shared.pass(Part::Of(id), writes);
         if passed.is_err() {
@@ -248,7 +248,7 @@ impl AttackedEndpoint {
     fn in_pieces(
         &mut self,
         id: SubmissionId,
-        pieces: Vec<Vec<Write>>,
+        pieces: Vec<Vec<SlotWrite>>,
         pause: Duration,
         held: Option<usize>,
     ) {
@@ -280,7 +280,7 @@ impl Endpoint for AttackedEndpoint {
         self.arena
     }
 
-    fn submit(&mut self, id: SubmissionId, mut writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn submit(&mut self, id: SubmissionId, mut writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         let arena = self.arena;
         let cut = {
             let mut state = self.shared.state();
@@ -293,7 +293,7 @@ impl Endpoint for AttackedEndpoint {
         }
         if let Some(mut dice) = self.schedule.strikes(Kind::Late) {
             let wait = Duration::from_millis(5 + dice.below(300));
-            let late: Vec<Write> = writes.iter().map(copied).collect();
+            let late: Vec<SlotWrite> = writes.iter().map(copied).collect();
             self.later(move |shared| {
                 shared.report(arena, id, false);
                 std::thread::sleep(wait); // also when the endpoint is to end: that is the fault
@@ -314,7 +314,7 @@ impl Endpoint for AttackedEndpoint {
         }
         if let Some(mut dice) = self.schedule.strikes(Kind::Duplicate) {
             let wait = Duration::from_millis(1 + dice.below(100));
-            let again: Vec<Write> = writes.iter().map(copied).collect();
+            let again: Vec<SlotWrite> = writes.iter().map(copied).collect();
             self.later(move |shared| {
                 shared.wait(wait);
                 shared.pass_later(Part::Ghost, again);

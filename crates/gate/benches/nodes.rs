@@ -3,7 +3,7 @@
 //! One task plays all servers, in this process, with a recording of SGLang 0.5.23: time and memory
 //! are those of asking and answering together. A second run has ten that never answer.
 
-use gate::facts::net::{Address, Limits, Target, Tls, TlsFiles, describe};
+use gate::facts::net::{Address, Limits, NetTarget, Tls, TlsFiles, describe};
 use gate::facts::recording::Recording;
 use std::path::Path;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ async fn main() {
         let url = format!("http://{}", listener.local_addr().expect("bound"));
         tokio::spawn(play(listener, recording.clone()));
         let address = Address::parse(&url).expect("an address");
-        targets.push(Target {
+        targets.push(NetTarget {
             name: format!("node {n}"),
             address,
             key: None,

@@ -1,7 +1,7 @@
 //! Prints what servers and logs say about themselves:
 //! `cargo run -p gate --example describe -- http://127.0.0.1:31100 server.log`
 
-use gate::facts::net::{Address, Limits, Target, Tls, TlsFiles, describe};
+use gate::facts::net::{Address, Limits, NetTarget, Tls, TlsFiles, describe};
 use gate::facts::{Fact, Node, read_log};
 use std::fmt::Display;
 use std::io::BufReader;
@@ -12,7 +12,7 @@ async fn main() {
     let (mut targets, mut nodes) = (Vec::new(), Vec::new());
     for name in std::env::args().skip(1) {
         match Address::parse(&name) {
-            Ok(address) => targets.push(Target {
+            Ok(address) => targets.push(NetTarget {
                 name,
                 address,
                 key: None,
@@ -90,7 +90,7 @@ fn print(node: &Node) {
     }
 }
 
-fn say<T>(name: &str, fact: &Fact<T>, show: impl Fn(&T) -> (String, &gate::facts::Source)) {
+fn say<T>(name: &str, fact: &Fact<T>, show: impl Fn(&T) -> (String, &gate::facts::FigureSource)) {
     match fact {
         Ok(it) => {
             let (value, source) = show(it);

@@ -13,7 +13,7 @@ pub const BYTES_MAX: u64 = 64 << 20;
 
 /// An address with a role.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Endpoint {
+pub struct FleetAddress {
     /// `pod/NAME`, or the URL.
     pub name: String,
     /// Scheme, host and port.
@@ -31,7 +31,7 @@ pub struct Endpoint {
 /// # Errors
 /// It is no such JSON, no selector is given, two selectors pick one object, a port is ambiguous, or
 /// one of the selectors picks nothing: half a list must not look like a good fleet.
-pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigError> {
+pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<FleetAddress>, ConfigError> {
     let root: Value = serde_json::from_slice(json).map_err(|error| {
         wrong(&format!(
             "is no JSON ({error}): kubectl get endpointslices -o json"
@@ -42,7 +42,7 @@ pub fn read(json: &[u8], rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigE
         Some(items) => items.iter().collect(),
         None => vec![&root],
     };
-    let mut found: Vec<Endpoint> = Vec::new();
+    let mut found: Vec<FleetAddress> = Vec::new();
     for item in &items {
         let Some(role) = role(item, &selectors)? else {
             continue;
@@ -232,7 +232,7 @@ fn endpoints(
     item: &Value,
     role: Stated,
     rules: &EndpointRules,
-) -> Result<Vec<Endpoint>, ConfigError> {
+) -> Result<Vec<FleetAddress>, ConfigError> {
     match item["kind"].as_str() {
         Some("EndpointSlice") => slice(item, role, rules),
         Some("Service") => service(item, role, rules).map(|it| vec![it]),
@@ -245,7 +245,11 @@ fn endpoints(
     }
 }
 
-fn slice(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigError> {
+fn slice(
+    item: &Value,
+    role: Stated,
+    rules: &EndpointRules,
+) -> Result<Vec<FleetAddress>, ConfigError> {
     let port = port(item, &item["ports"], "port", rules)?;
     let mut found = Vec::new();
     for endpoint in item["endpoints"].as_array().into_iter().flatten() {
@@ -264,7 +268,7 @@ fn slice(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoi
         let of_target = |field: &str| endpoint["targetRef"][field].as_str();
         let target = of_target("name");
         let name = target.map_or_else(|| url.clone(), |name| format!("pod/{name}"));
-        found.push(Endpoint {
+        found.push(FleetAddress {
             name,
             url,
             role,
@@ -275,14 +279,14 @@ fn slice(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoi
     Ok(found)
 }
 
-fn service(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Endpoint, ConfigError> {
+fn service(item: &Value, role: Stated, rules: &EndpointRules) -> Result<FleetAddress, ConfigError> {
     let port = port(item, &item["spec"]["ports"], "port", rules)?;
     let text = |value: &Value| value.as_str().map(str::to_owned);
     let cluster = text(&item["spec"]["clusterIP"]).filter(|it| it != "None" && !it.is_empty());
     let name = text(&item["metadata"]["name"]).unwrap_or_default();
     let namespace = text(&item["metadata"]["namespace"]).unwrap_or("default".to_owned());
     let address = cluster.unwrap_or(format!("{name}.{namespace}.svc"));
-    Ok(Endpoint {
+    Ok(FleetAddress {
         name: name_of(item),
         url: url(&address, port, rules)?,
         role,
@@ -291,7 +295,11 @@ fn service(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Endpoint
     })
 }
 
-fn pod(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoint>, ConfigError> {
+fn pod(
+    item: &Value,
+    role: Stated,
+    rules: &EndpointRules,
+) -> Result<Vec<FleetAddress>, ConfigError> {
     let over = matches!(
         item["status"]["phase"].as_str(),
         Some("Succeeded" | "Failed")
@@ -308,7 +316,7 @@ fn pod(item: &Value, role: Stated, rules: &EndpointRules) -> Result<Vec<Endpoint
     let Some(address) = item["status"]["podIP"].as_str() else {
         return Err(wrong(&format!("{} has no address yet", name_of(item))));
     };
-    Ok(vec![Endpoint {
+    Ok(vec![FleetAddress {
         name: name_of(item),
         url: url(address, port, rules)?,
         role,

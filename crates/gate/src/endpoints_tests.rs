@@ -40,7 +40,7 @@ fn list(items: &[Value]) -> Vec<u8> {
         .into_bytes()
 }
 
-fn urls(found: &[Endpoint], role: Stated) -> Vec<&str> {
+fn urls(found: &[FleetAddress], role: Stated) -> Vec<&str> {
     let of = found.iter().filter(|it| it.role == role);
     of.map(|it| it.url.as_str()).collect()
 }

@@ -1,7 +1,7 @@
 //! What a check found: an answer, in numbers, with where the numbers stand.
 
 use crate::check::Check;
-use crate::facts::{Figure, Source, Unknown};
+use crate::facts::{Figure, FigureSource, Unknown};
 use serde_json::Value;
 use std::fmt;
 
@@ -74,7 +74,7 @@ pub struct Evidence {
     /// The figure, or why there is none.
     pub value: Result<Value, String>,
     /// Where it stands, for people and for machines.
-    pub source: Option<Source>,
+    pub source: Option<FigureSource>,
 }
 
 impl Evidence {

@@ -6,7 +6,7 @@
 
 use crate::check::{Check, POOL_COVERS_LARGEST, RECEIVER_COMPARES, REJECT_ENDS_FIRST};
 use crate::date::Date;
-use crate::facts::{Figure, Source};
+use crate::facts::{Figure, FigureSource};
 use crate::finding::{Answer, Evidence, Finding, Subject, grouped, percent};
 use serde::Deserialize;
 
@@ -232,7 +232,7 @@ pub fn from_log(file: &str, text: &str, pattern: &str) -> Result<Figure<u64>, St
     let value = word.replace(',', "").parse();
     let value = value.map_err(|_| format!("{word:?} in {file}:{line} is no whole number"))?;
     let (file, field) = (file.to_owned(), pattern.to_owned());
-    Ok(Figure::new(value, Source::Line { file, line, field }))
+    Ok(Figure::new(value, FigureSource::Line { file, line, field }))
 }
 
 #[cfg(test)]

@@ -15,7 +15,7 @@ fn attest(answer: bool, date: &str) -> Attestation {
 
 fn read(value: u64) -> Amount {
     let (url, field) = ("http://a/stats".into(), "slots".into());
-    Amount::Read(Ok(Figure::new(value, Source::Field { url, field })))
+    Amount::Read(Ok(Figure::new(value, FigureSource::Field { url, field })))
 }
 
 fn pool(size: Amount, largest: Amount) -> PoolReading {

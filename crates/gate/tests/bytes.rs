@@ -81,7 +81,7 @@ proptest! {
     #[test]
     fn any_bytes(body in prop::collection::vec(any::<u8>(), 0..400), path in 0..8_usize) {
         let paths = ["/v1/models", "/metrics", "/server_info", "/version", "/v1/loads", "/props", "/slots", "/info"];
-        let mut answers = answers::Answers::new("http://a", false);
+        let mut answers = answers::ServerAnswers::new("http://a", false);
         for path in &paths[..=path] {
             answers.insert(path, Ok(body.clone()));
         }

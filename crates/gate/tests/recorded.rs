@@ -1,7 +1,7 @@
 //! Every recording gives the figures that its server had, field by field.
 
 use gate::facts::recording::{Change, Recording};
-use gate::facts::{Engine, Fact, Figure, Measured, Node, Role, Source, Unknown};
+use gate::facts::{Engine, Fact, Figure, FigureSource, Measured, Node, Role, Unknown};
 use serde_json::{Value, json};
 use std::fmt::Debug;
 use std::path::Path;
@@ -534,7 +534,7 @@ fn the_last_place_of_a_pool_cannot_be_lost_unnoticed() {
     recording.edit("/server_info", |info| {
         info.as_object_mut().unwrap().remove("internal_states");
     });
-    let field = Source::Field {
+    let field = FigureSource::Field {
         url: "http://recorded/server_info".into(),
         field: "max_total_num_tokens".into(),
     };

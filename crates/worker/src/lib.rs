@@ -33,9 +33,9 @@ pub use fail_stop::FailStop;
 pub use start::{EngineConfig, Ready};
 
 /// The words of a page's filled slots, as the fabric names them.
-fn runs_of(layout: &model::KvLayout, filled: usize) -> Vec<fabric::Run> {
+fn runs_of(layout: &model::KvLayout, filled: usize) -> Vec<fabric::WordRun> {
     let runs = layout.filled_runs(filled);
-    runs.map(|run| fabric::Run {
+    runs.map(|run| fabric::WordRun {
         offset: run.start,
         words: run.len(),
     })

@@ -7,7 +7,7 @@ use crate::files;
 use crate::oncall::CANARIES;
 use ::probe::report::ProbeVerdict;
 use anyhow::{Context, anyhow, ensure};
-use gateway::api::private::{Life, Private};
+use gateway::api::private::{Private, WorkerLife};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
@@ -24,7 +24,7 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 const NEEDED: [&str; 4] = ["boundary", "flood", "load", "abort"];
 
 /// What a statement proves to have been tested.
-pub(crate) fn judged(statement: &str) -> anyhow::Result<BTreeSet<Life>> {
+pub(crate) fn judged(statement: &str) -> anyhow::Result<BTreeSet<WorkerLife>> {
     let value: Value = serde_json::from_str(statement).context("the statement")?;
     let run = &value["run"];
     let verdict = run["verdict"].as_str().unwrap_or("missing");
@@ -44,7 +44,7 @@ pub(crate) fn judged(statement: &str) -> anyhow::Result<BTreeSet<Life>> {
         "it is about version {}, this is {ours}",
         tested.version
     );
-    let life = |it: super::Life| Life {
+    let life = |it: super::Life| WorkerLife {
         role: it.role,
         epoch: it.epoch,
         pool_tokens: it.pool_tokens,
@@ -82,7 +82,7 @@ impl Watched {
     }
 
     /// Looks at the file again and again, until it is dropped; `proved` hears of what was tested.
-    pub(crate) async fn watch<T>(self, proved: impl Fn(&BTreeSet<Life>)) -> T {
+    pub(crate) async fn watch<T>(self, proved: impl Fn(&BTreeSet<WorkerLife>)) -> T {
         let mut every = tokio::time::interval(LOOK_EVERY);
         let mut last = None;
         loop {
@@ -102,8 +102,8 @@ impl Watched {
         }
     }
 
-    fn read(&self) -> Result<BTreeSet<Life>, String> {
-        let read = || -> anyhow::Result<BTreeSet<Life>> {
+    fn read(&self) -> Result<BTreeSet<WorkerLife>, String> {
+        let read = || -> anyhow::Result<BTreeSet<WorkerLife>> {
             let text = files::read(&self.file, BYTES_MAX)?;
             judged(self.pinned.verify(&text)?)
         };

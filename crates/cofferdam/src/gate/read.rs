@@ -64,7 +64,7 @@ impl Asker {
         }
     }
 
-    fn targets(&self, plan: &Plan) -> anyhow::Result<Vec<net::Target>> {
+    fn targets(&self, plan: &Plan) -> anyhow::Result<Vec<net::NetTarget>> {
         let mut targets = Vec::new();
         for target in &plan.targets {
             if let Place::Url { url, access } = &target.place {
@@ -75,8 +75,8 @@ impl Asker {
         Ok(targets)
     }
 
-    fn target(&self, name: &str, url: &str, access: &Access) -> anyhow::Result<net::Target> {
-        Ok(net::Target {
+    fn target(&self, name: &str, url: &str, access: &Access) -> anyhow::Result<net::NetTarget> {
+        Ok(net::NetTarget {
             name: name.to_owned(),
             address: Address::server(url)?,
             key: match &access.key {

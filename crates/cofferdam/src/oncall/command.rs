@@ -298,7 +298,7 @@ fn prove(path: &Path, file: &Path, key: &Path) -> Result<Exit, Failure> {
     };
     let named = || file.display().to_string();
     let lives = judged().with_context(named).map_err(Failure::found)?;
-    let life = |it: gateway::api::private::Life| Life {
+    let life = |it: gateway::api::private::WorkerLife| Life {
         engine: String::new(),
         life: it.epoch,
     };

@@ -168,7 +168,7 @@ impl OnCall {
     }
 
     /// Evidence about these lives has come; only of those that run is it a proof.
-    pub(crate) fn proved_by_probe(&self, tested: &BTreeSet<gateway::api::private::Life>) {
+    pub(crate) fn proved_by_probe(&self, tested: &BTreeSet<gateway::api::private::WorkerLife>) {
         let mut lives = self.lives();
         lives.retain(|life| tested.iter().any(|it| it.epoch == life.life));
         if !lives.is_empty() {

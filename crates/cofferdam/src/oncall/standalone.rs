@@ -11,7 +11,7 @@ use ::probe::vigil::{Allowance, Sums, Tally, Vigil, VigilStep};
 use ::probe::{Tenant, TenantEndpoint};
 use anyhow::{Context, anyhow};
 use gate::facts::Node;
-use gate::facts::net::{Address, Limits, Target, describe};
+use gate::facts::net::{Address, Limits, NetTarget, describe};
 use oncall::{Life, Signal};
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -143,7 +143,7 @@ fn said(all: &Watched) -> Result<Exit, Failure> {
 
 /// What the servers say of themselves, from time to time.
 struct Servers {
-    targets: Vec<Target>,
+    targets: Vec<NetTarget>,
     asked: Option<Instant>,
     limit: Option<u64>,
     /// Of the workers, or of the server where none are named.
@@ -153,8 +153,8 @@ struct Servers {
 impl Servers {
     fn new(it: &Canary, of: &TenantEndpoint) -> anyhow::Result<Self> {
         let workers = [&it.prefill, &it.decode].into_iter().flatten();
-        let target = |url: &String| -> anyhow::Result<Target> {
-            Ok(Target {
+        let target = |url: &String| -> anyhow::Result<NetTarget> {
+            Ok(NetTarget {
                 name: url.clone(),
                 address: Address::server(url).map_err(|why| anyhow!("{url}: {why}"))?,
                 key: of.key.clone(),

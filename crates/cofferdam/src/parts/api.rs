@@ -12,7 +12,7 @@ use gateway::api::auth::{ApiKeys, KeyRing};
 use gateway::api::figures::Figures;
 use gateway::api::observe::Observer;
 use gateway::api::origins::Origins;
-use gateway::api::private::{Life, Private};
+use gateway::api::private::{Private, WorkerLife};
 use gateway::api::quota::Rates;
 use gateway::api::text::ServedText;
 use gateway::api::tls::{ServerFiles, ServerTls};
@@ -131,7 +131,7 @@ impl Guarded {
     /// Looks at evidence and at engines, for as long as the API serves.
     async fn watch(self, addr: SocketAddr, tls: bool) -> Failure {
         let on_call = self.on_call.clone();
-        let proved = move |lives: &BTreeSet<Life>| {
+        let proved = move |lives: &BTreeSet<WorkerLife>| {
             if let Some(on_call) = &on_call {
                 on_call.proved_by_probe(lives);
             }

@@ -1,7 +1,7 @@
 //! The engine of `serve --in-process` behind the gateway's trait: the same engine, no handoff.
 
 use gateway::engine::{
-    Answer, Count, Engine, EngineFacts, Event, Fault, Job, Limit, ModelFacts, PageCounts,
+    Answer, Count, Engine, EngineFacts, Event, Fault, Job, LengthLimit, ModelFacts, PageCounts,
     Provenance, Readiness, Steering, TextPath, WorkerFacts, WorkerRole,
 };
 use gateway::spans::Steps;
@@ -73,7 +73,7 @@ impl Engine for Unified {
             true => Readiness::Draining,
             false => Readiness::Ready,
         };
-        let limit = Limit {
+        let limit = LengthLimit {
             max_model_len: ready.max_context,
             max_prompt_tokens: ready.max_prompt_tokens,
             derivation: vec![format!(

@@ -6,7 +6,7 @@ use ::probe::about;
 use ::probe::suites::{Known, Pair, Suite};
 use ::probe::{Budget, Tenant, TenantEndpoint};
 use anyhow::{Context, anyhow};
-use gate::facts::net::{self, Address, Limits, Secret, Target, Tls, TlsFiles};
+use gate::facts::net::{self, Address, Limits, NetTarget, Secret, Tls, TlsFiles};
 use gate::facts::{Node, Trouble};
 use serde_json::Value;
 use std::collections::BTreeMap;
@@ -186,8 +186,8 @@ impl Plan {
     }
 }
 
-fn target(endpoint: &TenantEndpoint) -> Target {
-    Target {
+fn target(endpoint: &TenantEndpoint) -> NetTarget {
+    NetTarget {
         name: endpoint.address.to_string(),
         address: endpoint.address.clone(),
         key: endpoint.key.clone(),

@@ -14,24 +14,16 @@ const OWN: &str = "every crate's own, and never in scope together";
 const APART: &str = "a library for somebody else's engine, which knows nothing of ours";
 
 /// Name and reason, in the order of the alphabet.
-const ALLOWED: [(&str, &str); 30] = [
+const ALLOWED: [(&str, &str); 18] = [
     ("Answer", "a check's answer; a running request"),
-    ("Answers", "pages of a server; a message of the protocol"),
     (
         "Ask",
         "what is asked of sampling; of an engine that is not ours",
     ),
     ("Config", OWN),
-    ("Counts", "pages by state; spans handed on"),
-    ("Deadlines", "of a data connection; of a worker"),
     (
         "Decisions",
         "of a ledger; of the machines, which include it",
-    ),
-    ("Ending", "of a submission, of an attempt"),
-    (
-        "Endpoint",
-        "the way into an arena; an address in a fleet file",
     ),
     (
         "Engine",
@@ -48,11 +40,6 @@ const ALLOWED: [(&str, &str); 30] = [
     ),
     ("Evidence", "of a check, of a fence, of a writer's end"),
     ("Fault", "what a client is told; a kind of integrity fault"),
-    ("Life", "of a worker, at HTTP; in the journal"),
-    (
-        "Limit",
-        "of a pair, by its pools; the same in words, for HTTP",
-    ),
     ("Limits", OWN),
     ("OutOfRange", OWN),
     ("Receiver", "of an arena; of a connection"),
@@ -61,17 +48,12 @@ const ALLOWED: [(&str, &str); 30] = [
         "Role",
         "in the protocol; in a certificate, which the tools read without the protocol; of others' nodes",
     ),
-    ("Run", "words of a page; tensors of a file"),
     ("Secret", APART),
     ("Sender", "into an arena; of a connection"),
-    ("Shortage", "of memory; of pages"),
-    ("Source", "of a figure, of a write, of the weights"),
     (
         "Steering",
         "what HTTP wants of any engine; the embedded engine's",
     ),
-    ("Target", "of a question; of a product"),
-    ("Write", "a copy into a slot; how far a submission is"),
 ];
 
 /// The name that a line makes public.

@@ -19,8 +19,8 @@ use crate::layout::Layout;
 use crate::map::WriteMap;
 use crate::map::tests::fork;
 use crate::{
-    ArenaId, AttachError, CopyError, Evidence, Mismatch, OpenError, Receiver, Refusal, Run, Sender,
-    Shape,
+    ArenaId, AttachError, CopyError, Evidence, Mismatch, OpenError, Receiver, Refusal, Sender,
+    Shape, WordRun,
 };
 
 const SHAPE: Shape = Shape {
@@ -136,7 +136,7 @@ fn a_forked_child_that_keeps_the_map_is_noticed_and_its_writes_are_not_seen() {
     });
     drop(map); // the parent, which attached, maps it no more
 
-    let run = Run {
+    let run = WordRun {
         offset: 0,
         words: 100,
     };

@@ -8,7 +8,7 @@ use crate::arena::check_runs;
 use crate::layout::{BATCH_WORD, Layout};
 use crate::map::WriteMap;
 use crate::mover::{Job, Stop, Teller};
-use crate::sender::{SubmissionId, Write};
+use crate::sender::{SlotWrite, SubmissionId};
 
 /// How often an idle mover asks whether its arena is still open.
 const TURN: Duration = Duration::from_secs(1);
@@ -50,7 +50,7 @@ pub(crate) fn carry_out(
 }
 
 /// True if every write was carried out.
-fn copy(map: &WriteMap, layout: Layout, writes: &[Write], stop: &Stop) -> bool {
+fn copy(map: &WriteMap, layout: Layout, writes: &[SlotWrite], stop: &Stop) -> bool {
     if stop.is_set() {
         return false; // a batch without writes, too
     }
@@ -73,10 +73,10 @@ fn copy(map: &WriteMap, layout: Layout, writes: &[Write], stop: &Stop) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::arena::{ArenaId, Run, Shape};
+    use crate::arena::{ArenaId, Shape, WordRun};
     use crate::map::ReadMap;
     use crate::mover::{MovedEndpoint, Mover};
-    use crate::sender::{Completion, Ending, Endpoint};
+    use crate::sender::{Completion, Endpoint, WriteEnding};
     use pages::Epoch;
     use std::os::fd::AsFd;
     use std::sync::mpsc::{Sender, channel};
@@ -154,13 +154,13 @@ mod tests {
             reading: Mutex::new(say),
             go: Mutex::new(may_go),
         });
-        let whole: Arc<[Run]> = Arc::new([Run {
+        let whole: Arc<[WordRun]> = Arc::new([WordRun {
             offset: 0,
             words: SHAPE.slot_words,
         }]);
         for batch in 1..4_u64 {
             let free = Arc::new(words.clone());
-            let write = |slot, source: crate::Source| Write {
+            let write = |slot, source: crate::WriteSource| SlotWrite {
                 source,
                 runs: whole.clone(),
                 slot,
@@ -178,7 +178,10 @@ mod tests {
             assert_eq!(word(0, 0), 7);
             go.send(()).unwrap();
             let (ending, batches, last) = completions.recv().unwrap();
-            assert_eq!((ending, batches, last), (Ending::Landed, batch, [7; 3]));
+            assert_eq!(
+                (ending, batches, last),
+                (WriteEnding::Landed, batch, [7; 3])
+            );
             assert_eq!(Arc::strong_count(&free), 1, "a source that is not read");
             // What is there now is not what the next batch is seen by.
             let again = WriteMap::new(memory.as_fd(), layout.len()).unwrap();

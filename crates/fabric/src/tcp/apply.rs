@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 use pages::WriterLife;
 use rustls::{ServerConnection, StreamOwned};
 
-use crate::arena::{ArenaId, OutOfRange, Run};
+use crate::arena::{ArenaId, OutOfRange, WordRun};
 use crate::claim::GRANTED;
 use crate::layout::{BATCH_WORD, Layout};
 use crate::map::WriteMap;
@@ -155,7 +155,9 @@ impl Task {
                 } => {
                     order.frame(submission)?;
                     let (offset, words) = (offset as usize, words as usize);
-                    self.layout.shape.check(slot, &[Run { offset, words }])?;
+                    self.layout
+                        .shape
+                        .check(slot, &[WordRun { offset, words }])?;
                     let frame = &mut frame[..words];
                     self.stream.read_exact(bytemuck::cast_slice_mut(frame))?;
                     if self.closing.load(Ordering::Relaxed) {

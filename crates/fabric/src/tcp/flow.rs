@@ -16,7 +16,7 @@ use rustls::ClientConnection;
 use crate::arena::{ArenaId, check_runs};
 use crate::map::bytes_of;
 use crate::mover::{Job, Stop, Teller};
-use crate::sender::{SubmissionId, Write};
+use crate::sender::{SlotWrite, SubmissionId};
 use crate::tcp::wire::{ACK_BYTES, FRAME_WORDS_MAX, Header};
 
 /// Submissions on their way at one time; others wait in the endpoint's queue.
@@ -273,7 +273,7 @@ impl Flow {
 
 /// Stages one frame of a write, or steps over what has no words; false if the source is not what
 /// it was when the batch was submitted.
-fn stage_write(staged: &mut Vec<u8>, at: &mut Cursor, submission: u64, write: &Write) -> bool {
+fn stage_write(staged: &mut Vec<u8>, at: &mut Cursor, submission: u64, write: &SlotWrite) -> bool {
     let Some(run) = write.runs.get(at.run) else {
         (at.write, at.run, at.words) = (at.write + 1, 0, 0);
         return true;

@@ -15,7 +15,7 @@
 //! # What a successful completion is
 //! The acknowledgement of a submission. The task that applied the writes sends it, behind the last
 //! of them, over the connection that brought them, so it cannot overtake data; a completion of
-//! [`Ending::Landed`](crate::Ending::Landed) is told when it has arrived and never before. That
+//! [`WriteEnding::Landed`](crate::WriteEnding::Landed) is told when it has arrived and never before. That
 //! bytes were handed to a socket, or that the peer's kernel has them, says nothing here. P states
 //! its manifest on the control plane after that, so what D then copies has been applied.
 //!
@@ -47,7 +47,7 @@ mod tests;
 mod wire;
 
 pub use receiver::{Listen, TcpReceiver};
-pub use sender::{Deadlines, TcpSender};
+pub use sender::{DataDeadlines, TcpSender};
 
 #[cfg(target_endian = "big")]
 compile_error!("words travel as they lie in memory, which both sides take for little-endian");

@@ -23,14 +23,14 @@ use crate::tcp::wire::{Answer, CLAIM};
 /// How long a writer waits for a receiver. A deadline ends an endpoint; it says nothing about what
 /// may still land.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Deadlines {
+pub struct DataDeadlines {
     /// For connecting; and as long again for TLS and the answer to the claim together.
     pub attach: Duration,
     /// For anything to move while a submission is under way.
     pub progress: Duration,
 }
 
-impl Default for Deadlines {
+impl Default for DataDeadlines {
     /// Five seconds to attach, ten without progress.
     fn default() -> Self {
         Self {
@@ -45,13 +45,13 @@ impl Default for Deadlines {
 pub struct TcpSender {
     life: WriterLife,
     tls: Arc<ClientConfig>,
-    deadlines: Deadlines,
+    deadlines: DataDeadlines,
 }
 
 impl TcpSender {
     /// A sender that shows itself as `life`, with the certificate that `tls` has; which receivers
     /// are believed is up to `tls` as well. It must not look at names: receivers are addresses.
-    pub fn new(life: WriterLife, tls: Arc<ClientConfig>, deadlines: Deadlines) -> Self {
+    pub fn new(life: WriterLife, tls: Arc<ClientConfig>, deadlines: DataDeadlines) -> Self {
         Self {
             life,
             tls,

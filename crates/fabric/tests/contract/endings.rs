@@ -6,7 +6,7 @@ use std::sync::mpsc::channel;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
-use fabric::{Ending, SubmissionId, SubmitError, Write};
+use fabric::{SlotWrite, SubmissionId, SubmitError, WriteEnding};
 
 pub(crate) const CASES: &[Case] = &[
     (
@@ -41,14 +41,17 @@ fn a_source_is_free_when_its_landing_is_told(fabric: &dyn Fabric) {
     let sender = fabric.sender(life(1));
     let mut endpoint = sender.attach(&landing, Box::new(on_completion)).unwrap();
     for round in 0..20 {
-        let write = Write {
+        let write = SlotWrite {
             source: source.clone(),
             runs: Arc::new([WHOLE]),
             slot: 0,
         };
         endpoint.submit(SubmissionId(round), vec![write]).unwrap();
         let only_this_one = 1;
-        assert_eq!(completions.recv().unwrap(), (Ending::Landed, only_this_one));
+        assert_eq!(
+            completions.recv().unwrap(),
+            (WriteEnding::Landed, only_this_one)
+        );
     }
 }
 
@@ -62,7 +65,7 @@ fn the_queue_is_bounded_and_destroy_joins(fabric: &dyn Fabric) {
         let _ = reading.send(());
     };
     let held = Gated::new(pattern(2, SHAPE.slot_words), gate.clone(), reading);
-    let write = |slot| Write {
+    let write = |slot| SlotWrite {
         source: held.clone(),
         runs: Arc::new([WHOLE]),
         slot,
@@ -75,7 +78,7 @@ fn the_queue_is_bounded_and_destroy_joins(fabric: &dyn Fabric) {
     let free = Arc::new(pattern(3, SHAPE.slot_words));
     let mut accepted = vec![SubmissionId(2)];
     let full = loop {
-        let write = Write {
+        let write = SlotWrite {
             source: free.clone(),
             runs: Arc::new([WHOLE]),
             slot: 3,
@@ -106,7 +109,7 @@ fn the_queue_is_bounded_and_destroy_joins(fabric: &dyn Fabric) {
         assert_eq!(ended, accepted, "each exactly once");
         let failed = told
             .iter()
-            .filter(|completion| completion.ending == Ending::Failed);
+            .filter(|completion| completion.ending == WriteEnding::Failed);
         let failed: Vec<_> = failed.map(|completion| completion.id).collect();
         assert_eq!(released.unsettled(), failed, "the value says what was told");
     });
@@ -125,7 +128,7 @@ fn a_dropped_endpoint_fails_what_is_unsettled(fabric: &dyn Fabric) {
     let held = Gated::new(pattern(2, SHAPE.slot_words), gate, move || {
         let _ = reading.send(());
     });
-    let write = |slot| Write {
+    let write = |slot| SlotWrite {
         source: held.clone(),
         runs: Arc::new([WHOLE]),
         slot,
@@ -173,7 +176,7 @@ fn a_source_that_panics_fails_its_endpoint(fabric: &dyn Fabric) {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {})); // this one is meant
     let bad = Gated::new(pattern(2, SHAPE.slot_words), gate, || panic!("unreadable"));
-    let write = Write {
+    let write = SlotWrite {
         source: bad.clone(),
         runs: Arc::new([WHOLE]),
         slot: 2,
@@ -181,7 +184,7 @@ fn a_source_that_panics_fails_its_endpoint(fabric: &dyn Fabric) {
     p.endpoint
         .submit(SubmissionId(1), vec![whole(1, 1), write])
         .unwrap();
-    p.expect(1, Ending::Failed);
+    p.expect(1, WriteEnding::Failed);
     std::panic::set_hook(hook);
     // Nothing is written behind a failure under the same endpoint (H-7: it is never closed).
     match p.endpoint.submit(SubmissionId(2), vec![whole(3, 3)]) {

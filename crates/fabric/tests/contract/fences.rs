@@ -7,7 +7,7 @@ use std::sync::mpsc::channel;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
-use fabric::{CopyError, FenceError, SubmissionId, Write};
+use fabric::{CopyError, FenceError, SlotWrite, SubmissionId};
 
 pub(crate) const CASES: &[Case] = &[
     (
@@ -74,7 +74,7 @@ fn late_writes_after_a_fence_are_never_seen(fabric: &dyn Fabric) {
         let _ = reading.send(());
     };
     let held = Gated::new(pattern(2, SHAPE.slot_words), gate.clone(), reading);
-    let late = Write {
+    let late = SlotWrite {
         source: held,
         runs: Arc::new([WHOLE]),
         slot: 1,

@@ -6,8 +6,8 @@ use super::source::{checksum, pattern};
 use super::world::{SHAPE, WHOLE, World, expect_slot, life, whole};
 use super::{Case, Fabric};
 use fabric::{
-    AttachError, CopyError, Ending, Landing, OpenError, OutOfRange, Refusal, Run, Shape,
-    SubmissionId, SubmitError, Write,
+    AttachError, CopyError, Landing, OpenError, OutOfRange, Refusal, Shape, SlotWrite,
+    SubmissionId, SubmitError, WordRun, WriteEnding,
 };
 
 pub(crate) const CASES: &[Case] = &[
@@ -57,7 +57,7 @@ fn only_the_words_that_are_named_travel(fabric: &dyn Fabric) {
     let mut world = World::new(fabric);
     let mut p = world.attached(life(1));
     p.land(1, &[(1, 7)]);
-    let run = |offset, words| Run { offset, words };
+    let run = |offset, words| WordRun { offset, words };
     let runs = [
         run(3, 5),
         run(1000, 0),
@@ -65,13 +65,13 @@ fn only_the_words_that_are_named_travel(fabric: &dyn Fabric) {
         run(SHAPE.slot_words - 1, 1),
     ];
     let source = pattern(8, SHAPE.slot_words);
-    let write = Write {
+    let write = SlotWrite {
         source: Arc::new(source.clone()),
         runs: Arc::new(runs),
         slot: 1,
     };
     p.endpoint.submit(SubmissionId(2), vec![write]).unwrap();
-    p.expect(2, Ending::Landed);
+    p.expect(2, WriteEnding::Landed);
 
     let mut expected = pattern(7, SHAPE.slot_words);
     for run in runs {
@@ -122,12 +122,12 @@ fn out_of_range_is_refused(fabric: &dyn Fabric) {
     let words = SHAPE.slot_words;
     let behind = [(0, words + 1), (words, 1), (usize::MAX, 1), (1, usize::MAX)];
     for (offset, count) in behind {
-        let run = Run {
+        let run = WordRun {
             offset,
             words: count,
         };
         let source = Arc::new(pattern(1, words + 10));
-        let write = Write {
+        let write = SlotWrite {
             source,
             runs: Arc::new([WHOLE, run]),
             slot: 0,
@@ -139,7 +139,7 @@ fn out_of_range_is_refused(fabric: &dyn Fabric) {
         assert_eq!(copied, Err(CopyError::OutOfRange(outside)));
     }
     // A source and a destination that are shorter than the run.
-    let short = Write {
+    let short = SlotWrite {
         source: Arc::new(vec![1; 10]),
         ..whole(0, 1)
     };

@@ -22,7 +22,7 @@ use std::process::Command;
 
 use pages::{FenceMint, WriterLife};
 
-use fabric::{Ending, Receiver, Sender};
+use fabric::{Receiver, Sender, WriteEnding};
 
 /// An implementation under test.
 pub trait Fabric {
@@ -35,7 +35,7 @@ pub trait Fabric {
     /// How a submission ends whose arena was fenced while its writes were under way. A one-sided
     /// writer carries them out and cannot tell that nobody will look; where the receiver applies
     /// the writes, nobody acknowledges them.
-    fn ending_after_a_fence(&self) -> Ending;
+    fn ending_after_a_fence(&self) -> WriteEnding;
 
     /// What the process of a writer is told beside what the suite tells it.
     fn prepare(&self, _writer: &mut Command) {}

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, WaitOptions};
 use super::Fabric;
 use super::source::{Gate, Gated, pattern};
 use super::world::{SHAPE, WHOLE, life, whole};
-use fabric::{Ending, Endpoint, Landing, SubmissionId, Write};
+use fabric::{Endpoint, Landing, SlotWrite, SubmissionId, WriteEnding};
 
 const ROLE: &str = "COFFERDAM_FABRIC_WRITER";
 
@@ -129,7 +129,7 @@ pub(crate) fn run_writer(fabric: &dyn Fabric) {
             "attach" => {
                 let landing = Landing::from_bytes(unhex(words.next().unwrap())).unwrap();
                 let told = |completion: fabric::Completion| {
-                    let landed = completion.ending == Ending::Landed;
+                    let landed = completion.ending == WriteEnding::Landed;
                     let ending = if landed { "landed" } else { "failed" };
                     println!("{ending} {}", completion.id.0);
                 };
@@ -153,7 +153,7 @@ pub(crate) fn run_writer(fabric: &dyn Fabric) {
                         whole(slot, seed)
                     }
                 });
-                let writes: Vec<Write> = writes.collect();
+                let writes: Vec<SlotWrite> = writes.collect();
                 // Before the transfer can say anything of its own.
                 println!("submitted");
                 endpoint
@@ -168,10 +168,10 @@ pub(crate) fn run_writer(fabric: &dyn Fabric) {
     }
 }
 
-fn held(slot: u32, seed: u64, gate: &Arc<Gate>) -> Write {
+fn held(slot: u32, seed: u64, gate: &Arc<Gate>) -> SlotWrite {
     let reading = || println!("in mid-batch");
     let source = Gated::new(pattern(seed, SHAPE.slot_words), gate.clone(), reading);
-    Write {
+    SlotWrite {
         source,
         runs: Arc::new([WHOLE]),
         slot,

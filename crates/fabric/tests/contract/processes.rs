@@ -3,7 +3,7 @@
 use super::peer::Peer;
 use super::world::{SHAPE, WHOLE, World, expect_slot};
 use super::{Case, Fabric};
-use fabric::{ArenaId, CopyError, Ending, Reader};
+use fabric::{ArenaId, CopyError, Reader, WriteEnding};
 
 pub(crate) const CASES: &[Case] = &[
     (
@@ -91,8 +91,8 @@ fn a_stopped_writer_is_fenced(fabric: &dyn Fabric) {
     p.resume();
     p.release();
     let heard = match fabric.ending_after_a_fence() {
-        Ending::Landed => "landed 1", // the late writes were carried out, as far as P can tell
-        Ending::Failed => "failed 1",
+        WriteEnding::Landed => "landed 1", // the late writes were carried out, as far as P can tell
+        WriteEnding::Failed => "failed 1",
         other => panic!("no fabric ends so: {other:?}"),
     };
     assert_eq!(p.hear(), heard);

@@ -8,8 +8,8 @@ use pages::{Config, Epoch, Pool, ProofScope, WriterLife};
 use super::Fabric;
 use super::source::{checksum, pattern};
 use fabric::{
-    ArenaId, Completion, Ending, Endpoint, Evidence, FenceError, Fenced, Landing, Reader, Receiver,
-    Run, Shape, SubmissionId, Write,
+    ArenaId, Completion, Endpoint, Evidence, FenceError, Fenced, Landing, Reader, Receiver, Shape,
+    SlotWrite, SubmissionId, WordRun, WriteEnding,
 };
 
 /// Small and odd on purpose: no power of two, no multiple of eight words.
@@ -17,7 +17,7 @@ pub(crate) const SHAPE: Shape = Shape {
     slots: 5,
     slot_words: 10_003,
 };
-pub(crate) const WHOLE: Run = Run {
+pub(crate) const WHOLE: WordRun = WordRun {
     offset: 0,
     words: SHAPE.slot_words,
 };
@@ -115,11 +115,11 @@ impl Attached {
         self.endpoint
             .submit(SubmissionId(id), writes)
             .expect("accepted");
-        self.expect(id, Ending::Landed);
+        self.expect(id, WriteEnding::Landed);
     }
 
     /// The next completion is this one.
-    pub(crate) fn expect(&self, id: u64, ending: Ending) {
+    pub(crate) fn expect(&self, id: u64, ending: WriteEnding) {
         let completion = self.completions.recv().expect("completes");
         let expected = Completion {
             arena: self.arena,
@@ -140,9 +140,9 @@ pub(crate) fn life(n: u128) -> WriterLife {
 }
 
 /// A write of a whole slot with the pattern of `seed`.
-pub(crate) fn whole(slot: u32, seed: u64) -> Write {
+pub(crate) fn whole(slot: u32, seed: u64) -> SlotWrite {
     let source = Arc::new(pattern(seed, SHAPE.slot_words));
-    Write {
+    SlotWrite {
         source,
         runs: Arc::new([WHOLE]),
         slot,

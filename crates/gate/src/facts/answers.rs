@@ -1,7 +1,7 @@
 //! What one server answered, endpoint by endpoint, and which software it therefore is.
 
 use crate::facts::combine::{agreed, not_reported, worst};
-use crate::facts::figure::{Fact, Figure, Source, Unknown};
+use crate::facts::figure::{Fact, Figure, FigureSource, Unknown};
 use crate::facts::json::Doc;
 use crate::facts::node::{Engine, Node, Probe, Warning};
 use crate::facts::prometheus::Metrics;
@@ -12,14 +12,14 @@ use std::collections::BTreeMap;
 /// Bytes that came from the endpoints of one server, or what came instead. No I/O: a recording
 /// and a live server look the same.
 #[derive(Clone, Debug)]
-pub struct Answers {
+pub struct ServerAnswers {
     base: String,
     got: BTreeMap<String, Result<Vec<u8>, Trouble>>,
     with_key: bool,
     bare: BTreeMap<String, Result<u64, Trouble>>,
 }
 
-impl Answers {
+impl ServerAnswers {
     /// Nothing yet from the server at `base`, a URL without credentials and closing slash.
     /// `with_key` says whether its requests carry a key.
     pub fn new(base: &str, with_key: bool) -> Self {
@@ -83,7 +83,7 @@ impl Answers {
         let mut refused = None;
         let mut reasons = Vec::new();
         for path in paths {
-            let source = Source::Field {
+            let source = FigureSource::Field {
                 url: self.url(path),
                 field: "status".into(),
             };
@@ -218,7 +218,7 @@ pub const FIRST: [(&str, &str); 4] = [
 
 /// What to ask next, given what has come; empty when everything of use has been asked. None of
 /// these changes anything on any engine.
-pub fn next(answers: &Answers) -> Vec<(&'static str, &'static str)> {
+pub fn next(answers: &ServerAnswers) -> Vec<(&'static str, &'static str)> {
     let engine = recognise(answers).map(|it| it.value);
     let wanted: &[(&str, &str)] = match engine {
         Ok(Engine::Sglang) => &[
@@ -240,7 +240,7 @@ pub fn next(answers: &Answers) -> Vec<(&'static str, &'static str)> {
 }
 
 /// Everything that a server says about itself: one node, or one a worker for a Cofferdam gateway.
-pub fn read(name: &str, answers: &Answers) -> Vec<Node> {
+pub fn read(name: &str, answers: &ServerAnswers) -> Vec<Node> {
     let mut nodes = match recognise(answers) {
         Err(why) => vec![Node::unknown(name, why)],
         Ok(engine) => match engine.value {
@@ -268,7 +268,7 @@ fn not_supported(name: &str, engine: Engine, figure: Figure<Engine>) -> Node {
 
 /// Which software this is. Engines that wrap others (Dynamo runs vLLM inside) are recognised by
 /// their own marks, whatever else is there.
-fn recognise(answers: &Answers) -> Fact<Figure<Engine>> {
+fn recognise(answers: &ServerAnswers) -> Fact<Figure<Engine>> {
     let mut votes = vec![by_owner(answers), by_metrics(answers)];
     votes.extend(BODIES.iter().map(|it| by_body(answers, it)));
     if let Some(router) = router(answers) {
@@ -282,7 +282,7 @@ fn recognise(answers: &Answers) -> Fact<Figure<Engine>> {
     agreed(votes, &mut Vec::<Warning>::new())
 }
 
-fn by_owner(answers: &Answers) -> Fact<Figure<Engine>> {
+fn by_owner(answers: &ServerAnswers) -> Fact<Figure<Engine>> {
     let page = answers.page("/v1/models");
     let owner = page.text("data[0].owned_by")?;
     let engine = match owner.value.as_str() {
@@ -297,7 +297,7 @@ fn by_owner(answers: &Answers) -> Fact<Figure<Engine>> {
     Ok(Figure::new(engine, owner.source))
 }
 
-fn by_metrics(answers: &Answers) -> Fact<Figure<Engine>> {
+fn by_metrics(answers: &ServerAnswers) -> Fact<Figure<Engine>> {
     const MARKS: [(&str, Engine); 7] = [
         ("dynamo_", Engine::Dynamo),
         ("trtllm_", Engine::TensorrtLlm),
@@ -347,7 +347,7 @@ const BODIES: [(&str, &[&str], Engine); 6] = [
 ];
 
 fn by_body(
-    answers: &Answers,
+    answers: &ServerAnswers,
     (path, fields, engine): &(&str, &[&str], Engine),
 ) -> Fact<Figure<Engine>> {
     let page = answers.page(path);
@@ -359,7 +359,7 @@ fn by_body(
 }
 
 /// SGLang's router has no pool of its own, and answers in the name of whichever worker it likes.
-fn router(answers: &Answers) -> Option<Unknown> {
+fn router(answers: &ServerAnswers) -> Option<Unknown> {
     let page = answers.page("/server_info");
     let old = answers.page("/get_server_info");
     let metrics = answers.metrics();
@@ -371,6 +371,6 @@ fn router(answers: &Answers) -> Option<Unknown> {
     })
 }
 
-fn unrecognised<T>(source: &Source) -> Fact<T> {
+fn unrecognised<T>(source: &FigureSource) -> Fact<T> {
     crate::facts::combine::not_reported(&source.to_string())
 }

@@ -1,6 +1,8 @@
 //! One figure from several places that report it.
 
-use crate::facts::figure::{Contradiction, Fact, Figure, Measured, Source, TOKENS_MAX, Unknown};
+use crate::facts::figure::{
+    Contradiction, Fact, Figure, FigureSource, Measured, TOKENS_MAX, Unknown,
+};
 use crate::facts::node::Warning;
 use std::fmt::Display;
 
@@ -188,9 +190,9 @@ pub(crate) fn measured<T>(figure: Figure<T>) -> Measured<T> {
 }
 
 /// Computed from others.
-pub(crate) fn derived<T>(value: T, formula: &str, from: Vec<Source>) -> Figure<T> {
+pub(crate) fn derived<T>(value: T, formula: &str, from: Vec<FigureSource>) -> Figure<T> {
     let formula = formula.to_owned();
-    Figure::new(value, Source::Derived { formula, from })
+    Figure::new(value, FigureSource::Derived { formula, from })
 }
 
 #[cfg(test)]
@@ -201,7 +203,7 @@ mod tests {
         let field = format!("f{value}");
         Ok(Figure::new(
             value,
-            Source::Field {
+            FigureSource::Field {
                 url: "u".into(),
                 field,
             },
@@ -228,7 +230,7 @@ mod tests {
     #[test]
     fn another_number_in_a_wrong_form_is_a_contradiction_and_not_passed_over() {
         let wrong = |found: &str| {
-            let source = Source::Field {
+            let source = FigureSource::Field {
                 url: "u".into(),
                 field: "wrong".into(),
             };

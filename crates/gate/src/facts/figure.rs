@@ -11,7 +11,7 @@ pub const TOKENS_MAX: u64 = 1 << 40;
 /// Where a figure was read.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Source {
+pub enum FigureSource {
     /// A field of an answer. The URL carries no credentials.
     Field {
         /// Scheme, host, port and path.
@@ -33,16 +33,16 @@ pub enum Source {
         /// `(num_gpu_blocks - 1) * block_size`.
         formula: String,
         /// Where the terms stand.
-        from: Vec<Source>,
+        from: Vec<FigureSource>,
     },
 }
 
-impl fmt::Display for Source {
+impl fmt::Display for FigureSource {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Source::Field { url, field } => write!(f, "{url} {field}"),
-            Source::Line { file, line, field } => write!(f, "{file}:{line} {field}"),
-            Source::Derived { formula, from } => {
+            FigureSource::Field { url, field } => write!(f, "{url} {field}"),
+            FigureSource::Line { file, line, field } => write!(f, "{file}:{line} {field}"),
+            FigureSource::Derived { formula, from } => {
                 write!(f, "{formula} of ")?;
                 for (n, source) in from.iter().enumerate() {
                     write!(f, "{}{source}", if n == 0 { "" } else { ", " })?;
@@ -59,12 +59,12 @@ pub struct Figure<T> {
     /// The value, in the unit that the field's documentation names.
     pub value: T,
     /// Where it was read.
-    pub source: Source,
+    pub source: FigureSource,
 }
 
 impl<T> Figure<T> {
     /// A value read at `source`.
-    pub fn new(value: T, source: Source) -> Self {
+    pub fn new(value: T, source: FigureSource) -> Self {
         Self { value, source }
     }
 }
@@ -76,7 +76,7 @@ pub struct Measured<T>(Figure<T>);
 
 impl<T> Measured<T> {
     /// The caller vouches that `source` reports what the process has, and not the echo of a flag.
-    pub fn new(value: T, source: Source) -> Self {
+    pub fn new(value: T, source: FigureSource) -> Self {
         Self(Figure::new(value, source))
     }
 }
@@ -96,7 +96,7 @@ pub struct Declared<T>(Figure<T>);
 
 impl<T> Declared<T> {
     /// A value that was declared at `source`.
-    pub fn new(value: T, source: Source) -> Self {
+    pub fn new(value: T, source: FigureSource) -> Self {
         Self(Figure::new(value, source))
     }
 }
@@ -150,7 +150,7 @@ pub struct Absurd {
     /// What stands there, cut to 80 characters.
     pub found: String,
     /// Where.
-    pub source: Source,
+    pub source: FigureSource,
     /// Why it cannot be.
     pub why: String,
 }

@@ -1,6 +1,6 @@
 //! Reading fields of JSON answers: a value is taken only if it is of the type that it must be.
 
-use crate::facts::figure::{Absurd, Fact, Figure, Source, TOKENS_MAX, Unknown};
+use crate::facts::figure::{Absurd, Fact, Figure, FigureSource, TOKENS_MAX, Unknown};
 use crate::facts::once::{Once, twice};
 use crate::facts::trouble::Trouble;
 use serde_json::Value;
@@ -29,8 +29,8 @@ impl Doc {
     }
 
     /// Where `field` would stand.
-    pub fn source(&self, field: &str) -> Source {
-        Source::Field {
+    pub fn source(&self, field: &str) -> FigureSource {
+        FigureSource::Field {
             url: self.url.clone(),
             field: field.to_owned(),
         }
@@ -183,7 +183,7 @@ fn canonical(value: &Value) -> Value {
 }
 
 /// What stands at `source` cannot be.
-pub(crate) fn absurd(found: &str, source: Source, why: &str) -> Unknown {
+pub(crate) fn absurd(found: &str, source: FigureSource, why: &str) -> Unknown {
     let found = found
         .chars()
         .filter(|it| !it.is_control())

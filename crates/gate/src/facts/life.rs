@@ -1,7 +1,7 @@
 //! What tells this process from another under the same name: an epoch where there is one, or else
 //! figures that are different for every start.
 
-use crate::facts::answers::{Answers, Page};
+use crate::facts::answers::{Page, ServerAnswers};
 use crate::facts::figure::{Fact, Figure, Unknown};
 use crate::facts::prometheus::Metrics;
 
@@ -19,7 +19,7 @@ const STARTS: [&str; 5] = [
 ];
 
 /// Of the metrics, or of what is said about the start.
-pub(crate) fn read(answers: &Answers, info: &Page) -> Fact<Figure<String>> {
+pub(crate) fn read(answers: &ServerAnswers, info: &Page) -> Fact<Figure<String>> {
     let metrics = answers.metrics();
     if let Some(began) = metrics.as_ref().ok().and_then(began) {
         return Ok(began);

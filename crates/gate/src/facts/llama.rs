@@ -1,8 +1,8 @@
 //! llama.cpp's server, from recordings. Every length that it reports is that of one slot.
 
-use crate::facts::answers::{Answers, Page};
+use crate::facts::answers::{Page, ServerAnswers};
 use crate::facts::combine::{agreed, derived, measured, not_reported};
-use crate::facts::figure::{Fact, Figure, Source, Unknown};
+use crate::facts::figure::{Fact, Figure, FigureSource, Unknown};
 use crate::facts::json::Doc;
 use crate::facts::life;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
@@ -10,7 +10,7 @@ use crate::facts::version::Version;
 
 const SLOTS_MAX: u64 = 4096;
 
-pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Node {
+pub(crate) fn read(name: &str, answers: &ServerAnswers, engine: Figure<Engine>) -> Node {
     let props = answers.page("/props");
     let slots = slots(answers);
     let models = answers.page("/v1/models");
@@ -62,7 +62,7 @@ fn longest(context: &Figure<u64>) -> Fact<Figure<u64>> {
 }
 
 /// Where each slot stands and how long it is; `None` if the server does not tell.
-fn slots(answers: &Answers) -> Option<Vec<(u64, Fact<Figure<u64>>)>> {
+fn slots(answers: &ServerAnswers) -> Option<Vec<(u64, Fact<Figure<u64>>)>> {
     let body = answers.get("/slots")?.as_ref().ok()?;
     let doc = Doc::parse(&answers.url("/slots"), body).ok()?;
     let count = doc.root().as_array()?.len().min(SLOTS_MAX as usize);
@@ -71,7 +71,7 @@ fn slots(answers: &Answers) -> Option<Vec<(u64, Fact<Figure<u64>>)>> {
 }
 
 /// Slots tell whether they draft.
-fn asides(answers: &Answers) -> Fact<Vec<Aside>> {
+fn asides(answers: &ServerAnswers) -> Fact<Vec<Aside>> {
     let slots = answers.page("/slots");
     let doc = slots.doc()?;
     let count = doc
@@ -133,7 +133,7 @@ fn ranks(
 /// they refuse, with context shift, too (recorded).
 fn truncates(props: &Page) -> Fact<Figure<bool>> {
     let late = props.switch("is_sleeping")?;
-    let from: Vec<Source> = vec![late.source];
+    let from: Vec<FigureSource> = vec![late.source];
     Ok(derived(
         false,
         "a server that has this field refuses what is too long",

@@ -29,7 +29,7 @@ mod vllm;
 mod weights;
 
 pub use figure::{
-    Absurd, Contradiction, Declared, Fact, Figure, Measured, Source, TOKENS_MAX, Unknown,
+    Absurd, Contradiction, Declared, Fact, Figure, FigureSource, Measured, TOKENS_MAX, Unknown,
 };
 pub use log::read_log;
 pub use node::{Aside, Engine, Node, Parallelism, Particulars, Probe, Rank, Role, Warning};

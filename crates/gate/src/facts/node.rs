@@ -106,7 +106,7 @@ pub struct Aside {
     /// Tokens that it holds, where it is counted in tokens and reported.
     pub tokens: Option<u64>,
     /// Where it was seen.
-    pub source: crate::facts::Source,
+    pub source: crate::facts::FigureSource,
 }
 
 /// Settings that matter to some models only, by name, as far as they are told.
@@ -141,7 +141,7 @@ pub struct Warning {
     /// One sentence.
     pub text: String,
     /// Where it was seen.
-    pub source: crate::facts::Source,
+    pub source: crate::facts::FigureSource,
 }
 
 /// One endpoint that was asked, or one log that was read.

@@ -1,6 +1,6 @@
 //! Cofferdam's own gateway, which speaks for its workers: one node a worker.
 
-use crate::facts::answers::{Answers, Page};
+use crate::facts::answers::{Page, ServerAnswers};
 use crate::facts::combine::{derived, measured};
 use crate::facts::figure::{Fact, Figure, Measured, Unknown};
 use crate::facts::json::absurd;
@@ -10,7 +10,7 @@ use crate::facts::node::{Engine, Node, Parallelism, Rank, Role, Warning};
 /// More workers behind one gateway are absurd.
 const WORKERS_MAX: usize = 4096;
 
-pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Vec<Node> {
+pub(crate) fn read(name: &str, answers: &ServerAnswers, engine: Figure<Engine>) -> Vec<Node> {
     let info = answers.page("/server_info");
     let count = match info.doc() {
         // Also that it is ours counts for nothing then: one reason, said once.

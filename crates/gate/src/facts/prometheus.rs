@@ -1,6 +1,6 @@
 //! Reading the text format of Prometheus, and OpenMetrics as far as it is the same.
 
-use crate::facts::figure::{Fact, Figure, Source, TOKENS_MAX, Unknown};
+use crate::facts::figure::{Fact, Figure, FigureSource, TOKENS_MAX, Unknown};
 use crate::facts::json::{absurd, is_html};
 use crate::facts::trouble::Trouble;
 
@@ -99,9 +99,9 @@ impl Metrics {
     }
 
     /// Where a field of this answer stands.
-    pub fn source(&self, field: String) -> Source {
+    pub fn source(&self, field: String) -> FigureSource {
         let url = self.url.clone();
-        Source::Field { url, field }
+        FigureSource::Field { url, field }
     }
 
     /// The value of a sample as a count from 1 to [`TOKENS_MAX`]; `keys` are the labels that tell

@@ -1,8 +1,8 @@
 //! Recorded servers, for tests: what a server answered, in a folder, and what becomes of it when a
 //! field is missing, renamed, of another type or halved.
 
-use crate::facts::answers::{Answers, read};
-use crate::facts::{Node, Source, read_log};
+use crate::facts::answers::{ServerAnswers, read};
+use crate::facts::{FigureSource, Node, read_log};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -42,7 +42,7 @@ pub const CHANGES: [Change; 4] = [
 #[derive(Clone, Debug)]
 pub struct Mutation {
     /// Which field.
-    pub field: Source,
+    pub field: FigureSource,
     /// What was done to it.
     pub change: Change,
     /// What is left.
@@ -112,7 +112,7 @@ impl Recording {
 
     /// What the server says about itself: from its endpoints, or from its log if that is all.
     pub fn nodes(&self) -> Vec<Node> {
-        let mut answers = Answers::new(BASE, false);
+        let mut answers = ServerAnswers::new(BASE, false);
         let endpoints = self
             .answers
             .iter()
@@ -150,10 +150,10 @@ impl Recording {
     }
 
     /// Changes one field; whether that made a difference.
-    pub fn change(&mut self, field: &Source, change: Change) -> bool {
+    pub fn change(&mut self, field: &FigureSource, change: Change) -> bool {
         let before = self.answers.clone();
         match field {
-            Source::Field { url, field } => {
+            FigureSource::Field { url, field } => {
                 let path = url.strip_prefix(BASE).unwrap_or_default();
                 match self.answers.get_mut(path) {
                     None => {}
@@ -172,23 +172,23 @@ impl Recording {
                     }
                 }
             }
-            Source::Line { line, field, .. } => {
+            FigureSource::Line { line, field, .. } => {
                 let body = self
                     .answers
                     .get_mut("server.log")
                     .expect("a line has its log");
                 in_log(body, *line as usize, field, change);
             }
-            Source::Derived { .. } => {}
+            FigureSource::Derived { .. } => {}
         }
         self.answers != before
     }
 }
 
 /// All places in a serialised description.
-fn sources(value: &Value, found: &mut Vec<Source>) {
-    if let Ok(source) = serde_json::from_value::<Source>(value.clone())
-        && !matches!(source, Source::Derived { .. })
+fn sources(value: &Value, found: &mut Vec<FigureSource>) {
+    if let Ok(source) = serde_json::from_value::<FigureSource>(value.clone())
+        && !matches!(source, FigureSource::Derived { .. })
     {
         found.push(source);
         return;

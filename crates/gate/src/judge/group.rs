@@ -8,7 +8,7 @@ use crate::check::{
     CHECKSUM_LAYOUTS_EQUAL, Check, GUARD_ON_BOTH_SIDES, PROMPT_LIMITS_EQUAL, SAME_KV_DTYPE,
     SAME_LAYOUT, SAME_MODEL, SAME_PAGE_SIZE, SAME_TOKENIZER,
 };
-use crate::facts::{Engine, Fact, Figure, Particulars, Source, Version};
+use crate::facts::{Engine, Fact, Figure, FigureSource, Particulars, Version};
 use crate::finding::{Answer, Evidence, Finding, Subject, grouped};
 use std::collections::BTreeMap;
 
@@ -108,7 +108,7 @@ impl<'a> Sides<'a> {
 }
 
 /// A value as text, with its source, or why there is none.
-type Shown = Result<(String, Source), String>;
+type Shown = Result<(String, FigureSource), String>;
 
 fn shown<T: ToString>(fact: &Fact<Figure<T>>) -> Shown {
     match fact {
@@ -156,7 +156,7 @@ fn dtype(member: &Member) -> Shown {
     let dtype = named(&dtype);
     let formula = "the type in which the model computes".to_owned();
     let from = vec![source, at];
-    let source = Source::Derived { formula, from };
+    let source = FigureSource::Derived { formula, from };
     if dtype != "auto" && !weights.contains("quantization") {
         return Ok((dtype.to_owned(), source));
     }

@@ -1,7 +1,7 @@
 //! For machines: everything, with a schema (`docs/gate.schema.json`) that only grows.
 
 use crate::date::rfc3339;
-use crate::facts::{Figure, Source, Unknown};
+use crate::facts::{Figure, FigureSource, Unknown};
 use crate::finding::{Evidence, Finding};
 use crate::judge::Member;
 use crate::report::Report;
@@ -52,7 +52,7 @@ fn evidence(it: &Evidence) -> Value {
         "what": it.what,
         "value": it.value.as_ref().ok(),
         "unknown": it.value.as_ref().err(),
-        "source": it.source.as_ref().map(Source::to_string),
+        "source": it.source.as_ref().map(FigureSource::to_string),
     })
 }
 

@@ -3,7 +3,7 @@
 mod server;
 mod tls;
 
-use gate::facts::net::{Address, Limits, Secret, Target, Tls, TlsFiles, describe, get};
+use gate::facts::net::{Address, Limits, NetTarget, Secret, Tls, TlsFiles, describe, get};
 use gate::facts::recording::Recording;
 use gate::facts::{Node, Trouble, Unknown};
 use server::{Reply, Server, ok, start, start_always, status};
@@ -14,8 +14,8 @@ use tokio::time::Instant;
 
 const LIMIT: usize = 1 << 20;
 
-fn target(server: &Server) -> Target {
-    Target {
+fn target(server: &Server) -> NetTarget {
+    NetTarget {
         name: format!("http://{}", server.at),
         address: Address::parse(&format!("http://{}", server.at)).unwrap(),
         key: None,
@@ -51,7 +51,7 @@ fn limits() -> Limits {
     }
 }
 
-async fn one(target: Target, limits: &Limits) -> Node {
+async fn one(target: NetTarget, limits: &Limits) -> Node {
     let mut nodes = describe(&[target], limits).await;
     assert_eq!((nodes.len(), nodes[0].len()), (1, 1));
     nodes.remove(0).remove(0)
@@ -308,7 +308,7 @@ async fn a_key_goes_to_its_own_server_and_what_answers_without_it_is_noted() {
         .flat_map(|path| [keyed(path), refuse(path)])
         .collect();
     let closed = start(replies).await;
-    let with_key = |server: &Server, text: &str| Target {
+    let with_key = |server: &Server, text: &str| NetTarget {
         key: Some(key(text)),
         ..target(server)
     };

@@ -9,7 +9,7 @@ use gate::advisories::Table;
 use gate::assemble::{Reading, assemble};
 use gate::date::Date;
 use gate::facts::recording::{BASE, Change, Recording};
-use gate::facts::{Node, Source};
+use gate::facts::{FigureSource, Node};
 use gate::finding::{Answer, Finding};
 use gate::judge::{Headroom, Rules, Stated};
 use gate::{Report, Verdict};
@@ -197,14 +197,14 @@ fn a_start_up_log_alone_shows_the_incident() {
 }
 
 /// Places that a source names, through formulas.
-fn places(source: &Source, found: &mut Vec<Source>) {
+fn places(source: &FigureSource, found: &mut Vec<FigureSource>) {
     match source {
-        Source::Derived { from, .. } => from.iter().for_each(|it| places(it, found)),
+        FigureSource::Derived { from, .. } => from.iter().for_each(|it| places(it, found)),
         place => found.push(place.clone()),
     }
 }
 
-fn rests_on(finding: &Finding, place: &Source) -> bool {
+fn rests_on(finding: &Finding, place: &FigureSource) -> bool {
     let mut found = Vec::new();
     let sources = finding.evidence.iter().filter_map(|it| it.source.as_ref());
     sources.for_each(|it| places(it, &mut found));
@@ -248,9 +248,9 @@ fn is_true(finding: &Finding) -> bool {
 }
 
 /// The place, for the server at `base`.
-fn placed(place: &Source, base: &str) -> Source {
+fn placed(place: &FigureSource, base: &str) -> FigureSource {
     match place {
-        Source::Field { url, field } => Source::Field {
+        FigureSource::Field { url, field } => FigureSource::Field {
             url: url.replace(BASE, base),
             field: field.clone(),
         },
@@ -336,7 +336,7 @@ fn with_one_source_each_harm_to_a_size_is_noticed() {
     ];
     let mut seen = BTreeSet::new();
     for mutation in p23.mutations() {
-        let Source::Field { field, .. } = &mutation.field else {
+        let FigureSource::Field { field, .. } = &mutation.field else {
             continue;
         };
         // What matters to some models only, older versions do not have.

@@ -4,7 +4,7 @@ use gate::advisories::Table;
 use gate::assemble::{Reading, assemble};
 use gate::config::GroupEntry;
 use gate::facts::{
-    Engine, Figure, Measured, Node, Parallelism, Rank, Role, Source, Unknown, Version,
+    Engine, Figure, FigureSource, Measured, Node, Parallelism, Rank, Role, Unknown, Version,
 };
 use gate::finding::{Answer, Finding};
 use gate::judge::{Headroom, Rules, Stated, Subjects};
@@ -13,8 +13,8 @@ use gate::{Allow, Report};
 /// 2026-11-29, in seconds.
 pub const NOW: u64 = 1_795_977_000;
 
-pub fn at(field: &str) -> Source {
-    Source::Field {
+pub fn at(field: &str) -> FigureSource {
+    FigureSource::Field {
         url: "http://n/server_info".into(),
         field: field.into(),
     }

@@ -420,7 +420,7 @@ fn releases_that_nobody_looked_up_are_not_fresh() {
 #[test]
 fn an_endpoint_that_is_refused_says_why_once() {
     let recorded = sglang("single");
-    let mut answers = gate::facts::answers::Answers::new("http://s", false);
+    let mut answers = gate::facts::answers::ServerAnswers::new("http://s", false);
     for (path, body) in &recorded.answers {
         let refused = Err(Trouble::Refused { status: 401 });
         answers.insert(

@@ -1,7 +1,7 @@
 //! What is said to do and why: advice that can be followed, dates, and reasons that are told once.
 
 use super::*;
-use gate::facts::answers::{Answers, read};
+use gate::facts::answers::{ServerAnswers, read};
 use gate::finding::Finding;
 
 fn guarded_at(role: &str, version_is: &str) -> Recording {
@@ -237,7 +237,7 @@ fn a_release_that_refuses_small_pools_needs_no_headroom() {
 }
 
 fn dead(base: &str, why: &str) -> Node {
-    let mut answers = Answers::new(base, false);
+    let mut answers = ServerAnswers::new(base, false);
     for path in ["/v1/models", "/metrics", "/server_info", "/version"] {
         let why = why.to_owned();
         let trouble = match why.starts_with("invalid peer") {
@@ -303,7 +303,7 @@ fn an_endpoint_is_told_of_once_for_a_server_in_several_roles() {
     ];
     for (answers_at, why, trouble) in cases {
         let recorded = sglang("prefill");
-        let mut answers = Answers::new("http://s", false);
+        let mut answers = ServerAnswers::new("http://s", false);
         for (path, body) in &recorded.answers {
             let body = (path == answers_at).then(|| body.clone());
             answers.insert(path, body.ok_or_else(trouble));

@@ -20,7 +20,7 @@ use super::run::{Asked, Run};
 use super::server::Phase;
 use super::text::Text;
 use super::{models, status, stream, tokenize};
-use crate::engine::{Carried, Code, EngineFacts, Fault, Job, Limit, Sampling};
+use crate::engine::{Carried, Code, EngineFacts, Fault, Job, LengthLimit, Sampling};
 
 /// Answers one generation request.
 pub(super) async fn answer(
@@ -376,7 +376,7 @@ fn check_bias(sampling: &Sampling, vocab: u32) -> Result<(), Fault> {
     tokenize::in_vocabulary("logit_bias", &tokens, vocab)
 }
 
-fn limits(facts: &EngineFacts) -> Result<&[Limit], Fault> {
+fn limits(facts: &EngineFacts) -> Result<&[LengthLimit], Fault> {
     // Pools are measured before a worker says a word: who has no limit has nobody to ask.
     match &facts.limits[..] {
         [] => Err(status::unready(&facts.readiness)
@@ -392,7 +392,7 @@ fn limits(facts: &EngineFacts) -> Result<&[Limit], Fault> {
 pub(super) fn judge_bytes(
     param: &str,
     given: usize,
-    limits: &[Limit],
+    limits: &[LengthLimit],
     text: &dyn Text,
 ) -> Result<usize, Fault> {
     let (limit, longest) = (of_prompts(limits), text.longest());
@@ -410,13 +410,13 @@ pub(super) fn judge_bytes(
 }
 
 /// The limit of whoever takes the longest prompt.
-fn of_prompts(limits: &[Limit]) -> &Limit {
+fn of_prompts(limits: &[LengthLimit]) -> &LengthLimit {
     let longest = limits.iter().max_by_key(|limit| limit.longest_prompt());
     longest.expect("asked where there are limits")
 }
 
 /// The largest number of tokens to sample for a prompt.
-fn judge_length(read: &Read, ask: &Ask, limits: &[Limit]) -> Result<u32, Fault> {
+fn judge_length(read: &Read, ask: &Ask, limits: &[LengthLimit]) -> Result<u32, Fault> {
     let most = room(read.tokens.len(), ask.max_tokens, limits).map_err(|mut fault| {
         // Which of several prompts it was.
         if read.param.starts_with("prompt[") {
@@ -434,7 +434,7 @@ fn judge_length(read: &Read, ask: &Ask, limits: &[Limit]) -> Result<u32, Fault> 
 /// Nothing is ever cut to fit: what does not fit is refused, with the figures (H-2). Only where the
 /// client gave no maximum does the context end the answer: the largest context that takes the
 /// prompt, since that is the one that is advertised.
-fn room(prompt: usize, max_tokens: Option<u32>, limits: &[Limit]) -> Result<u32, Fault> {
+fn room(prompt: usize, max_tokens: Option<u32>, limits: &[LengthLimit]) -> Result<u32, Fault> {
     let able = limits
         .iter()
         .filter_map(|limit| Some((limit.lengths().room(prompt as u64)?, limit)));
@@ -530,8 +530,8 @@ fn merge(answers: &mut Vec<Piece>, piece: Piece) {
 mod tests {
     use super::*;
 
-    fn limit(context: u32, prompt: u32) -> [Limit; 1] {
-        [Limit {
+    fn limit(context: u32, prompt: u32) -> [LengthLimit; 1] {
+        [LengthLimit {
             max_model_len: context,
             max_prompt_tokens: prompt,
             derivation: vec!["pool of prefill-0: 100 tokens".to_owned()],

@@ -12,7 +12,7 @@ use crate::engine::{Code, EngineFacts, Fault, TenantId};
 
 /// One life of a worker, with the pool that it has measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Life {
+pub struct WorkerLife {
     /// `prefill`, `decode` or `unified`.
     pub role: String,
     /// As `/server_info` names it.
@@ -40,7 +40,7 @@ pub enum Stands {
 pub struct Private {
     operators: BTreeSet<String>,
     /// None: no test is needed.
-    tested: Option<RwLock<Result<BTreeSet<Life>, String>>>,
+    tested: Option<RwLock<Result<BTreeSet<WorkerLife>, String>>>,
     stands: RwLock<Stands>,
 }
 
@@ -64,7 +64,7 @@ impl Private {
     }
 
     /// What was tested, or why nothing counts as tested.
-    pub fn set(&self, tested: Result<BTreeSet<Life>, String>) {
+    pub fn set(&self, tested: Result<BTreeSet<WorkerLife>, String>) {
         if let Some(of) = &self.tested {
             *of.write().unwrap_or_else(PoisonError::into_inner) = tested;
         }
@@ -106,11 +106,11 @@ impl Private {
     }
 }
 
-fn judge(tested: &Result<BTreeSet<Life>, String>, facts: &EngineFacts) -> Result<(), String> {
+fn judge(tested: &Result<BTreeSet<WorkerLife>, String>, facts: &EngineFacts) -> Result<(), String> {
     let tested = tested.as_ref().map_err(Clone::clone)?;
     let running = facts.workers.iter().filter(|it| !it.epoch.is_empty());
     for worker in running {
-        let same = |life: &Life| {
+        let same = |life: &WorkerLife| {
             life.role == worker.role.as_str()
                 && life.epoch == worker.epoch
                 && life.pool_tokens == worker.pool_tokens

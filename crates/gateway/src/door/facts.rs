@@ -6,7 +6,7 @@ use super::actor::Place;
 use super::counters::Counters;
 use super::dialect::NO_TEXT_PATH;
 use crate::engine::{
-    EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath, WorkerFacts,
+    EngineFacts, LengthLimit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath, WorkerFacts,
     WorkerRole,
 };
 
@@ -20,12 +20,12 @@ pub(super) fn snapshot(
 ) -> EngineFacts {
     let workers: Vec<WorkerFacts> = places.iter().map(|place| worker(machine, place)).collect();
     let derivation: Vec<String> = places.iter().flat_map(derived).collect();
-    let limits = machine.lengths().into_iter().map(|lengths| Limit {
+    let limits = machine.lengths().into_iter().map(|lengths| LengthLimit {
         max_model_len: lengths.max_model_len,
         max_prompt_tokens: lengths.max_prompt,
         derivation: derivation.clone(),
     });
-    let limits: Vec<Limit> = limits.collect();
+    let limits: Vec<LengthLimit> = limits.collect();
     let readiness = match (draining, limits.is_empty()) {
         (true, _) => Readiness::Draining,
         (false, true) => Readiness::NotReady(missing(places)),

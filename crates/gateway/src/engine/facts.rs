@@ -10,7 +10,7 @@ pub struct EngineFacts {
     /// The limits on lengths, the largest first: a request that fits one of them is taken. None
     /// until pools have been measured (capacity is measured, not declared), and then nothing can be
     /// served.
-    pub limits: Vec<Limit>,
+    pub limits: Vec<LengthLimit>,
     /// Whether a request sent now would be taken.
     pub readiness: Readiness,
     /// What can be asked for besides tokens.
@@ -57,7 +57,7 @@ pub struct ModelFacts {
 
 /// The limit on lengths, derived from measured pools.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Limit {
+pub struct LengthLimit {
     /// Largest sum of prompt and output, in tokens.
     pub max_model_len: u32,
     /// Largest prompt, in tokens; below `max_model_len`, since an answer has at least one token.
@@ -68,12 +68,12 @@ pub struct Limit {
 
 impl EngineFacts {
     /// The largest limit, the one that is advertised.
-    pub fn limit(&self) -> Option<&Limit> {
+    pub fn limit(&self) -> Option<&LengthLimit> {
         self.limits.first()
     }
 }
 
-impl Limit {
+impl LengthLimit {
     /// As the core judges them.
     pub fn lengths(&self) -> Lengths {
         Lengths {

@@ -24,7 +24,7 @@ mod job;
 
 pub(crate) use facts::counters;
 pub use facts::{
-    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath,
+    Count, EngineFacts, LengthLimit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath,
     WorkerFacts, WorkerRole,
 };
 pub use fault::{Code, Fault};

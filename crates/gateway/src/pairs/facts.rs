@@ -9,7 +9,7 @@ use wire::Facts;
 use super::counters::Counters;
 use super::links::{Link, Links, Place};
 use crate::engine::{
-    Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath,
+    Count, EngineFacts, LengthLimit, ModelFacts, PageCounts, Quarantine, Readiness, TextPath,
     WorkerFacts, WorkerRole,
 };
 
@@ -39,7 +39,7 @@ pub(super) fn snapshot<J: Decisions>(
     counters: &Counters,
 ) -> EngineFacts {
     let workers: Vec<_> = links.all().map(worker).collect();
-    let limits = machine.limits().into_iter().map(|limit| Limit {
+    let limits = machine.limits().into_iter().map(|limit| LengthLimit {
         max_model_len: limit.max_model_len(),
         max_prompt_tokens: limit.max_prompt(),
         derivation: vec![limit.to_string()],

@@ -32,14 +32,14 @@ const ANSWER_MAX: usize = 64 << 10;
 
 /// What came of spans.
 #[derive(Debug, Default)]
-pub struct Counts {
+pub struct SpanCounts {
     /// Taken by the collector.
     pub(crate) sent: Counter,
     /// Dropped: no room in the queue, or the collector did not take them.
     pub(crate) dropped: Counter,
 }
 
-impl Counts {
+impl SpanCounts {
     pub(super) fn lose(&self, n: usize) {
         let n = n as u64;
         // Once, and whenever their number has doubled.
@@ -66,7 +66,7 @@ impl Collector {
     pub fn start(endpoint: &str) -> Result<(Spans, Collector), String> {
         let to = address(endpoint)?;
         let (send, receive) = mpsc::channel(WAITING);
-        let counts = Arc::new(Counts::default());
+        let counts = Arc::new(SpanCounts::default());
         let task = tokio::spawn(run(to, receive, counts.clone()));
         Ok((
             Spans(Some(Arc::new(Queue { send, counts }))),
@@ -106,7 +106,7 @@ pub fn address(endpoint: &str) -> Result<Uri, String> {
         .map_err(|error| format!("{endpoint}: {error}"))
 }
 
-async fn run(to: Uri, mut spans: mpsc::Receiver<Span>, counts: Arc<Counts>) {
+async fn run(to: Uri, mut spans: mpsc::Receiver<Span>, counts: Arc<SpanCounts>) {
     let mut connect = HttpConnector::new();
     connect.set_connect_timeout(Some(PATIENCE));
     let client = Client::builder(TokioExecutor::new()).build(connect);

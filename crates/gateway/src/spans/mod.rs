@@ -8,7 +8,7 @@ mod export;
 mod otlp;
 mod steps;
 
-pub use export::{Collector, Counts, address};
+pub use export::{Collector, SpanCounts, address};
 pub use steps::Steps;
 
 use std::fmt;
@@ -23,7 +23,7 @@ pub struct Spans(Option<Arc<Queue>>);
 
 struct Queue {
     send: mpsc::Sender<Span>,
-    counts: Arc<Counts>,
+    counts: Arc<SpanCounts>,
 }
 
 impl Spans {
@@ -43,7 +43,7 @@ impl Spans {
     }
 
     /// What came of spans so far.
-    pub fn counts(&self) -> Option<&Counts> {
+    pub fn counts(&self) -> Option<&SpanCounts> {
         self.0.as_ref().map(|it| &*it.counts)
     }
 

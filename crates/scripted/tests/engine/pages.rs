@@ -1,6 +1,6 @@
 //! What engines say of themselves, as `gate` reads it, and the log as another process reads it.
 
-use gate::facts::net::{Address, Limits, Target, Tls, TlsFiles, describe};
+use gate::facts::net::{Address, Limits, NetTarget, Tls, TlsFiles, describe};
 use gate::facts::{Engine as Software, Node, Role as Part};
 use scripted::{Engine, Fleet};
 use serde_json::json;
@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::talk::{get, post};
 
 async fn node(fleet: &Fleet, name: &str) -> Node {
-    let target = Target {
+    let target = NetTarget {
         name: name.into(),
         address: Address::parse(&fleet.url(name)).unwrap(),
         key: None,

@@ -3,7 +3,7 @@
 
 use crate::driver::Inbox;
 use crate::{FailStop, WorkerError};
-use fabric::{Reader, Run};
+use fabric::{Reader, WordRun};
 use handoff::HandoffId;
 use handoff::decode::CopyPage;
 use model::{KvLayout, PageBuf};
@@ -77,7 +77,7 @@ impl Drop for Copier {
 }
 
 fn work(layout: &KvLayout, copies: &Receiver<Copy>, inbox: &Inbox<Copied>) {
-    let runs: Vec<Vec<Run>> = (0..=layout.page_size as usize)
+    let runs: Vec<Vec<WordRun>> = (0..=layout.page_size as usize)
         .map(|filled| crate::runs_of(layout, filled))
         .collect();
     while let Ok(copy) = copies.recv() {

@@ -4,7 +4,8 @@
 
 use crate::driver::Inbox;
 use fabric::{
-    AttachError, Ending, Endpoint, Landing, Run, Sender, Source, SubmissionId, SubmitError, Write,
+    AttachError, Endpoint, Landing, Sender, SlotWrite, SubmissionId, SubmitError, WordRun,
+    WriteEnding, WriteSource,
 };
 use handoff::ArenaId;
 use model::{KvLayout, PageBuf};
@@ -27,7 +28,7 @@ enum State {
     },
     Ready {
         endpoint: Box<dyn Endpoint>,
-        waiting: VecDeque<(SubmissionId, Vec<Write>)>,
+        waiting: VecDeque<(SubmissionId, Vec<SlotWrite>)>,
     },
 }
 
@@ -35,7 +36,7 @@ enum State {
 pub(super) struct Endpoints {
     sender: Arc<dyn Sender>,
     /// For each number of filled slots, the words that leave the worker (H-17).
-    runs: Vec<Arc<[Run]>>,
+    runs: Vec<Arc<[WordRun]>>,
     open: BTreeMap<ArenaId, State>,
     inbox: Inbox<Moved>,
 }
@@ -67,7 +68,7 @@ impl Endpoints {
         let job = move || {
             let completions = inbox.clone();
             let on_completion = Box::new(move |completion: fabric::Completion| {
-                let landed = completion.ending == Ending::Landed;
+                let landed = completion.ending == WriteEnding::Landed;
                 completions.report(Moved::Written(arena, completion.id, landed));
             });
             let attached = Landing::from_bytes(address)
@@ -142,14 +143,19 @@ impl Endpoints {
     }
 
     /// One page's part of a batch.
-    pub(super) fn write(&self, page: Arc<PageBuf>, filled: u16, slot: u32) -> Option<Write> {
+    pub(super) fn write(&self, page: Arc<PageBuf>, filled: u16, slot: u32) -> Option<SlotWrite> {
         let runs = self.runs.get(usize::from(filled))?.clone();
-        let source: Source = Arc::new(Lent(page));
-        Some(Write { source, runs, slot })
+        let source: WriteSource = Arc::new(Lent(page));
+        Some(SlotWrite { source, runs, slot })
     }
 
     /// Submits a batch; false if it was not begun and will have no completion.
-    pub(super) fn submit(&mut self, arena: ArenaId, id: SubmissionId, writes: Vec<Write>) -> bool {
+    pub(super) fn submit(
+        &mut self,
+        arena: ArenaId,
+        id: SubmissionId,
+        writes: Vec<SlotWrite>,
+    ) -> bool {
         let Some(State::Ready { endpoint, waiting }) = self.open.get_mut(&arena) else {
             return false;
         };

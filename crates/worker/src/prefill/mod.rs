@@ -159,6 +159,6 @@ fn sender(identity: &Identity, epoch: Epoch) -> Result<Arc<dyn Sender>, WorkerEr
     let tls = identity.data_dialler(&[Role::Decode])?;
     Ok(Arc::new(AnySender {
         shm: ShmSender::new(life),
-        tcp: TcpSender::new(life, tls, tcp::Deadlines::default()),
+        tcp: TcpSender::new(life, tls, tcp::DataDeadlines::default()),
     }))
 }

@@ -4,8 +4,8 @@
 use crate::edge::Pair;
 use crate::{endless, probe, prompt, reference, spec};
 use fabric::{
-    ArenaId, AttachError, Completion, Endpoint, Landing, OnCompletion, Sender, SourcesReleased,
-    SubmissionId, SubmitError, Write,
+    ArenaId, AttachError, Completion, Endpoint, Landing, OnCompletion, Sender, SlotWrite,
+    SourcesReleased, SubmissionId, SubmitError,
 };
 use handoff::gateway::Outcome;
 use std::collections::VecDeque;
@@ -97,7 +97,7 @@ impl Endpoint for Way {
         self.endpoint.arena()
     }
 
-    fn submit(&mut self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn submit(&mut self, id: SubmissionId, writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         match self.script.submit() {
             Some(Next::Fails) => Err(SubmitError::EndpointFailed),
             Some(Next::Full) => Err(SubmitError::Full(1)),

@@ -2,8 +2,8 @@
 //! signal reaches it depends on the machine's load, so it is made to wait there.
 
 use fabric::{
-    ArenaId, AttachError, Endpoint, Landing, OnCompletion, Sender, SourcesReleased, SubmissionId,
-    SubmitError, Write,
+    ArenaId, AttachError, Endpoint, Landing, OnCompletion, Sender, SlotWrite, SourcesReleased,
+    SubmissionId, SubmitError,
 };
 use std::io::Read;
 use std::os::unix::net::{UnixListener, UnixStream};
@@ -86,7 +86,7 @@ impl Endpoint for Way {
         self.endpoint.arena()
     }
 
-    fn submit(&mut self, id: SubmissionId, writes: Vec<Write>) -> Result<(), SubmitError> {
+    fn submit(&mut self, id: SubmissionId, writes: Vec<SlotWrite>) -> Result<(), SubmitError> {
         if let Ok(mut held) = UnixStream::connect(&self.turnstile) {
             // Ended by the other side's end, whatever kind of end that is.
             let _ = held.read(&mut [0]);

@@ -4,7 +4,7 @@
 use crate::edge::{Edge, Pair};
 use crate::{endless, prompt, spec};
 use fabric::shm::ShmSender;
-use fabric::{Ending as Landing, Sender, SubmissionId, Write};
+use fabric::{Sender, SlotWrite, SubmissionId, WriteEnding as Landing};
 use handoff::{
     ArenaId, AttemptId, Capacity, Closing, Conn, DecodeToGateway, DecodeToPrefill, Ending, Failure,
     Fault, GatewayToDecode, HandoffId, Hello, LinkId, Manifest, OfferId, PrefillToDecode, Spec,
@@ -246,7 +246,7 @@ impl Liar {
                     *word = 0x2000 + ((i + ordinal * 7) % 512) as u16; // small, finite numbers
                 });
             let runs = self.layout.filled_runs(filled);
-            let runs = runs.map(|run| fabric::Run {
+            let runs = runs.map(|run| fabric::WordRun {
                 offset: run.start,
                 words: run.len(),
             });
@@ -259,7 +259,7 @@ impl Liar {
                 checksum: self.layout.checksum(&page, filled),
             });
             let source = Arc::new(page.words().to_vec());
-            writes.push(Write {
+            writes.push(SlotWrite {
                 source,
                 runs: runs.collect(),
                 slot,

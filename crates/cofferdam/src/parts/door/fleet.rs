@@ -5,7 +5,7 @@ use crate::args::{Door, EngineAt, EngineRole};
 use anyhow::{Context, bail, ensure};
 use gate::config::EndpointRules;
 use gate::endpoints;
-use gate::facts::net::{Address, Secret, Target, Tls, TlsFiles};
+use gate::facts::net::{Address, NetTarget, Secret, Tls, TlsFiles};
 use gate::judge::Stated;
 use gateway::door::Upstream;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,7 +31,7 @@ pub(super) struct Fleet {
     numbers: BTreeMap<String, usize>,
     pub(super) members: Vec<Member>,
     /// Where requests go instead, if it is somebody else who chooses among the members.
-    pub(super) router: Option<Target>,
+    pub(super) router: Option<NetTarget>,
     /// Why the last reading was not taken over.
     trouble: Option<String>,
 }
@@ -40,7 +40,7 @@ pub(super) struct Fleet {
 #[derive(Clone)]
 pub(super) struct Member {
     pub(super) at: EngineAt,
-    pub(super) target: Target,
+    pub(super) target: NetTarget,
     /// Why nothing new goes there.
     pub(super) quarantined: Option<String>,
 }
@@ -159,8 +159,8 @@ impl Fleet {
             .collect()
     }
 
-    fn target(&self, name: &str, url: &str) -> anyhow::Result<Target> {
-        Ok(Target {
+    fn target(&self, name: &str, url: &str) -> anyhow::Result<NetTarget> {
+        Ok(NetTarget {
             name: name.to_owned(),
             address: Address::server(url).with_context(|| url.to_owned())?,
             key: self.key.clone(),
@@ -181,7 +181,7 @@ impl Fleet {
 }
 
 /// Where a server is asked.
-pub(super) fn upstream(target: &Target) -> Upstream {
+pub(super) fn upstream(target: &NetTarget) -> Upstream {
     Upstream {
         name: target.name.clone(),
         authority: target.address.authority(),
@@ -262,7 +262,7 @@ fn of_endpoints(json: &[u8], door: &Door) -> anyhow::Result<Vec<EngineAt>> {
         scheme: None,
     };
     let found = endpoints::read(json, &rules)?;
-    let at = |endpoint: endpoints::Endpoint| {
+    let at = |endpoint: endpoints::FleetAddress| {
         ensure!(
             !endpoint.shared_address,
             "{} stands for several servers: export the EndpointSlices",

@@ -4,7 +4,7 @@ use super::fleet::{Fleet, Member, upstream};
 use super::measured::{Unusable, found};
 use super::router;
 use crate::oncall::{Named, OnCall};
-use gate::facts::net::{Limits, Target, describe};
+use gate::facts::net::{Limits, NetTarget, describe};
 use gateway::door::{Doors, Found};
 use oncall::Openness;
 use std::collections::BTreeMap;
@@ -150,7 +150,7 @@ fn closed(mut found: Found, member: &Member, on_call: Option<&OnCall>) -> Found 
 
 /// The router as the door is to know it.
 fn behind(
-    router: &Target,
+    router: &NetTarget,
     members: &[Member],
     before: &BTreeMap<String, Before>,
     on_call: Option<&OnCall>,
@@ -174,7 +174,7 @@ fn behind(
 
 /// What each of them says now.
 pub(super) async fn read(members: &[Member]) -> Vec<Result<Found, Unusable>> {
-    let targets: Vec<Target> = members.iter().map(|it| it.target.clone()).collect();
+    let targets: Vec<NetTarget> = members.iter().map(|it| it.target.clone()).collect();
     let nodes = describe(&targets, &Limits::default()).await;
     let each = members.iter().zip(&nodes);
     each.map(|(member, nodes)| match nodes.as_slice() {
@@ -203,7 +203,7 @@ impl Before {
     /// What the door is told; none: as before.
     async fn next(
         &mut self,
-        target: &Target,
+        target: &NetTarget,
         found: Result<Found, Unusable>,
         doors: &Doors,
         samples: &Samples,
@@ -247,7 +247,7 @@ impl Before {
 /// asked.
 async fn differs(
     doors: &Doors,
-    target: &Target,
+    target: &NetTarget,
     found: &Found,
     samples: &Samples,
 ) -> Option<String> {

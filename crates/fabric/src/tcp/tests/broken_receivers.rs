@@ -13,9 +13,10 @@ use super::{Cluster, PATIENCE, SHAPE, WHOLE, WRITER, anywhere, arena};
 use crate::claim::{Claim, GRANTED};
 use crate::tcp::landing::TcpLanding;
 use crate::tcp::wire::{Answer, Header};
-use crate::tcp::{Deadlines, TcpSender};
+use crate::tcp::{DataDeadlines, TcpSender};
 use crate::{
-    AttachError, Completion, Ending, Endpoint, Landing, Sender, SubmissionId, SubmitError, Write,
+    AttachError, Completion, Endpoint, Landing, Sender, SlotWrite, SubmissionId, SubmitError,
+    WriteEnding,
 };
 use wire::control::Role;
 
@@ -65,9 +66,9 @@ impl Fake {
 
     /// An endpoint that hears `answer`, and the receiver's side of it.
     fn attach(&self, answer: &[u8], progress: Duration) -> Result<Attached, AttachError> {
-        let deadlines = Deadlines {
+        let deadlines = DataDeadlines {
             progress,
-            ..Deadlines::default()
+            ..DataDeadlines::default()
         };
         let tls = self.cluster.dialler(Role::Prefill);
         let sender = TcpSender::new(WRITER, tls, deadlines);
@@ -86,8 +87,8 @@ impl Fake {
     }
 }
 
-fn write(slot: u32) -> Write {
-    Write {
+fn write(slot: u32) -> SlotWrite {
+    SlotWrite {
         source: Arc::new(vec![5; SHAPE.slot_words]),
         runs: Arc::new([WHOLE]),
         slot,
@@ -97,7 +98,7 @@ fn write(slot: u32) -> Write {
 /// A submission of one write, as it arrives.
 const ARRIVES: usize = 2 * Header::BYTES + 2 * SHAPE.slot_words;
 
-fn expect(completions: &Completions<Completion>, id: u64, ending: Ending) {
+fn expect(completions: &Completions<Completion>, id: u64, ending: WriteEnding) {
     let completion = completions.recv_timeout(PATIENCE).unwrap();
     assert_eq!((completion.id.0, completion.ending), (id, ending));
 }
@@ -113,13 +114,13 @@ fn that_the_receiver_has_read_everything_is_not_a_completion() {
     assert!(completions.try_recv().is_err(), "nothing was acknowledged");
     line.write_all(&1u64.to_le_bytes()).unwrap();
     line.flush().unwrap();
-    expect(&completions, 1, Ending::Landed);
+    expect(&completions, 1, WriteEnding::Landed);
     // Half an acknowledgement is none.
     line.write_all(&2u64.to_le_bytes()[..4]).unwrap();
     line.flush().unwrap();
     drop(line);
-    expect(&completions, 2, Ending::Failed);
-    expect(&completions, 3, Ending::Failed);
+    expect(&completions, 2, WriteEnding::Failed);
+    expect(&completions, 3, WriteEnding::Failed);
     let again = endpoint.submit(SubmissionId(4), vec![write(0)]);
     assert_eq!(again, Err(SubmitError::EndpointFailed));
     let unsettled = [SubmissionId(2), SubmissionId(3)];
@@ -133,7 +134,7 @@ fn a_receiver_that_hangs_is_given_up_after_the_deadline() {
     endpoint.submit(SubmissionId(1), vec![write(0)]).unwrap();
     line.read_exact(&mut [0; ARRIVES]).unwrap();
     // It neither acknowledges nor goes away.
-    expect(&completions, 1, Ending::Failed);
+    expect(&completions, 1, WriteEnding::Failed);
     assert_eq!(endpoint.destroy().unsettled(), [SubmissionId(1)]);
     drop(line);
 }
@@ -147,15 +148,15 @@ fn acknowledging_what_was_not_sent_fails_everything() {
         line.read_exact(&mut [0; ARRIVES]).unwrap();
         line.write_all(&lie.to_le_bytes()).unwrap();
         line.flush().unwrap();
-        expect(&completions, 1, Ending::Failed);
+        expect(&completions, 1, WriteEnding::Failed);
         drop(endpoint);
     }
 }
 
 /// More than sockets hold, so that the end of it cannot have been sent before it is read.
-fn long_batch() -> Vec<Write> {
+fn long_batch() -> Vec<SlotWrite> {
     let words = Arc::new(vec![5u16; SHAPE.slot_words]);
-    let one = |n| Write {
+    let one = |n| SlotWrite {
         source: words.clone(),
         runs: Arc::new([WHOLE]),
         slot: n % SHAPE.slots,
@@ -180,9 +181,9 @@ fn acknowledging_before_the_end_fails_everything() {
         }
         line.flush().unwrap();
         for id in 1..=before {
-            expect(&completions, id, Ending::Landed);
+            expect(&completions, id, WriteEnding::Landed);
         }
-        expect(&completions, long, Ending::Failed);
+        expect(&completions, long, WriteEnding::Failed);
         assert_eq!(endpoint.destroy().unsettled(), [SubmissionId(long)]);
     }
 }
@@ -194,7 +195,7 @@ fn a_connection_that_is_cut_while_idle_fails_the_endpoint() {
     drop(line);
     // Whether the cut is noticed before or after: it is not landed, and no hang.
     match endpoint.submit(SubmissionId(1), vec![write(0)]) {
-        Ok(()) => expect(&completions, 1, Ending::Failed),
+        Ok(()) => expect(&completions, 1, WriteEnding::Failed),
         Err(error) => assert_eq!(error, SubmitError::EndpointFailed),
     }
 }

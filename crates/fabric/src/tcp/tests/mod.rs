@@ -19,15 +19,15 @@ use wire::control::{Identity, Role};
 
 use super::landing::TcpLanding;
 use super::wire::{Answer, CLAIM};
-use super::{Deadlines, Listen, TcpReceiver, TcpSender};
+use super::{DataDeadlines, Listen, TcpReceiver, TcpSender};
 use crate::claim::{Claim, GRANTED, refusal};
-use crate::{ArenaId, Landing, Limits, Receiver, Refusal, Run, Shape};
+use crate::{ArenaId, Landing, Limits, Receiver, Refusal, Shape, WordRun};
 
 const SHAPE: Shape = Shape {
     slots: 3,
     slot_words: 1000,
 };
-const WHOLE: Run = Run {
+const WHOLE: WordRun = WordRun {
     offset: 0,
     words: SHAPE.slot_words,
 };
@@ -86,7 +86,7 @@ impl Cluster {
     }
 
     fn sender(&self, life: WriterLife) -> TcpSender {
-        TcpSender::new(life, self.dialler(Role::Prefill), Deadlines::default())
+        TcpSender::new(life, self.dialler(Role::Prefill), DataDeadlines::default())
     }
 }
 

@@ -16,7 +16,7 @@ use wire::control::Role;
 
 /// What is said to somebody who asks with TLS like this: nothing, but that he is refused.
 fn refused(world: &World, tls: Arc<ClientConfig>) -> String {
-    let sender = super::TcpSender::new(WRITER, tls, super::Deadlines::default());
+    let sender = super::TcpSender::new(WRITER, tls, super::DataDeadlines::default());
     let error = sender.attach(&world.landing, Box::new(drop)).err();
     assert!(matches!(error, Some(AttachError::Io(_))), "{error:?}");
     error.unwrap().to_string()

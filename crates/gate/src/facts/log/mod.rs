@@ -6,7 +6,7 @@ mod sglang;
 mod vllm;
 
 use crate::facts::combine::contradiction;
-use crate::facts::figure::{Figure, Source, Unknown};
+use crate::facts::figure::{Figure, FigureSource, Unknown};
 use crate::facts::node::{Engine, Node, Probe};
 use crate::facts::trouble::Trouble;
 use line::{Line, unwrapped};
@@ -110,8 +110,8 @@ fn each_line(name: &str, log: impl BufRead, mut take: impl FnMut(&Line)) -> std:
 }
 
 /// Where something in a line stands.
-fn source(line: &Line, field: &str) -> Source {
-    Source::Line {
+fn source(line: &Line, field: &str) -> FigureSource {
+    FigureSource::Line {
         file: line.file.to_owned(),
         line: line.number,
         field: field.to_owned(),

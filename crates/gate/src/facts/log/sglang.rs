@@ -3,7 +3,7 @@
 use super::line::Line;
 use super::source;
 use crate::facts::combine::{contradiction, derived, measured, not_reported, smallest};
-use crate::facts::figure::{Declared, Fact, Figure, Measured, Source, Unknown};
+use crate::facts::figure::{Declared, Fact, Figure, FigureSource, Measured, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::particulars::{self, SGLANG};
@@ -36,13 +36,13 @@ const COMPRESSED: [&str; 3] = [
 /// What has been seen of the latest start.
 #[derive(Default)]
 pub(super) struct Scan {
-    mark: Option<Source>,
+    mark: Option<FigureSource>,
     /// Port and node rank of the server whose log this is.
     server: Option<Figure<String>>,
     mixed: Option<Unknown>,
     pools: BTreeMap<u64, Vec<Fact<Figure<u64>>>>,
     /// Ranks that have announced an upper bound and not yet a size.
-    bounds: BTreeMap<u64, Source>,
+    bounds: BTreeMap<u64, FigureSource>,
     node: Option<Box<Node>>,
     /// What is kept beside the pool; `None` while no line has told the settings.
     asides: Option<Vec<Aside>>,
@@ -55,7 +55,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn mark(&self) -> Option<&Source> {
+    pub(super) fn mark(&self) -> Option<&FigureSource> {
         self.mark.as_ref()
     }
 

@@ -3,7 +3,7 @@
 use super::line::Line;
 use super::source;
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
-use crate::facts::figure::{Declared, Fact, Figure, Source, Unknown};
+use crate::facts::figure::{Declared, Fact, Figure, FigureSource, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
 use crate::facts::particulars::{self, VLLM_LOG};
@@ -45,7 +45,7 @@ const REFUSED: &str = "To serve at least one request with the model";
 /// What has been seen of the latest start.
 #[derive(Default)]
 pub(super) struct Scan {
-    mark: Option<Source>,
+    mark: Option<FigureSource>,
     server: Option<Figure<String>>,
     mixed: Option<Unknown>,
     pools: BTreeMap<u64, Vec<Fact<Figure<u64>>>>,
@@ -63,7 +63,7 @@ pub(super) struct Scan {
 }
 
 impl Scan {
-    pub(super) fn mark(&self) -> Option<&Source> {
+    pub(super) fn mark(&self) -> Option<&FigureSource> {
         self.mark.as_ref()
     }
 

@@ -13,7 +13,7 @@ pub use client::{Body, Stream, connect, exchange, get};
 pub use secret::{Secret, SecretError};
 pub use tls::{Tls, TlsError, TlsFiles};
 
-use crate::facts::answers::{Answers, FIRST, introspects, next, read};
+use crate::facts::answers::{FIRST, ServerAnswers, introspects, next, read};
 use crate::facts::figure::Unknown;
 use crate::facts::node::{Engine, Node};
 use crate::facts::trouble::Trouble;
@@ -23,7 +23,7 @@ use tokio::time::Instant;
 
 /// One server, and what belongs to it alone.
 #[derive(Clone, Debug)]
-pub struct Target {
+pub struct NetTarget {
     /// What the operator calls it.
     pub name: String,
     /// Where it is.
@@ -62,7 +62,7 @@ impl Default for Limits {
 /// Asks every target; the answer has the order of `targets`. A target becomes one node, or, if it
 /// is a Cofferdam gateway, one for each of its workers. What cannot be read is unknown in the node
 /// concerned; this itself never fails, and never takes longer than `limits.overall`.
-pub async fn describe(targets: &[Target], limits: &Limits) -> Vec<Vec<Node>> {
+pub async fn describe(targets: &[NetTarget], limits: &Limits) -> Vec<Vec<Node>> {
     let end = Instant::now() + limits.overall;
     let one = |target| async move { node(target, limits, end).await };
     stream::iter(targets)
@@ -71,7 +71,7 @@ pub async fn describe(targets: &[Target], limits: &Limits) -> Vec<Vec<Node>> {
         .await
 }
 
-async fn node(target: &Target, limits: &Limits, end: Instant) -> Vec<Node> {
+async fn node(target: &NetTarget, limits: &Limits, end: Instant) -> Vec<Node> {
     let start = Instant::now();
     if start >= end {
         let limit_ms = limits.overall.as_millis() as u64;
@@ -84,7 +84,7 @@ async fn node(target: &Target, limits: &Limits, end: Instant) -> Vec<Node> {
     }
     let end = end.min(start + limits.node);
     let base = target.address.base();
-    let mut answers = Answers::new(&base, target.key.is_some());
+    let mut answers = ServerAnswers::new(&base, target.key.is_some());
     // An endpoint that hangs must leave time for those that are asked after it.
     let half = start + (end - start) / 2;
     ask(target, &FIRST, limits, half, &mut answers).await;
@@ -99,7 +99,7 @@ async fn node(target: &Target, limits: &Limits, end: Instant) -> Vec<Node> {
 }
 
 /// Whether there is a server at all: if nothing connects, more questions only take time.
-fn any_answer(answers: &Answers) -> bool {
+fn any_answer(answers: &ServerAnswers) -> bool {
     let outcomes = FIRST.iter().filter_map(|(path, _)| answers.get(path));
     let mut outcomes = outcomes.map(|it| it.as_ref().err());
     outcomes.any(|it| {
@@ -111,11 +111,11 @@ fn any_answer(answers: &Answers) -> bool {
 }
 
 async fn ask(
-    target: &Target,
+    target: &NetTarget,
     paths: &[(&'static str, &'static str)],
     limits: &Limits,
     end: Instant,
-    answers: &mut Answers,
+    answers: &mut ServerAnswers,
 ) {
     let one = |(path, query): (&'static str, &'static str)| async move {
         let address = target.address.with_path(&format!("{path}{query}"));
@@ -137,7 +137,12 @@ async fn ask(
 }
 
 /// What introspection that answered us answers to a stranger.
-async fn without_key(target: &Target, limits: &Limits, end: Instant, answers: &mut Answers) {
+async fn without_key(
+    target: &NetTarget,
+    limits: &Limits,
+    end: Instant,
+    answers: &mut ServerAnswers,
+) {
     for path in ["/server_info", "/get_server_info", "/props"] {
         if matches!(answers.get(path), Some(Ok(_))) {
             let address = target.address.with_path(path);

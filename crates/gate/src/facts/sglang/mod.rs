@@ -5,7 +5,7 @@ mod beside;
 mod ranks;
 mod switches;
 
-use crate::facts::answers::{Answers, Page};
+use crate::facts::answers::{Page, ServerAnswers};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, TOKENS_MAX, Unknown};
 use crate::facts::guard;
@@ -39,7 +39,7 @@ struct Said<'a> {
     metrics: &'a Fact<Metrics>,
 }
 
-pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Node {
+pub(crate) fn read(name: &str, answers: &ServerAnswers, engine: Figure<Engine>) -> Node {
     let metrics = answers.metrics();
     let said = Said {
         info: answers

@@ -1,6 +1,6 @@
 //! vLLM: 0.32 from recordings, older versions by the labels that their metrics had.
 
-use crate::facts::answers::{Answers, Page};
+use crate::facts::answers::{Page, ServerAnswers};
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, Measured, Unknown};
 use crate::facts::guard;
@@ -22,7 +22,7 @@ const RANKS_MAX: u64 = 4096;
 const CONFIG: &str = "vllm:cache_config_info";
 const KEYS: [&str; 1] = ["engine"];
 
-pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Node {
+pub(crate) fn read(name: &str, answers: &ServerAnswers, engine: Figure<Engine>) -> Node {
     let info = answers.page("/server_info");
     let metrics = answers.metrics();
     let looked = vec!["what vLLM reports".to_owned()];
@@ -48,7 +48,7 @@ pub(crate) fn read(name: &str, answers: &Answers, engine: Figure<Engine>) -> Nod
     node
 }
 
-fn identity(answers: &Answers, info: &Page, node: &mut Node) {
+fn identity(answers: &ServerAnswers, info: &Page, node: &mut Node) {
     let models = answers.page("/v1/models");
     let config = |field: &str| info.text(&format!("vllm_config.{field}"));
     node.model = models
@@ -225,7 +225,7 @@ pub(crate) fn kv_role(text: Figure<String>, store: Option<Aside>) -> Fact<Figure
 }
 
 /// vLLM refuses a prompt that leaves no room for one token of an answer.
-fn lengths(answers: &Answers, info: &Page, node: &mut Node, warnings: &mut Vec<Warning>) {
+fn lengths(answers: &ServerAnswers, info: &Page, node: &mut Node, warnings: &mut Vec<Warning>) {
     let told = advertised(&answers.page("/v1/models"));
     node.advertised = told.clone().map(measured);
     let config = info.count("vllm_config.model_config.max_model_len");
@@ -416,7 +416,11 @@ fn other_unit(cache: &Cache) -> Option<Figure<String>> {
     other.then(|| Figure::new(text, unit.source.clone()))
 }
 
-fn plausible(value: u64, formula: &str, from: Vec<crate::facts::Source>) -> Fact<Figure<u64>> {
+fn plausible(
+    value: u64,
+    formula: &str,
+    from: Vec<crate::facts::FigureSource>,
+) -> Fact<Figure<u64>> {
     let figure = derived(value, formula, from);
     match value {
         1..=crate::facts::TOKENS_MAX => Ok(figure),

@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use gateway::Config;
 use gateway::api::AccessLog;
 use gateway::api::text::Text;
-use gateway::engine::{Count, EngineFacts, Limit, ModelFacts, PageCounts, Quarantine};
+use gateway::engine::{Count, EngineFacts, LengthLimit, ModelFacts, PageCounts, Quarantine};
 use gateway::engine::{Readiness, TextPath, WorkerFacts, WorkerRole};
 use serde_json::Value;
 use tokio::net::TcpListener;
@@ -154,7 +154,7 @@ pub fn facts() -> EngineFacts {
                 created: 1_700_000_000,
             })
             .to_vec(),
-        limits: vec![Limit {
+        limits: vec![LengthLimit {
             max_model_len: CONTEXT,
             max_prompt_tokens: MAX_PROMPT,
             derivation: vec![
