@@ -15,8 +15,10 @@ use crate::{
     Chat, Error, Message, PromptEnding, ROLES, TEMPLATE_FUEL, Tokenizer, folder, methods, paid,
 };
 
-/// Stack of the thread that renders; what of it is not used takes no memory.
+/// Stack of the thread that compiles and renders; what of it is not used takes no memory.
 const STACK_BYTES: usize = 256 << 20;
+/// Longest template, bytes. The longest in use have a quarter of that.
+const TEMPLATE_BYTES_MAX: usize = 128 << 10;
 /// Most bytes of a template's own words, and of what is wrong with it, that are passed on.
 const REASON_BYTES: usize = 1024;
 
@@ -74,13 +76,12 @@ impl ChatTemplate {
     }
 
     fn new(source: String, bos: String, eos: String) -> Result<ChatTemplate, Error> {
+        if source.len() > TEMPLATE_BYTES_MAX {
+            let (is, most) = (source.len(), TEMPLATE_BYTES_MAX);
+            let problem = format!("it has {is} bytes, at most {most} are read");
+            return Err(Error::Template(problem));
+        }
         let mut environment = Environment::new();
-        // As Hugging Face's `apply_chat_template`, for which these templates are written.
-        let syntax = SyntaxConfig::builder()
-            .trim_blocks(true)
-            .lstrip_blocks(true)
-            .build();
-        let walks_paid = rewritten(&source, KEY, syntax.map_err(explain)?).map_err(explain)?;
         paid::add(&mut environment);
         methods::add(&mut environment);
         environment.set_auto_escape_callback(|_| minijinja::AutoEscape::None);
@@ -89,11 +90,12 @@ impl ChatTemplate {
             let error = minijinja::Error::new(ErrorKind::InvalidOperation, "raise_exception");
             Err(error.with_source(Exception(reason)))
         });
-        environment
-            .add_template_owned(KEY, walks_paid)
-            .map_err(explain)?;
-        let template = environment.get_template(KEY).map_err(explain)?;
-        let reads = template.undeclared_variables(false).into_iter().collect();
+        let reads = on_a_stack(|| {
+            let walks_paid = rewritten(&source, KEY, syntax()?)?;
+            environment.add_template_owned(KEY, walks_paid)?;
+            let template = environment.get_template(KEY)?;
+            Ok(template.undeclared_variables(false).into_iter().collect())
+        })?;
         Ok(ChatTemplate {
             environment,
             source,
@@ -201,19 +203,12 @@ impl ChatTemplate {
         }
     }
 
-    /// Lists in lists in lists, as deep as the fuel allows, are walked and dropped by functions that
-    /// call themselves, so a template has a thread with a stack of its own for that.
+    /// Writes a page; on a stack of its own, for lists in lists are walked and dropped as deep as the fuel
+    /// allows.
     fn write(&self, context: Value, page: &mut Page) -> Result<(), Error> {
-        let render = move || {
-            let template = self.environment.get_template(KEY).map_err(explain)?;
-            let rendered = template.render_captured_to(context, page);
-            rendered.map(drop).map_err(explain)
-        };
-        let failed = || Error::Template("there is no thread to render it on".to_owned());
-        std::thread::scope(|scope| {
-            let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
-            let thread = thread.spawn_scoped(scope, render).map_err(|_| failed())?;
-            thread.join().unwrap_or_else(|_| Err(failed()))
+        on_a_stack(move || {
+            let template = self.environment.get_template(KEY)?;
+            template.render_captured_to(context, page).map(drop)
         })
     }
 
@@ -283,6 +278,26 @@ impl fmt::Debug for ChatTemplate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "chat template of {} bytes", self.source.len())
     }
+}
+
+/// As Hugging Face's `apply_chat_template`, for which these templates are written.
+fn syntax() -> Result<SyntaxConfig, minijinja::Error> {
+    let mut syntax = SyntaxConfig::builder();
+    syntax.trim_blocks(true).lstrip_blocks(true).build()
+}
+
+/// A template's expressions are as deep as it is long, and its lists as its fuel allows: whoever walks or
+/// drops them calls itself, and so has a thread with a stack of its own.
+fn on_a_stack<T: Send>(
+    work: impl FnOnce() -> Result<T, minijinja::Error> + Send,
+) -> Result<T, Error> {
+    let failed = || Error::Template("there is no thread to work on it".to_owned());
+    std::thread::scope(|scope| {
+        let thread = std::thread::Builder::new().stack_size(STACK_BYTES);
+        let thread = thread.spawn_scoped(scope, || work().map_err(explain));
+        let done = thread.map_err(|_| failed())?.join();
+        done.unwrap_or_else(|_| Err(failed()))
+    })
 }
 
 /// What a template has written so far, which is never more than it may be.

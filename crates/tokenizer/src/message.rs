@@ -77,11 +77,12 @@ impl Chat {
         }
     }
 
-    /// Bytes of all that is somebody's own words.
+    /// Bytes of all that is somebody's own words, and one for each value that is no text: nobody writes
+    /// it with fewer.
     pub fn bytes(&self) -> usize {
         let mut bytes = 0;
         self.each(&mut |text| bytes += text.len());
-        bytes
+        bytes + self.values().map(others).sum::<usize>()
     }
 
     /// Whether this character occurs in anybody's words.
@@ -96,14 +97,24 @@ impl Chat {
             .iter()
             .flat_map(Message::texts)
             .for_each(&mut *look);
+        self.variables.keys().for_each(|name| look(name));
+        self.values().for_each(|value| each_text(value, look));
+    }
+
+    /// All that is not written as text.
+    fn values(&self) -> impl Iterator<Item = &Json> {
         let calls = self.messages.iter().filter_map(|it| it.tool_calls.as_ref());
-        for value in calls.chain(&self.tools) {
-            each_text(value, look);
-        }
-        for (name, value) in &self.variables {
-            look(name);
-            each_text(value, look);
-        }
+        calls.chain(&self.tools).chain(self.variables.values())
+    }
+}
+
+/// How many values are in a value that are no text, itself among them.
+fn others(value: &Json) -> usize {
+    match value {
+        Json::String(_) => 0,
+        Json::Array(list) => 1 + list.iter().map(others).sum::<usize>(),
+        Json::Object(map) => 1 + map.values().map(others).sum::<usize>(),
+        Json::Null | Json::Bool(_) | Json::Number(_) => 1,
     }
 }
 

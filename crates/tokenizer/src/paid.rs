@@ -12,18 +12,29 @@ pub(crate) const WALKED: &str = "_walked";
 pub(crate) const MADE: &str = "_made";
 /// Before a value becomes a namespace's own.
 pub(crate) const KEPT: &str = "_kept";
+/// Around what gives a list that is made of others only when it is looked at.
+pub(crate) const WHOLE: &str = "_whole";
+/// Before characters of a text are counted, or looked at: the engine charges what a filter is given.
+pub(crate) const READ: &str = "_read";
 
 /// Lists in lists, at most: what walks through them calls itself, and so does what drops them.
 const DEPTH_MAX: usize = 100;
 /// What an item of a list costs, in bytes; and how often those of its texts count where they are
 /// compared, or written in quotes.
 const ITEM: u64 = 4;
+/// What the engine calls lists and maps that it has put together.
+const OF_LISTS: &str = "::MergeSeq";
+const OF_MAPS: &str = "::MergeDict";
+/// Items of a list that is made, for a unit of fuel; the engine charges their places when it is there.
+const ITEMS_A_UNIT: usize = 2;
 const QUOTED: u64 = 4;
 
 pub(crate) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(WALKED, walked);
     environment.add_filter(MADE, made);
     environment.add_filter(KEPT, kept);
+    environment.add_filter(WHOLE, whole);
+    environment.add_filter(READ, |value: Value| value);
     // It would show everything there is.
     environment.remove_global("debug");
 }
@@ -41,6 +52,7 @@ fn made(state: &State, value: Value) -> Result<Value, Error> {
 
 /// A namespace that is in itself would never be dropped.
 fn kept(state: &State, value: Value) -> Result<Value, Error> {
+    let value = whole(state, value)?;
     let no_namespace = true;
     pay(
         state,
@@ -51,6 +63,33 @@ fn kept(state: &State, value: Value) -> Result<Value, Error> {
         },
     )?;
     Ok(value)
+}
+
+/// The engine adds lists, cuts them and puts them together only when they are looked at: of one that was
+/// added to a hundred times, each item is a hundred steps, and one that was doubled sixty times is asked
+/// 2^60 times how long it is. So they are made at once, each item paid for before the next.
+fn whole(state: &State, value: Value) -> Result<Value, Error> {
+    let lazy = |object: &&DynObject| {
+        let of_others = [OF_LISTS, OF_MAPS]
+            .iter()
+            .any(|it| object.type_name().ends_with(it));
+        object.repr() == ObjectRepr::Iterable || of_others
+    };
+    let Some(object) = value.as_object().filter(lazy) else {
+        return Ok(value);
+    };
+    let paid = |at: usize| match at % ITEMS_A_UNIT {
+        0 => state.consume_fuel(1),
+        _ => Ok(()),
+    };
+    if object.repr() == ObjectRepr::Map {
+        let pairs = object.try_iter_pairs().into_iter().flatten().enumerate();
+        let pairs = pairs.map(|(at, pair)| paid(at).map(|()| pair));
+        return Ok(Value::from_pairs(pairs.collect::<Result<Vec<_>, _>>()?));
+    }
+    let items = object.try_iter().into_iter().flatten().enumerate();
+    let items = items.map(|(at, item)| paid(at).map(|()| item));
+    items.collect::<Result<Vec<_>, _>>().map(Value::from)
 }
 
 fn pay(state: &State, value: &Value, mut walk: Walk) -> Result<(), Error> {

@@ -10,14 +10,14 @@
 use std::fmt::{self, Write};
 
 use minijinja::machinery::ast::{
-    BinOpKind, CallArg, CompareOpKind, Expr, Macro, Stmt, UnaryOpKind,
+    BinOp, BinOpKind, CallArg, CompareOpKind, Expr, Macro, Stmt, UnaryOpKind,
 };
 use minijinja::machinery::{Span, parse};
 use minijinja::syntax::SyntaxConfig;
 use minijinja::value::{Value, ValueKind};
 use minijinja::{Error, ErrorKind};
 
-use crate::paid::{KEPT, MADE, WALKED};
+use crate::paid::{KEPT, MADE, READ, WALKED, WHOLE};
 
 /// Filters and tests that look at a value and at most at its items, none of them deeper.
 const SHALLOW: [&str; 36] = [
@@ -59,6 +59,21 @@ const SHALLOW: [&str; 36] = [
     "filter",
 ];
 
+/// Tests among them that look at every character of a text.
+const READING: [&str; 2] = ["lower", "upper"];
+/// Filters whose list is made only when it is looked at.
+const LAZY: [&str; 9] = [
+    "batch",
+    "chain",
+    "map",
+    "reject",
+    "rejectattr",
+    "select",
+    "selectattr",
+    "slice",
+    "zip",
+];
+
 /// The same template in the engine's default syntax.
 ///
 /// # Errors
@@ -68,6 +83,7 @@ pub(crate) fn rewritten(source: &str, name: &str, syntax: SyntaxConfig) -> Resul
     let mut page = Page {
         text: String::with_capacity(2 * source.len()),
         line: 1,
+        depth: 0,
     };
     page.statement(&template)?;
     Ok(page.text)
@@ -76,7 +92,13 @@ pub(crate) fn rewritten(source: &str, name: &str, syntax: SyntaxConfig) -> Resul
 struct Page {
     text: String,
     line: u16,
+    /// Expressions in each other that are being written.
+    depth: usize,
 }
+
+/// Expressions in each other, at most: a sum of so many terms, say. The engine looks at each with all that
+/// is in it, again and again.
+const DEPTH_MAX: usize = 1000;
 
 /// How tightly an expression holds together; what holds less than its place asks for is bracketed.
 mod tight {
@@ -280,9 +302,15 @@ impl Page {
 
     /// Expressions; one that holds together less than `tight` is bracketed.
     fn expression(&mut self, it: &Expr<'_>, tight: u8) -> Written {
+        self.depth += 1;
+        if self.depth > DEPTH_MAX {
+            let problem = format!("an expression has more than {DEPTH_MAX} parts in each other");
+            return Err(Error::new(ErrorKind::SyntaxError, problem));
+        }
         let bracketed = tightness(it) < tight;
         self.put(if bracketed { "(" } else { "" });
         self.bare(it)?;
+        self.depth -= 1;
         self.put(if bracketed { ")" } else { "" });
         Ok(())
     }
@@ -292,7 +320,7 @@ impl Page {
             Expr::Var(it) => self.put(it.id),
             Expr::Const(it) => self.constant(&it.value)?,
             Expr::Slice(it) => {
-                self.expression(&it.expr, tight::PRIMARY)?;
+                self.read(&it.expr)?;
                 self.put("[");
                 for (at, bound) in [&it.start, &it.stop, &it.step].into_iter().enumerate() {
                     self.put(if at > 0 { ":" } else { "" });
@@ -300,7 +328,8 @@ impl Page {
                         self.expression(bound, tight::CHOICE)?;
                     }
                 }
-                self.put("]");
+                self.put("]|");
+                self.put(WHOLE);
             }
             Expr::UnaryOp(it) => match it.op {
                 UnaryOpKind::Not => {
@@ -314,9 +343,15 @@ impl Page {
             },
             Expr::BinOp(it) => {
                 let (word, tight, walks) = operator(it.op);
+                let makes = makes(it);
+                self.put(if makes { "(" } else { "" });
                 // What stands on the left of the same operator is one text or number already.
                 let same = matches!(&it.left, Expr::BinOp(left) if operator(left.op).0 == word);
+                let folded =
+                    matches!(it.op, BinOpKind::Concat) && matches!(&it.left, Expr::Const(_));
                 match walks && !same {
+                    // The engine would put constants together before there is any fuel.
+                    _ if folded => self.read(&it.left)?,
                     true => self.walked(&it.left, tight + u8::from(tight == tight::COMPARE))?,
                     false => {
                         self.expression(&it.left, tight + u8::from(tight == tight::COMPARE))?
@@ -326,6 +361,10 @@ impl Page {
                 match walks {
                     true => self.walked(&it.right, tight + 1)?,
                     false => self.expression(&it.right, tight + 1)?,
+                }
+                if makes {
+                    self.put(")|");
+                    self.put(WHOLE);
                 }
             }
             Expr::Compare(it) => {
@@ -354,9 +393,13 @@ impl Page {
                 self.put(if it.expr.is_some() { "|" } else { "" });
                 self.put(it.name);
                 self.arguments(&it.args)?;
+                if LAZY.contains(&it.name) {
+                    self.put("|");
+                    self.put(WHOLE);
+                }
             }
             Expr::Test(it) => {
-                match SHALLOW.contains(&it.name) {
+                match SHALLOW.contains(&it.name) && !READING.contains(&it.name) {
                     true => self.expression(&it.expr, tight::FILTERED)?,
                     false => self.walked(&it.expr, tight::FILTERED)?,
                 }
@@ -370,7 +413,13 @@ impl Page {
                 self.put(it.name);
             }
             Expr::GetItem(it) => {
-                self.expression(&it.expr, tight::PRIMARY)?;
+                match &it.subscript_expr {
+                    // Of a map, then.
+                    Expr::Const(key) if key.value.as_str().is_some() => {
+                        self.expression(&it.expr, tight::PRIMARY)?;
+                    }
+                    _ => self.read(&it.expr)?,
+                }
                 self.put("[");
                 self.walked(&it.subscript_expr, tight::CHOICE)?;
                 self.put("]");
@@ -453,6 +502,14 @@ impl Page {
         self.put(if bracketed { "(" } else { "" });
         self.filtered(it, WALKED)?;
         self.put(if bracketed { ")" } else { "" });
+        Ok(())
+    }
+
+    /// A value of which places are asked for.
+    fn read(&mut self, it: &Expr<'_>) -> Written {
+        self.put("(");
+        self.filtered(it, READ)?;
+        self.put(")");
         Ok(())
     }
 
@@ -548,6 +605,37 @@ fn operator(of: BinOpKind) -> (&'static str, u8, bool) {
     }
 }
 
+/// Whether it may make a list of others: what has a text in it cannot, nor a sum with a number.
+fn makes(it: &BinOp<'_>) -> bool {
+    let number = |it: &Expr<'_>| matches!(it, Expr::Const(_));
+    match it.op {
+        BinOpKind::Add if number(&it.left) || number(&it.right) => false,
+        BinOpKind::Add | BinOpKind::Mul => {
+            !is_text(&it.left, TERMS_MAX) && !is_text(&it.right, TERMS_MAX)
+        }
+        _ => false,
+    }
+}
+
+/// So many terms of a sum are looked at for a text.
+const TERMS_MAX: usize = 32;
+
+/// Whether this is a text, whatever is in its variables, or fails; as far as its last terms say.
+fn is_text(it: &Expr<'_>, terms: usize) -> bool {
+    match it {
+        Expr::Const(it) => it.value.as_str().is_some(),
+        Expr::BinOp(it) => match it.op {
+            BinOpKind::Concat => true,
+            BinOpKind::Add | BinOpKind::Mul if terms > 0 => {
+                is_text(&it.right, 0) || is_text(&it.left, terms - 1)
+            }
+            _ => false,
+        },
+        Expr::Filter(it) => ["join", "string", "tojson", "trim"].contains(&it.name),
+        _ => false,
+    }
+}
+
 fn comparison(of: CompareOpKind) -> &'static str {
     match of {
         CompareOpKind::Eq => " == ",
@@ -564,6 +652,9 @@ fn comparison(of: CompareOpKind) -> &'static str {
 fn tightness(of: &Expr<'_>) -> u8 {
     match of {
         Expr::IfExpr(_) => tight::CHOICE,
+        // With the filter that makes them whole.
+        Expr::BinOp(it) if makes(it) => tight::FILTERED,
+        Expr::Slice(_) => tight::FILTERED,
         Expr::BinOp(it) => operator(it.op).1,
         Expr::UnaryOp(it) => match it.op {
             UnaryOpKind::Not => tight::NOT,

@@ -28,6 +28,8 @@ const END_NAMES: [&str; 9] = [
     "<|end|>",
 ];
 
+const ADDS_BOS: &str = "tokenizer.ggml.add_bos_token";
+
 /// The tokenizer of a GGUF (byte-level or SentencePiece's BPE with the file's own vocabulary and special
 /// tokens), or of a folder as Hugging Face has it. Cheap to clone, shared between threads.
 #[derive(Clone)]
@@ -66,14 +68,14 @@ impl Tokenizer {
     pub fn from_gguf(metadata: &Metadata) -> Result<Tokenizer, Error> {
         let vocabulary = Vocabulary::read(metadata)?;
         let flag = |key: &str| metadata.find_bool(key);
-        let adds_bos = flag("tokenizer.ggml.add_bos_token")?;
+        let stated_bos = flag(ADDS_BOS)?;
         let (encoder, adds_bos) = match vocabulary.spelling {
             Spelling::Bytes(rules) => {
                 let (texts, merges) = (vocabulary.texts.iter(), vocabulary.merges()?);
                 let texts = texts.map(String::as_str).zip(0..);
                 let bpe = Bpe::new(texts, merges.into_iter(), rules.ignore_merges);
                 let encoder = Encoder::Words(rules, Box::new(bpe));
-                (encoder, adds_bos.unwrap_or(rules.add_bos))
+                (encoder, stated_bos.unwrap_or(rules.add_bos))
             }
             Spelling::Pieces => {
                 let pieces = Pieces::new(
@@ -82,7 +84,10 @@ impl Tokenizer {
                     vocabulary.texts.len() as u32, // the format allows far fewer
                     flag("tokenizer.ggml.add_space_prefix")?.unwrap_or(true),
                 );
-                (Encoder::Pieces(Box::new(pieces)), adds_bos.unwrap_or(true))
+                (
+                    Encoder::Pieces(Box::new(pieces)),
+                    stated_bos.unwrap_or(true),
+                )
             }
         };
         let control = vocabulary.of_kind(&[Kind::Control, Kind::Unknown]);
@@ -97,6 +102,14 @@ impl Tokenizer {
         })?;
 
         let id = |key| vocabulary.named(key);
+        let bos = id("tokenizer.ggml.bos_token_id")?;
+        if stated_bos == Some(true) && bos.is_none() {
+            let problem = "is true, but no `tokenizer.ggml.bos_token_id` says which token that is";
+            return Err(Error::Vocabulary {
+                key: ADDS_BOS.to_owned(),
+                problem: problem.to_owned(),
+            });
+        }
         let eos = id("tokenizer.ggml.eos_token_id")?;
         let named_ends = control
             .iter()
@@ -120,7 +133,7 @@ impl Tokenizer {
             specials,
             strips,
             tokens: vocabulary.bytes().map(token).collect(),
-            bos: id("tokenizer.ggml.bos_token_id")?,
+            bos,
             eos,
             ends,
             add_bos: adds_bos,

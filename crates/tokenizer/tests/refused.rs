@@ -84,6 +84,44 @@ fn damaged_vocabularies_are_refused_by_key() {
         ),
         ("llama.vocab_size", text("5"), "an integer"),
         ("llama.vocab_size", Some(Value::F32(5.0)), "an integer"),
+        (
+            "llama.vocab_size",
+            Some(Value::U64(1 << 63)),
+            "an integer from 0 to 4294967295",
+        ),
+        ("llama.vocab_size", Some(Value::I32(-1)), "integer (-1)"),
+        ("llama.vocab_size", Some(Value::U32(0)), "is 0, but"),
+        (
+            "tokenizer.ggml.eos_token_id",
+            Some(Value::U32(5)),
+            "is 5, but there are only 5 tokens",
+        ),
+        (
+            "tokenizer.ggml.eot_token_id",
+            Some(Value::U64(u64::MAX)),
+            "an integer from 0",
+        ),
+        (
+            "tokenizer.ggml.eom_token_id",
+            Some(Value::U32(49_152)),
+            "is 49152, but there are only 5 tokens",
+        ),
+        (
+            "tokenizer.ggml.bos_token_id",
+            Some(Value::I32(-1)),
+            "integer (-1)",
+        ),
+        (
+            "tokenizer.ggml.token_type",
+            Some(Value::Array(Array::U32(vec![1; 5]))),
+            "32-bit signed",
+        ),
+        (
+            "tokenizer.ggml.merges",
+            Some(Value::Array(Array::U32(vec![1]))),
+            "an array of strings",
+        ),
+        ("tokenizer.ggml.tokens", text("a"), "an array of strings"),
         ("tokenizer.ggml.add_bos_token", text("true"), "boolean"),
         (
             "tokenizer.ggml.add_bos_token",
@@ -120,6 +158,14 @@ fn damaged_vocabularies_are_refused_by_key() {
         let error = refusal(key, value);
         assert!(error.contains(key) && error.contains(expected), "{error}");
     }
+}
+
+/// Other engines then put a token of their own before a prompt.
+#[test]
+fn a_first_token_that_is_asked_for_and_not_named_is_refused() {
+    let error = refusal("tokenizer.ggml.bos_token_id", None);
+    let says = "key `tokenizer.ggml.add_bos_token`: is true, but no `tokenizer.ggml.bos_token_id`";
+    assert!(error.contains(says), "{error}");
 }
 
 #[test]

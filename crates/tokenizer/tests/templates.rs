@@ -279,6 +279,57 @@ const GREEDY: &[(&str, &str)] = &[
         "{{ [[1] * 10000000000] == [[1] * 10000000000] }}",
     ),
     (
+        "a character far behind",
+        "{% set a = 'a' * 30000000 %}{% for i in range(90000) %}{% set x = a[29999999] %}{% endfor %}",
+    ),
+    (
+        "a character from the end",
+        "{% set a = '\u{e9}' * 15000000 %}{% for i in range(90000) %}{% set x = a[-14999999] %}{% endfor %}",
+    ),
+    (
+        "the end of a text",
+        "{% set a = '\u{e9}' * 15000000 %}{% for i in range(90000) %}{% set x = a[14999998:] %}{% endfor %}",
+    ),
+    (
+        "a test of every character",
+        "{% set a = 'a' * 15000000 %}{% for i in range(90000) %}{% if a is lower %}{% endif %}{% endfor %}",
+    ),
+    (
+        "texts that are compared",
+        "{% set a = 'a' * 15000000 %}{% set b = 'a' * 15000000 %}\
+        {% for i in range(90000) %}{% if a == b %}{% endif %}{% endfor %}",
+    ),
+    (
+        "lists put together",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(60) %}\
+        {% set ns.l = ns.l|chain(ns.l) %}{% endfor %}{{ ns.l|length }}",
+    ),
+    (
+        "maps put together",
+        "{% set ns = namespace(m={'a': 1}) %}{% for i in range(60) %}\
+        {% set ns.m = ns.m|chain(ns.m) %}{% endfor %}{{ ns.m ~ 'a' * 100000000 }}",
+    ),
+    (
+        "lists put together in a macro",
+        "{% macro m(l, n) %}{% if n %}{{ m(l|chain(l), n - 1) }}{% else %}{{ l|length }}{% endif %}\
+        {% endmacro %}{{ m([1], 60) }}",
+    ),
+    (
+        "lists put together by name",
+        "{% set ns = namespace(l=[[1]]) %}{% for i in range(60) %}\
+        {% set ns.l = ns.l|map('chain', ns.l[0]) %}{% endfor %}{{ ns.l[0]|length }}",
+    ),
+    (
+        "a list that grows by one",
+        "{% set ns = namespace(l=[1]) %}{% for i in range(100000) %}\
+        {% set ns.l = ns.l + [1] %}{% endfor %}{{ ns.l|length }}",
+    ),
+    (
+        "a list that is cut again and again",
+        "{% set ns = namespace(l=range(10)) %}{% for i in range(100000) %}\
+        {% set ns.l = ns.l[0:] %}{% endfor %}{{ ns.l|length }}",
+    ),
+    (
         "a list of the namespace that has it",
         "{% set ns = namespace() %}{% set ns.l = [ns] %}{{ ns.l ~ 'a' }}",
     ),
@@ -327,6 +378,34 @@ fn no_template_takes_more_than_its_memory() {
         "]".repeat(90)
     );
     assert!(render(&deeper, "hi", 100_000).is_err());
+    // Expressions in each other as far as a template goes, which is compiled where there is little stack.
+    let longest = 128 * 1024 - 100;
+    for (open, part, close) in [
+        ("{{ 1", "+1", " }}"),
+        ("{{ 1", "~1", " }}"),
+        ("{{ a", "+a", " }}"),
+        ("{{ 1", "|d", " }}"),
+        ("{{ messages", ".a", " }}"),
+        ("{{ messages", "[0]", " }}"),
+        ("{{ messages", "()", " }}"),
+        ("{{ ", "-", "1 }}"),
+        ("{{ ", "not ", "1 }}"),
+        ("{{ 1", " is a", " }}"),
+        ("{{ ", "1 if 0 else ", "1 }}"),
+        ("{% if 0 %}", "{%elif 0%}", "{% endif %}"),
+    ] {
+        let long = format!("{open}{}{close}", part.repeat(longest / part.len()));
+        let error = render(&long, "hi", 100_000).unwrap_err().to_string();
+        let said = error.contains("in each other") || error.contains("recursion limits");
+        assert!(said, "{part}: {error}");
+    }
+    let error = render(&"a".repeat(longest + 101), "hi", 100_000).unwrap_err();
+    let said = error.to_string();
+    assert!(
+        said.contains("131073 bytes, at most 131072 are read"),
+        "{said}"
+    );
+    assert!(render(&"a".repeat(longest + 100), "hi", 1 << 20).is_ok());
     // Nested so deeply that its end is a long way down, on a small stack.
     let nested = "{% set ns = namespace(l=[1]) %}{% for i in range(100000) %}\
         {% set ns.l = [ns.l] %}{% endfor %}";

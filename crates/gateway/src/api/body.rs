@@ -133,7 +133,10 @@ pub(super) async fn read(
                     .for_each(|data| bytes.extend_from_slice(data)),
                 Err(error) if error.is::<LengthLimitError>() => return Ok(Err(too_large())),
                 Err(_) => {
-                    let broken = Fault::new(Code::InvalidRequest, "the body was broken off");
+                    let broken = Fault::new(
+                        Code::InvalidRequest,
+                        "the body was broken off, or its chunks do not end where all readers agree",
+                    );
                     return Ok(Err(broken));
                 }
             }

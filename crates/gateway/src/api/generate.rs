@@ -211,8 +211,11 @@ async fn prepare(
 /// Longest `x-session-id` that is looked at, bytes.
 const SESSION_BYTES_MAX: usize = 256;
 
+/// A hint that requests belong together.
+pub(super) const SESSION: &str = "x-session-id";
+
 fn session(headers: &HeaderMap) -> Option<String> {
-    let session = headers.get("x-session-id")?.to_str().ok()?;
+    let session = headers.get(SESSION)?.to_str().ok()?;
     (session.len() <= SESSION_BYTES_MAX).then(|| session.to_owned())
 }
 
@@ -327,6 +330,10 @@ fn prompts(
             Prompt::Tokens(tokens) => tokens.clone(),
         };
         let mut one = checked(param, tokens, text)?;
+        if prompts.len() > 1 {
+            // Before the next is read.
+            judge_length(&one, ask, limits(facts)?)?;
+        }
         if ask.echo {
             // A few bytes of a request must not become many of an answer.
             let bytes = match prompt {

@@ -34,9 +34,10 @@ impl Heads {
         }))
     }
 
-    /// Bytes that came in.
-    pub(super) fn came(&self, bytes: &[u8]) {
-        self.reader().read(bytes);
+    /// Bytes that came in; gives how many of them the parser may have. Fewer than all: behind them is
+    /// what no two readers agree on where it ends, and nothing on this connection is to be read any more.
+    pub(super) fn came(&self, bytes: &[u8]) -> usize {
+        self.reader().read(bytes)
     }
 
     /// What was seen of the next head that the parser made a request of.
@@ -51,6 +52,11 @@ impl Heads {
     /// Whether all of what was asked has come: nothing of a body is on its way any more.
     pub(super) fn is_at_end(&self) -> bool {
         self.reader().at == At::Head
+    }
+
+    /// Whether the parser may have nothing more.
+    pub(super) fn is_broken(&self) -> bool {
+        self.reader().at == At::Broken
     }
 
     fn reader(&self) -> MutexGuard<'_, Reader> {
@@ -69,8 +75,11 @@ enum At {
     /// So many bytes of a chunk are left, its end included.
     Chunk(u64),
     Trailers,
-    /// Behind something that this or any other reader would refuse: nothing is known of the rest.
+    /// Behind something that this or any other reader would refuse: nothing is known of the rest. The
+    /// parser is shown it all the same, to make a request of it that can be answered.
     Lost,
+    /// The same in a body, whose request is there already: the parser is shown no more.
+    Broken,
 }
 
 /// Bytes of a line of a chunk's size, at most; the parser behind takes fewer.
@@ -88,10 +97,12 @@ struct Reader {
 }
 
 impl Reader {
-    fn read(&mut self, mut bytes: &[u8]) {
+    fn read(&mut self, all: &[u8]) -> usize {
+        let mut bytes = all;
         while !bytes.is_empty() {
             match self.at {
-                At::Lost => return,
+                At::Lost => return all.len(),
+                At::Broken => return all.len() - bytes.len(),
                 At::Body(left) | At::Chunk(left) => {
                     let taken = left.min(bytes.len() as u64);
                     bytes = &bytes[taken as usize..];
@@ -107,16 +118,19 @@ impl Reader {
                     let end = bytes.iter().position(|byte| *byte == b'\n');
                     let taken = end.map_or(bytes.len(), |end| end + 1);
                     self.line.extend_from_slice(&bytes[..taken]);
-                    bytes = &bytes[taken..];
                     if self.too_long() {
                         self.lose();
                     } else if end.is_some() {
                         let line = std::mem::take(&mut self.line);
                         self.line_ended(line);
                     }
+                    if self.at != At::Broken {
+                        bytes = &bytes[taken..];
+                    }
                 }
             }
         }
+        all.len()
     }
 
     fn too_long(&self) -> bool {
@@ -131,7 +145,10 @@ impl Reader {
 
     fn lose(&mut self) {
         (self.line, self.head) = (Vec::new(), Vec::new());
-        self.at = At::Lost;
+        self.at = match self.at {
+            At::Head => At::Lost,
+            _ => At::Broken,
+        };
     }
 
     fn line_ended(&mut self, line: Vec<u8>) {
@@ -150,8 +167,9 @@ impl Reader {
                     self.at = then;
                 }
             }
-            At::Trailers if is_empty => self.at = At::Head,
-            At::Trailers => {}
+            At::Trailers if line == b"\r\n" => self.at = At::Head,
+            At::Trailers if is_trailer(&line) => {}
+            At::Trailers => self.lose(),
             _ => match size(&line) {
                 Some(0) => self.at = At::Trailers,
                 Some(size) => self.at = At::Chunk(size.saturating_add(2)),
@@ -163,12 +181,36 @@ impl Reader {
 
 /// The size of a chunk, by its line.
 fn size(line: &[u8]) -> Option<u64> {
-    let line = line.strip_suffix(b"\r\n")?;
+    let line = whole(line)?;
     let end = line.iter().position(|byte| !byte.is_ascii_hexdigit());
     let (digits, rest) = line.split_at(end.unwrap_or(line.len()));
     let goes_on = matches!(rest.first(), None | Some(b';' | b' ' | b'\t'));
     let digits = std::str::from_utf8(digits).ok().filter(|_| goes_on)?;
     u64::from_str_radix(digits, 16).ok()
+}
+
+/// A line without its end, if no reader takes it for two.
+fn whole(line: &[u8]) -> Option<&[u8]> {
+    line.strip_suffix(b"\r\n").filter(|it| !it.contains(&b'\r'))
+}
+
+/// Whether a name of a header is this one, also to whoever takes `_` for `-`, as gateways to programs do.
+fn is_named(name: &[u8], wanted: &[u8]) -> bool {
+    let same = |(a, b): (&u8, &u8)| a.eq_ignore_ascii_case(b) || (*a, *b) == (b'_', b'-');
+    name.len() == wanted.len() && name.iter().zip(wanted).all(same)
+}
+
+/// Names that say where a request ends or whose it is.
+const FRAMING: [&[u8]; 3] = [b"content-length", b"transfer-encoding", b"host"];
+
+/// Whether a line behind the last chunk is one to everybody, and says nothing about where it ends.
+fn is_trailer(line: &[u8]) -> bool {
+    let Some(line) = whole(line).filter(|it| !it.starts_with(b" ") && !it.starts_with(b"\t"))
+    else {
+        return false;
+    };
+    let colon = line.iter().position(|byte| *byte == b':');
+    colon.is_some_and(|at| !FRAMING.iter().any(|it| is_named(&line[..at], it)))
 }
 
 /// What a whole head says, and what stands behind it.
@@ -177,7 +219,7 @@ fn judge(lines: &[Vec<u8>]) -> (Seen, At) {
     let mut why = None;
     let mut begun = false;
     for line in lines {
-        let Some(line) = line.strip_suffix(b"\r\n").filter(|it| !it.contains(&b'\r')) else {
+        let Some(line) = whole(line) else {
             why = Some("a line of the head does not end in CR LF, or has a CR inside");
             continue;
         };
@@ -185,7 +227,11 @@ fn judge(lines: &[Vec<u8>]) -> (Seen, At) {
             continue;
         }
         if !std::mem::replace(&mut begun, true) {
-            continue; // the request's own line
+            // The request's own line. What stands behind `#` is cut off by some, and a path to others.
+            if line.contains(&b'#') {
+                why = Some("the target of the request has a `#`");
+            }
+            continue;
         }
         if line[0] == b' ' || line[0] == b'\t' {
             why = Some("a header line begins with a space: it may be one with the line before");
@@ -196,6 +242,9 @@ fn judge(lines: &[Vec<u8>]) -> (Seen, At) {
         let (name, value) = (parts.next().unwrap_or_default(), parts.next());
         if name.ends_with(b" ") || name.ends_with(b"\t") || value.is_none() {
             why = Some("a header line has no colon right behind its name");
+        }
+        if name.contains(&b'_') && FRAMING.iter().any(|it| is_named(name, it)) {
+            why = Some("a header line has `_` where some readers read `-`");
         }
         if name.eq_ignore_ascii_case(b"content-length") {
             lengths.push(value.unwrap_or_default().trim_ascii());
@@ -296,7 +345,7 @@ mod tests {
             let heads = Heads::new(1000);
             heads.came(format!("{chunked}{size}\r\n").as_bytes());
             assert!(heads.next().ambiguous.is_none());
-            assert_eq!(heads.reader().at, At::Lost, "{size}");
+            assert_eq!(heads.reader().at, At::Broken, "{size}");
             assert!(heads.next().ambiguous.is_some(), "{size}");
         }
         let heads = Heads::new(100);

@@ -4,7 +4,7 @@ use std::convert::Infallible;
 use std::sync::Arc;
 
 use http::request::Parts;
-use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, header};
+use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, header};
 use hyper::body::Incoming;
 use prometheus_client::metrics::gauge::Gauge;
 use tokio::sync::{Semaphore, watch};
@@ -370,11 +370,23 @@ fn unambiguous(head: &Parts, seen: Seen) -> Result<(), Fault> {
         return refused(format!("expected one `Host` line; there are {hosts}"));
     }
     let host = head.headers.get(header::HOST).map(HeaderValue::as_bytes);
+    if !host.is_none_or(is_host) {
+        return refused("`Host` is not one name or address, with a port or without".to_owned());
+    }
     let named = head.uri.authority().map(|it| it.as_str().as_bytes());
     if named.is_some_and(|named| host.is_some_and(|host| !host.eq_ignore_ascii_case(named))) {
         return refused("the target of the request names another host than `Host`".to_owned());
     }
-    for name in [header::CONTENT_TYPE, header::CONTENT_ENCODING] {
+    const ENGINES: HeaderName = HeaderName::from_static(generate::ENGINES);
+    const SESSION: HeaderName = HeaderName::from_static(generate::SESSION);
+    let once = [
+        header::CONTENT_TYPE,
+        header::CONTENT_ENCODING,
+        header::ORIGIN,
+        ENGINES,
+        SESSION,
+    ];
+    for name in once {
         if lines(name.clone()).count() > 1 {
             return refused(format!("expected one `{name}` line; there are several"));
         }
@@ -396,6 +408,24 @@ fn unambiguous(head: &Parts, seen: Seen) -> Result<(), Fault> {
         return refused("`TE` must not name `chunked`, which is always taken".to_owned());
     }
     Ok(())
+}
+
+/// Whether this is a host that everybody reads as the same one. (A list of two would be a name to some.)
+fn is_host(host: &[u8]) -> bool {
+    let literal = |byte: &u8| byte.is_ascii_hexdigit() || b":.".contains(byte);
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || b"-._~%".contains(byte);
+    let bracketed = host.strip_prefix(b"[").and_then(|rest| {
+        let end = rest.iter().position(|byte| *byte == b']')?;
+        rest[..end].iter().all(literal).then(|| &rest[end + 1..])
+    });
+    let port = match bracketed {
+        Some(port) => port,
+        None => &host[host.iter().take_while(|byte| plain(byte)).count()..],
+    };
+    match port.strip_prefix(b":") {
+        Some(digits) => digits.iter().all(u8::is_ascii_digit),
+        None => port.is_empty(),
+    }
 }
 
 fn head_size(head: &Parts) -> usize {

@@ -92,9 +92,16 @@ impl<S: AsyncRead + Unpin> AsyncRead for StallGuard<S> {
         buf: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let before = buf.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(cx, buf);
-        self.heads.came(&buf.filled()[before..]);
-        read
+        if !self.heads.is_broken() {
+            ready!(Pin::new(&mut self.stream).poll_read(cx, buf))?;
+            let good = self.heads.came(&buf.filled()[before..]);
+            buf.set_filled(before + good);
+        }
+        // Nothing more, and not as if this were the end.
+        match self.heads.is_broken() && buf.filled().len() == before {
+            true => Poll::Ready(Err(io::ErrorKind::InvalidData.into())),
+            false => Poll::Ready(Ok(())),
+        }
     }
 }
 

@@ -118,17 +118,40 @@ pub(super) fn metrics(shared: &Shared, headers: &HeaderMap) -> Response<Reply> {
 
 /// Whether plain text is asked for, and OpenMetrics not or less.
 fn prefers_plain(accept: &str) -> bool {
-    let weight = |wanted: &str| {
-        let ranges = accept.split(',').filter_map(|range| {
-            let mut parts = range.split(';').map(str::trim);
-            let named = parts.next()?.eq_ignore_ascii_case(wanted);
-            let weight = parts.find_map(|part| part.strip_prefix("q="));
-            let weight = weight.map_or(Some(1.0), |text| text.parse::<f64>().ok())?;
-            named.then_some(weight)
-        });
-        ranges.fold(0.0, f64::max)
-    };
-    weight("text/plain") > weight("application/openmetrics-text")
+    let plain = weight(accept, ["text", "plain"], &["0.0.4", "1.0.0"]);
+    plain
+        > weight(
+            accept,
+            ["application", "openmetrics-text"],
+            &["1.0.0", "0.0.1"],
+        )
+}
+
+/// How much a form is asked for: as the range says that names it most closely. Of versions those count
+/// that a reader of ours would be content with.
+fn weight(accept: &str, [kind, of_kind]: [&str; 2], versions: &[&str]) -> f64 {
+    let said = accept.split(',').filter_map(|range| {
+        let mut parts = range.split(';').map(str::trim);
+        let named = parts.next()?.split_once('/')?;
+        let closeness = match named {
+            ("*", "*") => 0,
+            (first, "*") if first.eq_ignore_ascii_case(kind) => 1,
+            (first, second) => {
+                let same = first.eq_ignore_ascii_case(kind) && second.eq_ignore_ascii_case(of_kind);
+                same.then_some(2)?
+            }
+        };
+        let given = |wanted: &str| {
+            let mut named = parts.clone().filter_map(|part| part.split_once('='));
+            let found = named.find(|(name, _)| name.trim().eq_ignore_ascii_case(wanted));
+            found.map(|(_, value)| value.trim().trim_matches('"'))
+        };
+        let known = given("version").is_none_or(|version| versions.contains(&version));
+        let weight = given("q").map_or(Some(1.0), |text| text.parse::<f64>().ok())?;
+        (known && (0.0..=1.0).contains(&weight)).then_some((closeness, weight))
+    });
+    let closest = said.max_by(|a, b| a.0.cmp(&b.0).then(a.1.total_cmp(&b.1)));
+    closest.map_or(0.0, |(_, weight)| weight)
 }
 
 #[cfg(test)]
@@ -153,6 +176,48 @@ mod tests {
                 true,
             ),
             ("text/plain; q=0", false),
+            // What is named beats a range, and a range beats all.
+            ("application/openmetrics-text;q=0, */*", true),
+            ("text/*", true),
+            ("text/*;q=0.9, */*;q=0.1", true),
+            ("text/*;q=0.1, */*;q=0.9", false),
+            ("text/plain;q=0, text/*", false),
+            ("application/*, text/plain;q=0.9", false),
+            (
+                "TEXT/Plain; Q=0.5, application/openmetrics-text ; q = 0.3",
+                true,
+            ),
+            (
+                "text/plain;q=\"0.5\", application/openmetrics-text;q=\"0.3\"",
+                true,
+            ),
+            ("application/json", false),
+            ("application/json, text/plain;q=0.1", true),
+            // Prometheus 2, Prometheus 3, and one of a version to come.
+            (
+                "application/openmetrics-text; version=0.0.1,text/plain;version=0.0.4;q=0.5,*/*;q=0.1",
+                false,
+            ),
+            (
+                "application/openmetrics-text;version=1.0.0;escaping=allow-utf-8;q=0.6,\
+                 application/openmetrics-text;version=0.0.1;q=0.5,\
+                 text/plain;version=1.0.0;escaping=allow-utf-8;q=0.4,\
+                 text/plain;version=0.0.4;q=0.3,*/*;q=0.2",
+                false,
+            ),
+            (
+                "application/openmetrics-text;version=2.0.0,text/plain;version=0.0.4;q=0.5",
+                true,
+            ),
+            ("text/plain;version=1.0.0;escaping=allow-utf-8", true),
+            // Weights that are none say nothing.
+            ("text/plain;q=2, application/openmetrics-text;q=0.1", false),
+            (
+                "text/plain;q=inf, application/openmetrics-text;q=0.1",
+                false,
+            ),
+            ("text/plain;q=nan", false),
+            ("text/plain;q=x, text/plain;q=0.2", true),
         ] {
             assert_eq!(prefers_plain(accept), plain, "{accept}");
         }

@@ -4,14 +4,17 @@
 use std::cell::{Cell, RefCell};
 use std::fmt;
 
-use serde::de::{DeserializeSeed, Deserializer, Error, MapAccess, SeqAccess, Visitor};
+use serde::de::{DeserializeSeed, Deserializer, Error, IgnoredAny, MapAccess, SeqAccess, Visitor};
 use serde_json::{Map, Number, Value};
 
 use super::fields::invalid;
 use crate::engine::{Code, Fault};
 
-/// Most values of a body: a small body of many would take thirty times its size.
+/// Most values of a body: a small body of many would take thirty times its size. What a list and an object
+/// take besides counts as so many more.
 const VALUES_MAX: usize = 1 << 20;
+const OF_A_LIST: usize = 3;
+const OF_AN_OBJECT: usize = 7;
 /// Most of a name that is repeated in an error.
 const SHOWN: usize = 128;
 
@@ -20,25 +23,88 @@ const SHOWN: usize = 128;
 /// # Errors
 /// It is not JSON, has a name twice in one object, or too many values.
 pub(super) fn parse(body: &[u8]) -> Result<Value, Fault> {
-    let seen = Seen::default();
     let mut reader = serde_json::Deserializer::from_slice(body);
-    let one = One {
-        seen: &seen,
-        path: None,
-    };
-    let read = one.deserialize(&mut reader);
+    let (read, twice) = first(&mut reader);
     let read = read.and_then(|value| reader.end().map(|()| value));
-    if let Some(name) = seen.twice.take() {
+    if let Some(name) = twice {
         return Err(invalid(name, "this name once; the body has it twice"));
     }
     // The parser's own words name a place, never content.
     read.map_err(|error| Fault::new(Code::InvalidJson, format!("the body is not JSON: {error}")))
 }
 
+/// Reads JSON that is text in a request (the schema of a form, what a tool was called with); none if it
+/// is no JSON.
+///
+/// # Errors
+/// It has a name twice in one object.
+pub(super) fn within(param: &str, text: &str) -> Result<Option<Value>, Fault> {
+    let mut reader = serde_json::Deserializer::from_str(text);
+    let (read, twice) = first(&mut reader);
+    let read = read.and_then(|value| reader.end().map(|()| value));
+    match twice {
+        None => Ok(read.ok()),
+        // Seen before the end.
+        Some(_) if serde_json::from_str::<IgnoredAny>(text).is_err() => Ok(None),
+        Some(name) => {
+            let expected = format!("`{name}` once; the JSON in this text has it twice");
+            Err(invalid(param, expected))
+        }
+    }
+}
+
+/// Looks at every piece of JSON in a grammar, each behind a `%json` or another such word.
+///
+/// # Errors
+/// One has a name twice in one object.
+pub(super) fn within_grammar(param: &str, text: &str) -> Result<(), Fault> {
+    let behind = text.split('%').skip(1);
+    let mut at = text.len() - behind.clone().map(|it| it.len() + 1).sum::<usize>();
+    for piece in behind {
+        let word = piece.bytes().take_while(u8::is_ascii_alphanumeric).count();
+        let mut reader = serde_json::Deserializer::from_str(&text[at + 1 + word..]);
+        if word > 0
+            && let (_, Some(name)) = first(&mut reader)
+        {
+            let expected = format!("`{name}` once; the JSON in this grammar has it twice");
+            return Err(invalid(param, expected));
+        }
+        at += 1 + piece.len();
+    }
+    Ok(())
+}
+
+/// The next value, and a name that stands twice in it.
+fn first<'r, R: serde_json::de::Read<'r>>(
+    reader: &mut serde_json::Deserializer<R>,
+) -> (serde_json::Result<Value>, Option<String>) {
+    let seen = Seen::default();
+    let one = One {
+        seen: &seen,
+        path: None,
+    };
+    let read = one.deserialize(reader);
+    (read, seen.twice.take())
+}
+
 #[derive(Default)]
 struct Seen {
     values: Cell<usize>,
     twice: RefCell<Option<String>>,
+}
+
+impl Seen {
+    fn count<E: Error>(&self, more: usize) -> Result<(), E> {
+        let values = self.values.get() + more;
+        self.values.set(values);
+        match values > VALUES_MAX {
+            true => {
+                let problem = "values, of which a list counts for 4 and an object for 8";
+                Err(E::custom(format!("more than {VALUES_MAX} {problem}")))
+            }
+            false => Ok(()),
+        }
+    }
 }
 
 /// Where a value stands.
@@ -69,11 +135,7 @@ impl<'de> DeserializeSeed<'de> for One<'_> {
     type Value = Value;
 
     fn deserialize<D: Deserializer<'de>>(self, reader: D) -> Result<Value, D::Error> {
-        let values = self.seen.values.get() + 1;
-        self.seen.values.set(values);
-        if values > VALUES_MAX {
-            return Err(D::Error::custom(format!("more than {VALUES_MAX} values")));
-        }
+        self.seen.count(1)?;
         reader.deserialize_any(self)
     }
 }
@@ -114,6 +176,7 @@ impl<'de> Visitor<'de> for One<'_> {
     }
 
     fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> Result<Value, A::Error> {
+        self.seen.count(OF_A_LIST)?;
         let mut values = Vec::new();
         while let Some(value) = list.next_element_seed(One {
             seen: self.seen,
@@ -125,6 +188,7 @@ impl<'de> Visitor<'de> for One<'_> {
     }
 
     fn visit_map<A: MapAccess<'de>>(self, mut object: A) -> Result<Value, A::Error> {
+        self.seen.count(OF_AN_OBJECT)?;
         let mut map = Map::new();
         // As read: `"\u0061"` is the name `a`.
         while let Some(key) = object.next_key::<String>()? {
@@ -203,11 +267,22 @@ mod tests {
         }
         let deep = "[".repeat(10_000);
         assert_eq!(parse(deep.as_bytes()).unwrap_err().code, Code::InvalidJson);
-        let many = format!("[{}1]", "1,".repeat(VALUES_MAX));
-        let fault = parse(many.as_bytes()).unwrap_err();
-        assert!(
-            fault.message.contains("more than 1048576 values"),
-            "{fault}"
-        );
+        // As many as are read, and one more.
+        for (one, count) in [
+            ("1", 1),
+            ("[]", 4),
+            ("[1]", 5),
+            ("{}", 8),
+            (r#"{"a":1}"#, 9),
+        ] {
+            let fit = (VALUES_MAX - 4) / count;
+            let many = |n| format!("[{}]", vec![one; n].join(","));
+            assert!(parse(many(fit).as_bytes()).is_ok(), "{one}");
+            let fault = parse(many(fit + 1).as_bytes()).unwrap_err();
+            assert!(
+                fault.message.contains("more than 1048576 values"),
+                "{fault}"
+            );
+        }
     }
 }

@@ -6,7 +6,7 @@ use http::{Response, StatusCode};
 use serde_json::{Value, json};
 
 use super::access_log::Record;
-use super::ask::{talk, token_ids};
+use super::ask::{talk, token_ids, tools};
 use super::body::{self, Received, Reply};
 use super::fields::{Fields, invalid};
 use super::router::Shared;
@@ -47,7 +47,10 @@ pub(super) async fn tokenize(
                 None if chat => {
                     let path = &facts.text_path;
                     let mut talk = talk(&mut fields, path)?;
-                    if path.forms || path.fields.contains(&"tools") {
+                    if path.forms {
+                        let tools = tools(&mut fields)?;
+                        talk.chat.tools = tools.map(|tools| tools.shown);
+                    } else if path.fields.contains(&"tools") {
                         talk.chat.tools = fields.take("tools");
                     }
                     if special == Some(true) {

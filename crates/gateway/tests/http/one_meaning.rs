@@ -263,6 +263,226 @@ async fn chunks_that_are_none_end_the_connection() {
     assert_eq!((status, closed), (400, true), "an endless extension");
 }
 
+/// Other readers of the same bytes: one that takes the first host of a list or what stands before an `@`,
+/// that cuts a path at `#`, that takes `_` for `-`, or that keeps the first of two lines.
+#[tokio::test]
+async fn what_only_some_readers_take_for_the_same_is_refused() {
+    let server = Server::start().await;
+    let length = format!("content-length: {}\r\n", BODY.len());
+    let post = "POST /tokenize HTTP/1.1\r\n";
+    let hosts = [
+        "t, u", "t,u", "t u", "a@t", "t/x", "t:x", "t:80:81", "[::1", "[::1]x", "t\u{e9}", "t\\x",
+    ];
+    let mut cases: Vec<(String, &str)> = hosts
+        .into_iter()
+        .map(|host| {
+            (
+                format!("{post}host: {host}\r\n{length}"),
+                "`Host` is not one",
+            )
+        })
+        .collect();
+    let more = [
+        ("transfer_encoding: chunked\r\n", "has `_`"),
+        ("Content_Length: 3\r\n", "has `_`"),
+        (
+            "x-session-id: a\r\nX-Session-Id: b\r\n",
+            "one `x-session-id` line",
+        ),
+        (
+            "x-cofferdam-engines: a\r\nx-cofferdam-engines: b\r\n",
+            "one `x-cofferdam-engines` line",
+        ),
+        (
+            "origin: http://a\r\norigin: http://b\r\n",
+            "one `origin` line",
+        ),
+    ];
+    cases.extend(
+        more.into_iter()
+            .map(|(lines, why)| (format!("{post}host: t\r\n{lines}{length}"), why)),
+    );
+    let cut = format!("POST /tokenize#/metrics HTTP/1.1\r\nhost: t\r\n{length}");
+    cases.push((cut, "has a `#`"));
+    for (head, why) in cases {
+        let mut client = server.connect().await;
+        let bytes = format!("{head}\r\n{BODY}GET /version HTTP/1.1\r\nhost: t\r\n\r\n");
+        client.socket.write_all(bytes.as_bytes()).await.unwrap();
+        let reply = client.reply().await.expect("an answer");
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (400, "ambiguous_request"),
+            "{head}"
+        );
+        assert!(reply.text().contains(why), "{head}: {}", reply.text());
+        assert!(client.reply().await.is_none(), "{head}: closed");
+    }
+    for host in [
+        "",
+        "t",
+        "T.example",
+        "t_1:8080",
+        "127.0.0.1:1",
+        "[::1]",
+        "[fe80::1]:80",
+        "t:",
+    ] {
+        let head = format!("{post}host: {host}\r\nx_length: 3\r\n{length}");
+        let (status, count, closed) = send(&server, &head, BODY).await;
+        assert_eq!(
+            (status, count.as_str(), closed),
+            (200, "2", false),
+            "{host:?}"
+        );
+    }
+}
+
+/// The parser behind takes whatever stands there for a trailer until a whole line is empty: what others
+/// read as the next request would be gone, and its answer another's.
+#[tokio::test]
+async fn trailers_that_two_readers_end_differently_end_the_connection() {
+    let server = Server::start().await;
+    let head = "POST /tokenize HTTP/1.1\r\nhost: t\r\ntransfer-encoding: chunked\r\n";
+    for trailers in [
+        "\n",
+        "x: y\n\r\n",
+        "x: y\n\n",
+        "x: y\r\r\n\r\n",
+        "x\r\n\r\n",
+        "x: y\r\n z\r\n\r\n",
+        "content-length: 50\r\n\r\n",
+        "Transfer-Encoding: chunked\r\n\r\n",
+        "host: u\r\n\r\n",
+        "content_length: 50\r\n\r\n",
+    ] {
+        let body = format!("10\r\n{BODY}\r\n0\r\n{trailers}");
+        let whole = format!("{head}\r\n{body}GET /version HTTP/1.1\r\nhost: t\r\n\r\n");
+        for step in [1, whole.len()] {
+            let mut client = server.connect().await;
+            client.socket.set_nodelay(true).unwrap();
+            for piece in whole.as_bytes().chunks(step) {
+                // Whoever has refused it may close before all was sent.
+                if client.socket.write_all(piece).await.is_err() {
+                    break;
+                }
+            }
+            let reply = client.reply().await.expect("an answer");
+            let said = (reply.status, reply.code());
+            assert_eq!(said, (400, "invalid_request".to_owned()), "{trailers:?}");
+            assert!(
+                reply.text().contains("where all readers agree"),
+                "{}",
+                reply.text()
+            );
+            assert!(
+                client.reply().await.is_none(),
+                "{trailers:?}: nothing is read behind it"
+            );
+        }
+    }
+    let body = format!("10\r\n{BODY}\r\n0\r\nx: y\r\nx-checksum:\r\n\r\n");
+    let (status, count, closed) = send(&server, head, &body).await;
+    assert_eq!((status, count.as_str(), closed), (200, "2", false));
+}
+
+/// JSON in a text of JSON: what a tool was called with, schemas, and grammars that have some in them.
+#[tokio::test]
+async fn a_name_that_stands_twice_in_a_text_of_json_is_refused_too() {
+    let server = Server::start().await;
+    let user = json!({"role": "user", "content": "a"});
+    let twice = r#"{"type": "object", "properties": {"a": {}, "\u0061": false}}"#;
+    let format = json!({"type": "json_schema", "json_schema": {"name": "n", "schema": twice}});
+    let call = json!({"name": "f", "arguments": r#"{"b": [{"a": 1, "a": 2}]}"#});
+    let calls = json!([{"id": "x", "type": "function", "function": call}]);
+    let chat = |field: &str, value: serde_json::Value| json!({"messages": [user], field: value});
+    for (path, body, param, name) in [
+        (
+            "/v1/chat/completions",
+            chat("response_format", format),
+            "response_format.json_schema.schema",
+            "properties.a",
+        ),
+        (
+            "/v1/chat/completions",
+            chat("structured_outputs", json!({"json": twice})),
+            "structured_outputs.json",
+            "properties.a",
+        ),
+        (
+            "/v1/chat/completions",
+            chat(
+                "structured_outputs",
+                json!({"grammar": format!("start: \"%\" %json {twice}\n")}),
+            ),
+            "structured_outputs.grammar",
+            "properties.a",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": "a", "text": {"format":
+                {"type": "json_schema", "name": "n", "schema": twice}}}),
+            "text.format.schema",
+            "properties.a",
+        ),
+        (
+            "/tokenize",
+            json!({"messages": [user, {"role": "assistant", "tool_calls": calls}]}),
+            "messages[1].tool_calls[0].function.arguments",
+            "b[0].a",
+        ),
+    ] {
+        let reply = server.post(path, &body).await;
+        let said = (reply.status, reply.code());
+        assert_eq!(said, (400, "invalid_request".to_owned()), "{body}");
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], param);
+        let message = error["message"].as_str().unwrap();
+        let start = format!("`{param}`: expected `{name}` once; the JSON in this ");
+        assert!(message.starts_with(&start), "{message}");
+    }
+    assert_eq!(server.engine.waiting().await, 0);
+    // What is no JSON was never read as any, and stays the text that it is.
+    let said = json!({"name": "f", "arguments": "{\"a\": 1, \"a\""});
+    let calls = json!([{"type": "function", "function": said, "index": 0, "id": "x"}]);
+    let body = json!({"messages": [user, {"role": "assistant", "tool_calls": calls}]});
+    let reply = server.post("/tokenize", &body).await;
+    assert_eq!(reply.status, 200, "{}", reply.text());
+}
+
+/// A template may write all of a call, and parts of an item are parts of a message.
+#[tokio::test]
+async fn what_is_not_known_is_refused_in_calls_and_in_parts_too() {
+    let server = Server::start().await;
+    let user = json!({"role": "user", "content": "a"});
+    let calls = |call: serde_json::Value| json!({"messages": [user, {"role": "assistant", "tool_calls": [call]}]});
+    let part = json!({"type": "input_text", "text": "a", "annotations": [], "language": "fr"});
+    for (path, body, name) in [
+        (
+            "/tokenize",
+            calls(json!({"id": "x", "function": {"name": "f", "arguments": "{}"}, "extra": 1})),
+            "messages[1].tool_calls[0].extra",
+        ),
+        (
+            "/tokenize",
+            calls(json!({"id": "x", "function": {"name": "f", "argument": "{}"}})),
+            "messages[1].tool_calls[0].function.argument",
+        ),
+        (
+            "/v1/responses",
+            json!({"input": [{"role": "user", "content": [part]}]}),
+            "input[0].content[0].language",
+        ),
+    ] {
+        let reply = server.post(path, &body).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (400, "unknown_parameter"),
+            "{body}"
+        );
+        assert_eq!(reply.json()["error"]["param"], json!(name));
+    }
+}
+
 #[tokio::test]
 async fn a_name_that_stands_twice_is_refused_before_anything_is_computed() {
     let server = Server::start().await;

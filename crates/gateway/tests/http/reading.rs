@@ -164,6 +164,55 @@ async fn a_text_longer_than_any_prompt_is_refused_unread() {
     }
 }
 
+/// Numbers are no text, and a template writes each as some.
+#[tokio::test]
+async fn values_that_are_no_text_count_too() {
+    let text = Arc::new(Watched::default());
+    let server = Server::reading(Config::default(), text.clone()).await;
+    let most = MAX_PROMPT as usize * LONGEST;
+    let ask = |values: usize| {
+        let message = json!({"role": "user", "content": "a"});
+        json!({"messages": [message], "chat_template_kwargs": {"mood": vec![json!(1); values]}})
+    };
+    // `a`, `mood`, the list, and what is in it.
+    let fits = most - 6;
+    for path in ["/v1/chat/completions", "/tokenize"] {
+        let reply = server.post(path, &ask(fits + 1)).await;
+        assert_eq!(
+            (reply.status, reply.code().as_str()),
+            (400, "context_length_exceeded")
+        );
+        let message = reply.json()["error"]["message"].to_string();
+        assert!(
+            message.contains("`messages` has 433 bytes of text"),
+            "{message}"
+        );
+    }
+    assert_eq!(text.read.load(Ordering::SeqCst), 0, "unread");
+    server.post("/tokenize", &ask(fits)).await;
+    assert_eq!(text.read.load(Ordering::SeqCst), 1);
+}
+
+/// Of several prompts none is read behind one that does not fit.
+#[tokio::test]
+async fn the_first_prompt_that_does_not_fit_is_the_last_that_is_read() {
+    let text = Arc::new(Watched::default());
+    let server = Server::reading(Config::default(), text.clone()).await;
+    let long = |bytes: usize| "b".repeat(bytes);
+    let body = json!({"prompt": [long(10), long(60), long(400), long(400)]});
+    let reply = server.post("/v1/completions", &body).await;
+    assert_eq!(
+        (reply.status, reply.code().as_str()),
+        (400, "context_length_exceeded")
+    );
+    let message = reply.json()["error"]["message"].to_string();
+    assert!(
+        message.contains("`prompt[1]`: the prompt has 60 tokens"),
+        "{message}"
+    );
+    assert_eq!(text.read.load(Ordering::SeqCst), 70);
+}
+
 #[tokio::test]
 async fn until_there_is_a_limit_only_short_texts_are_read() {
     let text = Arc::new(Watched::default());

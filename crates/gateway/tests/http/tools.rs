@@ -458,3 +458,47 @@ async fn what_a_response_would_store_is_refused_by_name() {
     }
     assert_eq!(server.engine.waiting().await, 0);
 }
+
+/// `/tokenize` reads tools as a request does: what would be refused there has no tokens, and of none the
+/// model is told nothing.
+#[tokio::test]
+async fn tools_are_tokenized_as_a_request_is_given_them() {
+    let server = roomy().await;
+    let none = asked(json!({"tools": null}));
+    for more in [
+        json!({}),
+        json!({"tools": []}),
+        json!({"tools": null}),
+        json!({"tool_choice": "none"}),
+        json!({"tool_choice": "required", "parallel_tool_calls": false}),
+    ] {
+        let body = asked(more);
+        let counted = server.post("/tokenize", &body).await.json()["tokens"].clone();
+        let reply = server.begin(CHAT, body.clone());
+        let script = server.engine.next().await;
+        assert_eq!(counted, json!(script.job.prompt), "{body}");
+        script.say("!", Finish::Stop).await;
+        assert_eq!(reply.await.unwrap().status, 200);
+    }
+    for (tools, param) in [
+        (json!("abc"), "tools"),
+        (json!({"a": 1}), "tools"),
+        (json!([1]), "tools[0]"),
+        (
+            json!([{"type": "function", "function": {"name": ""}}]),
+            "tools[0].function.name",
+        ),
+    ] {
+        for path in ["/tokenize", CHAT] {
+            let mut body = none.clone();
+            body["tools"] = tools.clone();
+            let reply = server.post(path, &body).await;
+            assert_eq!(
+                (reply.status, reply.code().as_str()),
+                (400, "invalid_request"),
+                "{body}"
+            );
+            assert_eq!(reply.json()["error"]["param"], param, "{path}");
+        }
+    }
+}

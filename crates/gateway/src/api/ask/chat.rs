@@ -2,8 +2,8 @@ use serde_json::{Map, Value};
 use tokenizer::{Chat, Message, PromptEnding};
 
 use super::{Fields, empty, invalid, unsupported};
-use crate::api::calls;
 use crate::api::text::Text;
+use crate::api::{calls, strict_json};
 use crate::engine::{Fault, TextPath};
 use std::borrow::Cow;
 
@@ -233,19 +233,36 @@ fn calls(fields: &mut Fields) -> Result<Option<Value>, Fault> {
     let Value::Array(mut calls) = value else {
         return Err(wrong());
     };
-    for call in &mut calls {
+    for (at, call) in calls.iter_mut().enumerate() {
+        // A template is shown it as it is, and may write all of it.
+        let place = format!("{name}[{at}].");
+        known_only(call, &["id", "type", "index", "function"], &place)?;
         let function = call.get_mut("function").ok_or_else(wrong)?;
         if !function.get("name").is_some_and(Value::is_string) {
             return Err(wrong());
         }
+        known_only(
+            function,
+            &["name", "arguments"],
+            &format!("{place}function."),
+        )?;
         if let Some(arguments) = function.get_mut("arguments")
             && let Some(said) = arguments.as_str()
-            && let Ok(value) = serde_json::from_str(said)
         {
-            *arguments = value;
+            let param = format!("{name}[{at}].function.arguments");
+            if let Some(value) = strict_json::within(&param, said)? {
+                *arguments = value;
+            }
         }
     }
     Ok(Some(Value::Array(calls)))
+}
+
+/// Refuses what an object has beside these.
+fn known_only(value: &Value, names: &[&str], path: &str) -> Result<(), Fault> {
+    let mut others = value.as_object().cloned().unwrap_or_default();
+    others.retain(|name, _| !names.contains(&name.as_str()));
+    Fields::of(others, path).finish()
 }
 
 fn role(fields: &mut Fields, tools: bool) -> Result<&'static str, Fault> {

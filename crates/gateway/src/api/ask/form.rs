@@ -5,6 +5,7 @@ use serde_json::Value;
 use wire::Form;
 
 use super::{Fields, invalid, unsupported};
+use crate::api::strict_json;
 use crate::api::text::Text;
 use crate::engine::{Code, Fault};
 
@@ -33,6 +34,11 @@ impl Asked {
                 &self.param,
                 format!("at most {most} bytes, got {bytes}"),
             ));
+        }
+        match &self.form {
+            Form::Json(schema) => drop(strict_json::within(&self.param, schema)?),
+            Form::Lark(grammar) => strict_json::within_grammar(&self.param, grammar)?,
+            Form::Regex(_) => {}
         }
         text.compiles(&self.form).map_err(|problem| {
             let message = format!("`{}`: {problem}", self.param);

@@ -22,7 +22,7 @@ pub(super) use ending::Rules;
 pub(super) use form::Asked as AskedForm;
 use known::empty;
 pub(super) use responses::in_these_words;
-pub(super) use tools::{Tool, Tools};
+pub(super) use tools::{Tool, Tools, read as tools};
 
 /// Which of OpenAI's two request forms is spoken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

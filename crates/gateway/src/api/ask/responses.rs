@@ -297,14 +297,28 @@ fn said(item: &mut Fields, at: usize, key: &str) -> Result<Value, Fault> {
 }
 
 fn texts(at: usize, parts: Vec<Value>) -> Result<Vec<Value>, Fault> {
-    let part = |(n, part): (usize, Value)| match part["type"].as_str() {
-        Some("input_text" | "output_text" | "text") if part["text"].is_string() => {
-            Ok(json!({"type": "text", "text": part["text"]}))
-        }
-        _ => {
+    let is_text = |part: &Map<String, Value>| {
+        let kind = part.get("type").and_then(Value::as_str);
+        matches!(kind, Some("input_text" | "output_text" | "text"))
+            && part.get("text").is_some_and(Value::is_string)
+    };
+    let part = |(n, part): (usize, Value)| {
+        let name = format!("input[{at}].content[{n}]");
+        let Value::Object(map) = part else {
+            return Err(invalid(name, "{\"type\": \"input_text\", \"text\": …}"));
+        };
+        if !is_text(&map) {
             let why = "input is text only; send parts of type input_text";
-            Err(unsupported(format!("input[{at}].content[{n}]"), why))
+            return Err(unsupported(name, why));
         }
+        let mut part = Fields::of(map, format!("{name}."));
+        let text = part.take("text");
+        // Of what was said, and hints for another provider's cache.
+        for label in ["type", "annotations", "logprobs", "prompt_cache_breakpoint"] {
+            part.take(label);
+        }
+        part.finish()?;
+        Ok(json!({"type": "text", "text": text}))
     };
     parts.into_iter().enumerate().map(part).collect()
 }

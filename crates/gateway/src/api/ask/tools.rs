@@ -60,7 +60,7 @@ impl Tools {
 ///
 /// # Errors
 /// A field that cannot be served.
-pub(super) fn read(fields: &mut Fields) -> Result<Option<Tools>, Fault> {
+pub(crate) fn read(fields: &mut Fields) -> Result<Option<Tools>, Fault> {
     let parallel = fields.flag("parallel_tool_calls")?.unwrap_or(true);
     let choice = fields.take("tool_choice");
     let list = match fields.take("tools") {
