@@ -17,6 +17,9 @@ pub use engine::*;
 #[cfg(feature = "engine")]
 pub use on_call::*;
 
+/// Days for which certificates are accepted.
+pub(crate) const CERTIFICATE_DAYS: u32 = 365;
+
 /// LLM serving whose prefill and decode run in separate processes, with checked KV ownership.
 #[derive(Debug, Parser)]
 #[cfg_attr(

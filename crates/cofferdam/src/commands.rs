@@ -2,7 +2,7 @@
 
 #[cfg(feature = "engine")]
 use crate::args::CacheCommand;
-use crate::args::{CertsCommand, Command};
+use crate::args::{CERTIFICATE_DAYS, CertsCommand, Command};
 use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
 use crate::engine::{run_part, run_part_on, tokenizer, weights};
@@ -13,9 +13,6 @@ use crate::{bench, oncall, parts, serve};
 use clap::error::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
-
-/// Days for which certificates are accepted.
-pub(crate) const CERTIFICATE_DAYS: u32 = 365;
 
 /// The whole command.
 pub fn main() -> ExitCode {

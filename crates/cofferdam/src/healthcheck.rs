@@ -3,7 +3,8 @@
 
 use crate::args::Healthcheck;
 use crate::exit::{Exit, Failure};
-use anyhow::{Context, anyhow};
+use crate::runtime;
+use anyhow::anyhow;
 use gate::facts::Trouble;
 use gate::facts::net::{Address, Tls, TlsFiles, get};
 use tokio::time::Instant;
@@ -20,12 +21,7 @@ pub(crate) fn run(asked: &Healthcheck) -> Result<Exit, Failure> {
         ..TlsFiles::default()
     });
     let tls = tls.map_err(|error| Failure::usage(anyhow!(error)))?;
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime
-        .context("cannot start the async runtime")
-        .map_err(Failure::found)?;
+    let runtime = runtime::on_this_thread()?;
     let end = Instant::now() + asked.timeout;
     match runtime.block_on(get(&address, None, &tls, ANSWER_MAX, end)) {
         Ok(_) => Ok(Exit::Good),

@@ -28,6 +28,8 @@ mod gauges;
 mod healthcheck;
 mod manuals;
 pub mod probe;
+mod report_arg;
+mod runtime;
 mod screen;
 mod stop;
 mod times;

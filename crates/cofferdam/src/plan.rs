@@ -1,7 +1,6 @@
 //! What `serve` starts: the parts, in order, and the words that each is started with.
 
-use crate::args::{Fabric, Serve, word};
-use crate::commands::CERTIFICATE_DAYS;
+use crate::args::{CERTIFICATE_DAYS, Fabric, Serve, word};
 use crate::exit::Failure;
 
 use crate::runtime_dir::RuntimeDir;

@@ -6,10 +6,11 @@ use crate::exit::{Exit, Failure};
 use crate::logs::{self, line_of_part};
 use crate::parts;
 use crate::plan::{Plan, key_file};
+use crate::runtime;
 use crate::runtime_dir::RuntimeDir;
 use crate::stop::Stop;
 use crate::supervisor::{Ending, Limits, Ready, Supervised, supervise};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use std::io::Write;
 use std::path::Path;
 use tokio::sync::mpsc;
@@ -33,12 +34,7 @@ pub fn run_limited(settings: Serve, limits: Limits) -> Result<(), Failure> {
         return in_process(settings, &weights, dir);
     }
     // One thread, and it is this one: see `supervise`.
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime
-        .context("cannot start the async runtime")
-        .map_err(Failure::found)?;
+    let runtime = runtime::on_this_thread()?;
     let result = runtime.block_on(supervised(&settings, limits, &weights, &dir));
     // All processes are reaped: nobody uses it any more.
     let removed = dir.remove().map_err(Failure::found);

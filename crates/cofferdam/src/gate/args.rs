@@ -1,5 +1,6 @@
 //! Flags of `gate`.
 
+use crate::report_arg::ReportArg;
 use crate::times::duration;
 use crate::tokens::tokens;
 use clap::{Args, ValueEnum};
@@ -94,7 +95,7 @@ pub struct Gate {
     pub format: Format,
     /// Write a further report to a file: `junit=gate.xml`
     #[arg(long, value_name = "FORMAT=FILE")]
-    pub report: Vec<ReportArg>,
+    pub report: Vec<ReportArg<Format>>,
     /// Time that one node may take: 500ms, 5s [default: 5s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub timeout: Option<Duration>,
@@ -133,27 +134,6 @@ pub enum Format {
     Junit,
     /// Gauges for Prometheus.
     Prometheus,
-}
-
-/// `FORMAT=FILE`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReportArg {
-    /// The form.
-    pub format: Format,
-    /// Where it is written.
-    pub file: PathBuf,
-}
-
-impl FromStr for ReportArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ReportArg, String> {
-        let (format, file) = text.split_once('=').ok_or("FORMAT=FILE")?;
-        Ok(ReportArg {
-            format: Format::from_str(format, false)?,
-            file: file.into(),
-        })
-    }
 }
 
 /// `[ROLE=]FILE`

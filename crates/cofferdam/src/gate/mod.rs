@@ -12,7 +12,8 @@ mod read;
 use crate::colour;
 use crate::exit::{Exit, Failure};
 use crate::files::{replace, say};
-use anyhow::{Context, anyhow};
+use crate::runtime;
+use anyhow::anyhow;
 use args::{Format, Gate};
 use gate::baseline::Baseline;
 use gate::date::Date;
@@ -34,12 +35,7 @@ pub(crate) fn run(gate: &Gate) -> Result<Exit, Failure> {
         return say(&output::explain(check.ok_or_else(no_such)?, style()));
     }
     let plan = Plan::new(gate)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .context("cannot start")
-        .map_err(Failure::found)?;
+    let runtime = runtime::on_threads(2)?;
     if let Some(every) = gate.interval {
         return runtime.block_on(interval::run(gate, plan, every));
     }

@@ -6,10 +6,11 @@ use crate::args::Canary;
 use crate::exit::{Exit, Failure};
 use crate::files::say;
 use crate::probe::tenants;
+use crate::runtime;
 use crate::stop::Stop;
 use ::probe::vigil::{Allowance, Sums, Tally, Vigil, VigilStep};
 use ::probe::{Tenant, TenantEndpoint};
-use anyhow::{Context, anyhow};
+use anyhow::anyhow;
 use gate::facts::Node;
 use gate::facts::net::{Address, Limits, NetTarget, describe};
 use oncall::{Life, Signal};
@@ -36,10 +37,7 @@ pub(crate) fn run(it: &Canary) -> Result<Exit, Failure> {
              crosses between them is called a leak all the same"
         );
     }
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build();
-    let runtime = runtime.context("cannot start").map_err(Failure::found)?;
+    let runtime = runtime::on_this_thread()?;
     let tally = runtime.block_on(watched(it, endpoints))?;
     said(&tally)
 }

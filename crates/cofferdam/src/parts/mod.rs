@@ -10,6 +10,7 @@ mod unified;
 use crate::args::{Decode, Engine, Gateway, Numeric, Prefill, Serve};
 use crate::config::required;
 use crate::exit::{Exit, Failure};
+use crate::runtime;
 use crate::supervisor::{Ready, Report};
 use anyhow::Context;
 use gateway::pairs::{self, Pairs};
@@ -184,7 +185,7 @@ pub fn gateway_by(
             vec![served.name.clone()],
         )
     };
-    runtime()?.block_on(async {
+    runtime::on_all_cores()?.block_on(async {
         let pairs = Arc::new(Pairs::start_by(decisions, config).map_err(Failure::usage)?);
         let epoch = pairs.epoch().to_string();
         let ready = Ready {
@@ -216,7 +217,7 @@ pub fn in_process(
     let announce = |ready: Ready| announce(&ready);
     let (api, common) = (settings.api, &settings.common);
     let engine = unified.clone();
-    runtime()?.block_on(async {
+    runtime::on_all_cores()?.block_on(async {
         let shutdown = api::shutdown(unified.ended(), || unified.drain())?;
         let guarded = api::Guarded::new(&api, &served.name, false)?;
         let served = (served, guarded);
@@ -270,13 +271,4 @@ fn failed(error: WorkerError) -> Failure {
         exit: Exit::from_number(error.exit_code()),
         error: error.into(),
     }
-}
-
-fn runtime() -> Result<tokio::runtime::Runtime, Failure> {
-    let built = tokio::runtime::Builder::new_multi_thread()
-        .enable_all()
-        .build();
-    built
-        .context("cannot start the async runtime")
-        .map_err(Failure::found)
 }

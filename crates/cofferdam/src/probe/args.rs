@@ -1,5 +1,6 @@
 //! Flags of `probe`.
 
+use crate::report_arg::ReportArg;
 use ::probe::Budget;
 use ::probe::suites::Suite;
 use ::probe::wire::Dialect as Wire;
@@ -72,7 +73,7 @@ pub struct Probe {
     pub format: Format,
     /// Write a further report to a file: `junit=probe.xml`
     #[arg(long, value_name = "FORMAT=FILE")]
-    pub report: Vec<ReportArg>,
+    pub report: Vec<ReportArg<Format>>,
     /// Write signed evidence about the workers that were tested, for `serve --require-evidence`
     #[arg(long, value_name = "FILE", requires = "evidence_key")]
     pub evidence_out: Option<PathBuf>,
@@ -148,27 +149,6 @@ pub enum Format {
     Junit,
     /// A page for a browser, one file.
     Html,
-}
-
-/// `FORMAT=FILE`
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ReportArg {
-    /// The form.
-    pub format: Format,
-    /// Where it is written.
-    pub file: PathBuf,
-}
-
-impl FromStr for ReportArg {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<ReportArg, String> {
-        let (format, file) = text.split_once('=').ok_or("FORMAT=FILE")?;
-        Ok(ReportArg {
-            format: Format::from_str(format, false)?,
-            file: file.into(),
-        })
-    }
 }
 
 /// `KIND=N`

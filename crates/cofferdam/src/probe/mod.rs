@@ -8,6 +8,7 @@ mod plan;
 use crate::evidence;
 use crate::exit::{Exit, Failure};
 use crate::files::{replace, say};
+use crate::runtime;
 use ::probe::ask::prompt;
 use ::probe::report::{self, ProbeReport, ProbeVerdict};
 use ::probe::suites::{Known, Stopped, Suite};
@@ -35,11 +36,7 @@ pub(crate) fn run(args: &Probe) -> Result<Exit, Failure> {
         Some(seed) => seed,
         None => drawn().map_err(Failure::found)?,
     };
-    let runtime = tokio::runtime::Builder::new_current_thread()
-        .enable_all()
-        .build()
-        .context("cannot start")
-        .map_err(Failure::found)?;
+    let runtime = runtime::on_this_thread()?;
     let signer = args.evidence_key.as_deref().map(Signer::load);
     let signer = signer.transpose().map_err(Failure::usage)?;
     let asked = runtime.block_on(asked(args, &mut plan, seed));

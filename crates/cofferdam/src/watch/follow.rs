@@ -8,6 +8,7 @@ use super::tail::{Tailed, tail};
 use super::{Plan, files};
 use crate::exit::{Exit, Failure};
 use crate::gauges::{self, Gauges};
+use crate::runtime;
 use crate::stop::Stop;
 use ::watch::fields::Line;
 use ::watch::forensics::Findings;
@@ -39,12 +40,7 @@ pub(super) fn run(args: &Args, plan: Plan) -> Result<Exit, Failure> {
         let wrong = anyhow!("--follow reads one log; give each log a watch of its own");
         return Err(Failure::usage(wrong));
     }
-    let runtime = tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(1)
-        .enable_all()
-        .build()
-        .context("cannot start")
-        .map_err(Failure::found)?;
+    let runtime = runtime::on_threads(1)?;
     let done = runtime.block_on(follow(args, plan));
     // A thread may be waiting for standard input, which nobody can end.
     runtime.shutdown_background();

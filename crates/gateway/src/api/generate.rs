@@ -477,7 +477,7 @@ pub(super) async fn next(
         biased;
         next = run.next() => next,
         _ = phase.wait_for(|phase| *phase == Phase::Ending) => {
-            Err(Fault::new(Code::Draining, "the server ended before the answer was complete"))
+            Err(Fault::ended())
         }
     }
 }

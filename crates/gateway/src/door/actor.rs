@@ -16,9 +16,9 @@ use super::affinity::Affinity;
 use super::counters::Counters;
 use super::dialect::{Names, Order, Reference};
 use super::leg::{Client, LegSpan, Running};
-use super::requests::{NotTaken, Open, Part, Submission};
+use super::requests::{Open, Part, Submission};
 use super::{Config, Found, Upstream, facts, verdict};
-use crate::engine::{InFlight, Lookout, ModelFacts};
+use crate::engine::{InFlight, Lookout, ModelFacts, NotTaken};
 use crate::pairs::{Board, Domains};
 
 /// What reaches the task.

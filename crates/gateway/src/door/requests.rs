@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{self, OwnedPermit};
 use wire::TokenOut;
 
 use super::affinity::Keys;
-use crate::engine::{Code, Event, Fault, Job, Provenance};
+use crate::engine::{Code, Event, Fault, Job, NotTaken, Provenance};
 
 /// A job on its way to the machine.
 pub(super) struct Submission {
@@ -67,24 +67,8 @@ impl Submission {
 
     /// The engine ends before the machine has judged it.
     pub(super) fn end(self) {
-        self.last.send(Event::Failed(ended()));
+        self.last.send(Event::Failed(Fault::ended()));
     }
-}
-
-fn ended() -> Fault {
-    Fault::new(
-        Code::Draining,
-        "the server ended before the answer was complete",
-    )
-}
-
-/// Why a reader did not take something.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotTaken {
-    /// It has no room: it reads too slowly.
-    Behind,
-    /// It has left.
-    Gone,
 }
 
 /// A request that a reader waits for.
@@ -231,14 +215,11 @@ impl Open {
 
     /// The engine ends.
     pub(super) fn end(self) {
-        self.last.send(Event::Failed(ended()));
+        self.last.send(Event::Failed(Fault::ended()));
     }
 
     fn say(&mut self, event: Event) -> Result<(), NotTaken> {
-        self.events.try_send(event).map_err(|error| match error {
-            mpsc::error::TrySendError::Full(_) => NotTaken::Behind,
-            mpsc::error::TrySendError::Closed(_) => NotTaken::Gone,
-        })
+        Ok(self.events.try_send(event)?)
     }
 }
 

@@ -140,6 +140,14 @@ impl Fault {
         }
     }
 
+    /// The server ends, and nobody waits for the rest of the answer.
+    pub(crate) fn ended() -> Self {
+        Self::new(
+            Code::Draining,
+            "the server ended before the answer was complete",
+        )
+    }
+
     /// The same, blaming a request field.
     #[must_use]
     pub fn on(mut self, param: impl Into<Cow<'static, str>>) -> Self {

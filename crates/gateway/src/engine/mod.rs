@@ -37,7 +37,7 @@ pub use wire::{Sampling, TokenOut};
 use std::pin::Pin;
 use std::sync::Arc;
 
-use tokio::sync::mpsc;
+use tokio::sync::mpsc::{self, error::TrySendError};
 
 /// What the HTTP half needs of the machine behind it.
 pub trait Engine: Send + Sync + 'static {
@@ -123,6 +123,24 @@ pub enum Event {
     Done,
     /// The request ended badly; nothing follows.
     Failed(Fault),
+}
+
+/// Why a reader did not take an event.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum NotTaken {
+    /// It has no room: it reads too slowly.
+    Behind,
+    /// It has left.
+    Gone,
+}
+
+impl From<TrySendError<Event>> for NotTaken {
+    fn from(error: TrySendError<Event>) -> Self {
+        match error {
+            TrySendError::Full(_) => Self::Behind,
+            TrySendError::Closed(_) => Self::Gone,
+        }
+    }
 }
 
 /// Who computed an answer; for usage figures and the access log.

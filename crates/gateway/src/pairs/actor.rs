@@ -20,10 +20,10 @@ use wire::{Frame, TokenOut};
 use super::counters::Counters;
 use super::facts::{Board, snapshot};
 use super::links::Links;
-use super::requests::{NotTaken, Open, Submission};
+use super::requests::{Open, Submission};
 use super::tenants::Domains;
 use super::{Config, StartError};
-use crate::engine::{InFlight, Lookout, ModelFacts, WorkerRole};
+use crate::engine::{InFlight, Lookout, ModelFacts, NotTaken, WorkerRole};
 use crate::spans::Steps;
 
 /// What reaches the task.

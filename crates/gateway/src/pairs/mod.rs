@@ -36,7 +36,7 @@ use tokio::task::JoinSet;
 use wire::control::{Addr, Identity, Limits};
 
 use crate::engine::{
-    Answer, Code, Engine, EngineFacts, Event, Fault, InFlight, Job, Lookout, ModelFacts, Steering,
+    Answer, Code, Engine, EngineFacts, Fault, InFlight, Job, Lookout, ModelFacts, Steering,
 };
 use actor::{Actor, Input};
 use requests::Submission;
@@ -381,6 +381,3 @@ pub(crate) fn random<const N: usize>() -> io::Result<[u8; N]> {
     getrandom::fill(&mut bytes)?;
     Ok(bytes)
 }
-
-/// An event for a reader, as the machine's side names it.
-type Said = Event;

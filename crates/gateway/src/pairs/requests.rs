@@ -9,8 +9,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::sync::mpsc::{self, OwnedPermit};
 use wire::{Ask, TokenOut};
 
-use super::Said;
-use crate::engine::{Code, Fault, Job, Provenance};
+use crate::engine::{Code, Event, Fault, Job, NotTaken, Provenance};
 use crate::spans::Steps;
 use crate::verdict;
 
@@ -20,9 +19,9 @@ pub(super) struct Submission {
     pub(super) job: Job,
     /// The job's sampling as bytes.
     pub(super) sampling: Vec<u8>,
-    pub(super) events: mpsc::Sender<Said>,
+    pub(super) events: mpsc::Sender<Event>,
     /// Room for the last event.
-    pub(super) last: OwnedPermit<Said>,
+    pub(super) last: OwnedPermit<Event>,
     /// Its place among the unjudged.
     pub(super) _room: OwnedSemaphorePermit,
 }
@@ -59,15 +58,8 @@ impl Submission {
 
     /// The engine ends before the machine has judged it.
     pub(super) fn end(self) {
-        self.last.send(Said::Failed(ended()));
+        self.last.send(Event::Failed(Fault::ended()));
     }
-}
-
-fn ended() -> Fault {
-    Fault::new(
-        Code::Draining,
-        "the server ended before the answer was complete",
-    )
 }
 
 /// The bytes of `Spec::sampling`: what workers of this product are told about a job's sampling.
@@ -87,15 +79,6 @@ pub fn sampling_bytes(job: &Job) -> Result<Vec<u8>, Fault> {
     Ok(ask.encode())
 }
 
-/// What a reader did not take.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) enum NotTaken {
-    /// It has no room: it reads too slowly.
-    Behind,
-    /// It has left.
-    Gone,
-}
-
 /// A request that a reader waits for.
 pub(super) struct Open {
     /// When it came.
@@ -103,8 +86,8 @@ pub(super) struct Open {
     pub(super) label: String,
     /// What a collector hears of it.
     pub(super) steps: Option<Steps>,
-    events: mpsc::Sender<Said>,
-    last: OwnedPermit<Said>,
+    events: mpsc::Sender<Event>,
+    last: OwnedPermit<Event>,
     committed: bool,
     fell_behind: bool,
 }
@@ -126,7 +109,7 @@ impl Open {
                 if let Some(steps) = &mut self.steps {
                     steps.committed(&prefill_epoch, &decode_epoch);
                 }
-                self.say(Said::Committed(Provenance {
+                self.say(Event::Committed(Provenance {
                     cached_tokens,
                     prefill_epoch,
                     decode_epoch,
@@ -141,10 +124,10 @@ impl Open {
             } => {
                 let token = TokenOut::decode(&payload).expect("read before the machine saw it");
                 let tokens = vec![token];
-                self.say(Said::Tokens { choice, tokens })?;
+                self.say(Event::Tokens { choice, tokens })?;
                 match finish {
                     None => Ok(()),
-                    Some(reason) => self.say(Said::Finished { choice, reason }),
+                    Some(reason) => self.say(Event::Finished { choice, reason }),
                 }
             }
         }
@@ -157,28 +140,23 @@ impl Open {
             steps.end(!matches!(outcome, Outcome::Answered | Outcome::ClientLeft));
         }
         let last = match verdict::of_outcome(outcome, self.committed, how) {
-            Ok(()) => Said::Done,
-            Err(fault) => Said::Failed(fault),
+            Ok(()) => Event::Done,
+            Err(fault) => Event::Failed(fault),
         };
         self.last.send(last);
     }
 
     /// The engine ends.
     pub(super) fn end(self) {
-        self.last.send(Said::Failed(ended()));
+        self.last.send(Event::Failed(Fault::ended()));
     }
 
-    fn say(&mut self, event: Said) -> Result<(), NotTaken> {
+    fn say(&mut self, event: Event) -> Result<(), NotTaken> {
         if self.fell_behind {
             return Ok(()); // already cancelled; the machine hears of it next
         }
-        match self.events.try_send(event) {
-            Ok(()) => Ok(()),
-            Err(mpsc::error::TrySendError::Full(_)) => {
-                self.fell_behind = true;
-                Err(NotTaken::Behind)
-            }
-            Err(mpsc::error::TrySendError::Closed(_)) => Err(NotTaken::Gone),
-        }
+        let taken = self.events.try_send(event).map_err(NotTaken::from);
+        self.fell_behind = taken == Err(NotTaken::Behind);
+        taken
     }
 }

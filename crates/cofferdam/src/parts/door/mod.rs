@@ -6,9 +6,10 @@ mod measure;
 mod measured;
 mod router;
 
-use super::{api, runtime, say};
+use super::{api, say};
 use crate::args::{Door, Gateway};
 use crate::exit::Failure;
+use crate::runtime;
 use crate::supervisor::Ready;
 use anyhow::anyhow;
 use fleet::Fleet;
@@ -29,7 +30,7 @@ pub(super) fn run(settings: Gateway, weights: &Path) -> Result<(), Failure> {
     api::check(&settings.api)?;
     let served = api::Served::load(weights, &settings.api)?;
     let samples = SAMPLES.map(|text| (text, served.tokens(text)));
-    runtime()?.block_on(async {
+    runtime::on_all_cores()?.block_on(async {
         let fleet = Fleet::new(&settings.door).await.map_err(Failure::usage)?;
         let config = Config {
             machine: bounds(&settings.door),
@@ -87,7 +88,7 @@ fn bounds(door: &Door) -> handoff::door::Config {
 /// # Errors
 /// Nothing could be answered.
 pub fn check(door: &Door) -> Result<(), Failure> {
-    runtime()?.block_on(async {
+    runtime::on_all_cores()?.block_on(async {
         let fleet = Fleet::new(door).await.map_err(Failure::usage)?;
         say_what_goes_together(&fleet).await
     })
