@@ -11,6 +11,7 @@
 #![forbid(unsafe_code)]
 
 mod check;
+mod cost;
 mod ends;
 mod schema;
 mod walk;

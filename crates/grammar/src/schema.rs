@@ -121,7 +121,7 @@ pub(crate) fn place(schema: &Value, is_bad: impl Fn(&Value) -> bool) -> Option<S
 }
 
 /// Shows `look` each schema in this one with its place, outside first; until it says false.
-fn walk(schema: &Value, at: &str, look: &mut impl FnMut(&Value, &str) -> bool) -> bool {
+pub(crate) fn walk(schema: &Value, at: &str, look: &mut impl FnMut(&Value, &str) -> bool) -> bool {
     if !look(schema, at) {
         return false;
     }

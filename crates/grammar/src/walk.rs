@@ -1,6 +1,6 @@
 //! Compiling a form, and walking along it.
 
-use crate::{NoForm, schema};
+use crate::{NoForm, cost, schema};
 use llguidance::api::{ParserLimits, TopLevelGrammar};
 use llguidance::earley::SlicedBiasComputer;
 use llguidance::toktrie::{
@@ -67,14 +67,21 @@ impl Grammars {
             let grammar = match form {
                 Form::Json(text) => {
                     let schema = schema::read(text)?;
+                    cost::of_schema(&schema)?;
                     schema::judge(&schema)?;
                     return self.begin_with(&schema).map_err(|bad| NoForm {
                         at: schema::place(&schema, |part| self.begin_with(part).is_err()),
                         ..bad
                     });
                 }
-                Form::Regex(text) => TopLevelGrammar::from_regex(schema::shallow(text)?),
-                Form::Lark(text) => TopLevelGrammar::from_lark(schema::shallow(text)?.to_owned()),
+                Form::Regex(text) => {
+                    cost::of_regex(text)?;
+                    TopLevelGrammar::from_regex(schema::shallow(text)?)
+                }
+                Form::Lark(text) => {
+                    cost::of_grammar(text)?;
+                    TopLevelGrammar::from_lark(schema::shallow(text)?.to_owned())
+                }
             };
             self.compile(grammar)
         })

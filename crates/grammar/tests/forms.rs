@@ -276,3 +276,98 @@ fn what_never_ends_is_refused_by_its_place() {
     // Nobody asks for it.
     assert_eq!(place(json!({"type": "null", "$defs": itself})), None);
 }
+
+fn listed(n: usize, one: impl Fn(usize) -> String) -> String {
+    (0..n).map(one).collect::<Vec<_>>().join(",")
+}
+
+/// A small text that took seconds, or minutes, to compile is refused by what it says: the compiler counts
+/// states, and one of them can cost without bound.
+#[test]
+fn what_costs_too_much_is_refused_before_it_is_compiled() {
+    let pattern = |i: usize| format!(r#"{{"pattern":".*{i}a.*"}}"#);
+    let all_of = |n: usize| format!(r#"{{"type":"string","allOf":[{}]}}"#, listed(n, pattern));
+    let nested = (0..9).fold("{}".to_owned(), |inner, i| {
+        format!(r#"{{"type":"string","pattern":".*{i}a.*","anyOf":[{inner}]}}"#)
+    });
+    let chain = |i: usize| {
+        let next = (i + 1) % 16;
+        format!(r##""d{i}":{{"pattern":".*{i}a.*","$ref":"#/$defs/d{next}"}}"##)
+    };
+    let chained = format!(
+        r##"{{"$defs":{{{}}},"$ref":"#/$defs/d0"}}"##,
+        listed(16, chain)
+    );
+    let merged = |i: usize| format!(r#"{{"properties":{{"a":{}}}}}"#, pattern(i));
+    let named = |i: usize| format!(r#"".*{i}a.*":{{}}"#);
+    let long = "(.*a.*b)?".repeat(6_000);
+    for (form, why) in [
+        (Form::Json(all_of(9)), "9 patterns where"),
+        (Form::Json(all_of(900)), "patterns"),
+        (Form::Json(nested), "9 patterns where"),
+        (Form::Json(chained), "16 patterns where"),
+        (
+            Form::Json(format!(r#"{{"allOf":[{}]}}"#, listed(9, merged))),
+            "9 patterns where",
+        ),
+        (
+            Form::Json(format!(
+                r#"{{"patternProperties":{{{}}}}}"#,
+                listed(9, named)
+            )),
+            "9 patterns",
+        ),
+        (
+            Form::Json(format!(r#"{{"pattern":"{long}"}}"#)),
+            "54000 bytes of all patterns",
+        ),
+        (
+            Form::Json(format!(
+                r#"{{"properties":{{{}}}}}"#,
+                listed(1_001, |i| format!(r#""{i}":{{}}"#))
+            )),
+            "1001 properties",
+        ),
+        (
+            Form::Json(json!({"type": "integer", "multipleOf": 99_991}).to_string()),
+            "`multipleOf` of 99991 together",
+        ),
+        (
+            Form::Json(json!({"allOf": [{"multipleOf": 3}, {"multipleOf": 5}]}).to_string()),
+            "2 `multipleOf`",
+        ),
+        (
+            Form::Regex(long.clone()),
+            "54000 bytes of a regular expression",
+        ),
+        (Form::Lark(format!("start: /{long}/")), "bytes of a grammar"),
+        (
+            Form::Lark(format!("start: T\nT: {}/a/", "/.*a.*/ & ".repeat(9))),
+            "9 `&` and patterns",
+        ),
+        (
+            Form::Lark(format!("start: %json {}", all_of(9))),
+            "9 `&` and patterns",
+        ),
+        (
+            Form::Lark(format!(
+                "start: %json {}",
+                all_of(9).replace("patt", "p\\u0061tt")
+            )),
+            "write the character",
+        ),
+    ] {
+        let refused = GRAMMARS.begin(&form).map(drop).unwrap_err().to_string();
+        assert!(refused.contains(why), "{why}: {refused}");
+    }
+    // What people write is none of this: many patterns of different values, and one base of many.
+    let field = |i: usize| format!(r#""f{i}":{{"type":"string","pattern":"^[a-z]{{1,9}}$"}}"#);
+    let many = format!(
+        r#"{{"type":"object","properties":{{{}}}}}"#,
+        listed(60, field)
+    );
+    grammar::compiles(&GRAMMARS, &Form::Json(many)).unwrap();
+    let union = (0..12).map(|i| format!(r#"{{"type":"string","pattern":"^{i}[a-z]$"}}"#));
+    let union = union.collect::<Vec<_>>().join(",");
+    grammar::compiles(&GRAMMARS, &Form::Json(format!(r#"{{"anyOf":[{union}]}}"#))).unwrap();
+}
