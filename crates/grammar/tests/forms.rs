@@ -298,6 +298,8 @@ fn what_costs_too_much_is_refused_before_it_is_compiled() {
         r##"{{"$defs":{{{}}},"$ref":"#/$defs/d0"}}"##,
         listed(16, chain)
     );
+    let (any, one) = (listed(5, pattern), listed(4, pattern));
+    let both = format!(r#"{{"type":"string","anyOf":[{any}],"oneOf":[{one}]}}"#);
     let merged = |i: usize| format!(r#"{{"properties":{{"a":{}}}}}"#, pattern(i));
     let named = |i: usize| format!(r#"".*{i}a.*":{{}}"#);
     let long = "(.*a.*b)?".repeat(6_000);
@@ -306,6 +308,7 @@ fn what_costs_too_much_is_refused_before_it_is_compiled() {
         (Form::Json(all_of(900)), "patterns"),
         (Form::Json(nested), "9 patterns where"),
         (Form::Json(chained), "16 patterns where"),
+        (Form::Json(both), "9 patterns where"),
         (
             Form::Json(format!(r#"{{"allOf":[{}]}}"#, listed(9, merged))),
             "9 patterns where",
