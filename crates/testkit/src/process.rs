@@ -17,13 +17,18 @@ pub const PATIENCE: Duration = Duration::from_secs(120);
 const LOOK_EVERY: Duration = Duration::from_millis(15);
 
 /// Looks until there is something.
-pub fn wait_for<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let until = Instant::now() + PATIENCE;
+pub fn wait_for<T>(what: &str, look: impl FnMut() -> Option<T>) -> T {
+    look_for(PATIENCE, look).unwrap_or_else(|| panic!("never: {what}"))
+}
+
+/// The one place where a test looks again and again: at what says nothing when it becomes so.
+fn look_for<T>(patience: Duration, mut look: impl FnMut() -> Option<T>) -> Option<T> {
+    let until = Instant::now() + patience;
     loop {
-        if let Some(seen) = look() {
+        let seen = look();
+        if seen.is_some() || Instant::now() >= until {
             return seen;
         }
-        assert!(Instant::now() < until, "never: {what}");
         std::thread::sleep(LOOK_EVERY);
     }
 }
@@ -218,11 +223,8 @@ impl Drop for Running {
         let _ = self.child.kill();
         let _ = self.child.wait();
         for (pid, _) in parts {
-            let until = Instant::now() + Duration::from_secs(10);
-            while runs(pid) && Instant::now() < until {
-                std::thread::sleep(LOOK_EVERY);
-            }
-            if runs(pid) {
+            let ended = || (!runs(pid)).then_some(());
+            if look_for(Duration::from_secs(10), ended).is_none() {
                 send(pid, Signal::KILL);
             }
         }

@@ -15,6 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus};
 use std::time::{Duration, Instant};
+use testkit::process::wait_for;
 use testkit::{SmallSpec, small_gguf};
 use wire::control::{Addr, Role, certs};
 use wire::trace::{DecodeInput, ReplayObserver, replay, replay_watched};
@@ -398,12 +399,10 @@ fn a_prefill_worker_that_is_stopped_and_continued_wets_nothing() {
     edge.at_rest(edge.prefill, site.pool_tokens, 16);
     let facts = edge.at_rest(edge.decode, site.pool_tokens, 16);
     assert_eq!(facts.counters.integrity_faults, 0);
-    let until = Instant::now() + PATIENCE;
-    while site.dropped().released == 0 {
-        assert!(Instant::now() < until, "its memory is never given back");
-        std::thread::sleep(LOOK_EVERY);
+    wait_for("its memory is given back", || {
         edge.facts(edge.decode);
-    }
+        (site.dropped().released > 0).then_some(())
+    });
     assert_eq!(
         site.dropped(),
         Dropped {
