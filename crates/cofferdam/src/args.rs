@@ -67,6 +67,7 @@ pub enum Command {
     #[cfg(feature = "engine")]
     Incident(Incident),
     /// What an operator on call sees, in a terminal: the operators' page of a running gateway.
+    #[cfg(feature = "engine")]
     Top(crate::top::args::Top),
     /// Whose text was it? Joins what watch found with what workers wrote down of their pages.
     Affected(Box<crate::affected::args::Affected>),
@@ -86,6 +87,7 @@ pub enum Command {
         command: CacheCommand,
     },
     /// Write manual pages and shell completions (packaging calls this).
+    #[cfg(feature = "engine")]
     #[command(hide = true)]
     Manuals {
         /// A directory; what it lacks is made: share/man/man1, share/bash-completion and so on.

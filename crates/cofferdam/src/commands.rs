@@ -7,9 +7,9 @@ use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
 use crate::engine::{run_part, run_part_on, tokenizer, weights};
 use crate::exit::{Exit, Failure};
-use crate::{affected, gate, healthcheck, manuals, probe, screen, top, watch};
+use crate::{affected, gate, healthcheck, probe, screen, watch};
 #[cfg(feature = "engine")]
-use crate::{bench, oncall, parts, serve};
+use crate::{bench, manuals, oncall, parts, serve, top};
 use clap::error::ErrorKind;
 use std::path::Path;
 use std::process::ExitCode;
@@ -46,8 +46,9 @@ pub fn main() -> ExitCode {
 #[cfg(not(feature = "engine"))]
 fn say_what_is_missing(error: &clap::Error) {
     use clap::error::{ContextKind, ContextValue};
-    const MISSING: [&str; 9] = [
-        "serve", "prefill", "decode", "gateway", "canary", "incident", "bench", "pull", "cache",
+    const MISSING: [&str; 10] = [
+        "serve", "prefill", "decode", "gateway", "canary", "incident", "top", "bench", "pull",
+        "cache",
     ];
     if let Some(ContextValue::String(name)) = error.get(ContextKind::InvalidSubcommand)
         && MISSING.contains(&name.as_str())
@@ -69,7 +70,8 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         Command::Gate(it) => return gate::run(&it), // its exit code is its verdict
         Command::Probe(it) => return probe::run(&it), // the same
         Command::Watch(it) => return watch::run(&it), // the same
-        Command::Top(it) => return top::run(&it),   // the same
+        #[cfg(feature = "engine")]
+        Command::Top(it) => return top::run(&it), // the same
         Command::Affected(it) => return affected::run(&it), // the same
         #[cfg(feature = "engine")]
         Command::Serve(it) => serve::run(*it),
@@ -128,6 +130,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
         #[cfg(feature = "engine")]
         Command::Bench(it) => return bench::run(&it),
         Command::Healthcheck(it) => return healthcheck::run(&it), // the same
+        #[cfg(feature = "engine")]
         Command::Manuals { directory } => manuals::write(&directory),
         Command::Version => {
             println!("cofferdam {}", env!("CARGO_PKG_VERSION"));

@@ -8,8 +8,8 @@
 //!
 //! [`gate`] asks running servers, ours or others', whether a fleet is safe; [`probe`] plants
 //! canaries and looks whose come back; [`watch`] reads access logs for answers that came too fast, and
-//! [`affected`] says whose text they may have been; [`top`] shows what an operator on call sees. Those
-//! need no engine: without the feature `engine` nothing else is built.
+//! [`affected`] says whose text they may have been. Those need no engine: without the feature `engine`
+//! nothing else is built. [`top`] shows what an operator of our gateway sees.
 //! [`args`] is what can be typed, [`config`] puts it over environment, configuration file and
 //! defaults; [`supervisor`] keeps the parts alive; [`parts`] is the one place that calls
 //! the crates which do the work.
@@ -26,7 +26,6 @@ mod files;
 pub mod gate;
 mod gauges;
 mod healthcheck;
-mod manuals;
 pub mod probe;
 mod report_arg;
 mod runtime;
@@ -34,7 +33,6 @@ mod screen;
 mod stop;
 mod times;
 mod tokens;
-pub mod top;
 pub mod watch;
 
 #[cfg(feature = "engine")]
@@ -45,6 +43,8 @@ mod engine;
 pub mod lifeline;
 #[cfg(feature = "engine")]
 mod logs;
+#[cfg(feature = "engine")]
+mod manuals;
 #[cfg(feature = "engine")]
 mod notify;
 #[cfg(feature = "engine")]
@@ -61,6 +61,8 @@ pub mod runtime_dir;
 mod serve;
 #[cfg(feature = "engine")]
 pub mod supervisor;
+#[cfg(feature = "engine")]
+pub mod top;
 #[cfg(feature = "engine")]
 pub mod waits;
 
