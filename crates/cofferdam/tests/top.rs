@@ -3,7 +3,7 @@
 #[path = "../../desk/examples/desk/made_up.rs"]
 mod made_up;
 
-use desk::state::DeskState;
+use desk::state::{AccessLevel, DeskState};
 use desk::{Desk, Keys, serve};
 use made_up::{INCIDENT, MadeUp, fleet};
 use std::future::pending;
@@ -66,13 +66,13 @@ fn an_incident_stands_on_top_and_in_the_exit_code() {
                     1 other pair.";
     assert_eq!(lines[2], sentence);
     for part in [
-        "  affected  155 requests may have got text that was not theirs",
+        "  affected  155 requests of acme (150), globex (5) may have got text that was not theirs",
         "  press     make private: engine decode-1",
         "    1. Keep the processes running and copy what they hold",
         "    2. clear·[2Jthe screen",
-        "  prefill-0 → decode-1  private  1 of 412 canaries seen",
+        "  prefill-0 → decode-1  private  412 canaries sent, 1 finding",
         "    4 for 4", // seconds
-        "CANARIES  9730 sent, 9655 answered, 1 seen, 0 foreign",
+        "CANARIES  9730 sent, 9655 answered: 1 finding",
         "  last day: a leak in more than one of 3218 answers would have been seen (95 %)",
         INCIDENT,
     ] {
@@ -102,12 +102,58 @@ fn a_quiet_fleet_of_two_hundred_is_good_and_short() {
     let (code, out, err) = top(&served.url, KEY, &["--once"]);
     assert_eq!((code, err.as_str()), (0, ""), "{out}");
     assert!(out.contains("ALL QUIET  Nothing is suspect"), "{out}");
+    assert!(out.contains("9655 answered: nothing found"), "{out}");
     assert!(
         out.contains("FLEET     200 engines, 200 of them well"),
         "{out}"
     );
     assert!(out.contains("  and 160 more"), "{out}");
     assert!(out.lines().count() < 150, "{out}");
+}
+
+/// A row says who reaches it, not what its own door alone is; one that serves alone is no pair of itself.
+#[test]
+fn rows_say_who_reaches_them() {
+    let mut state = fleet("healthy").unwrap();
+    state.incidents[0].closed_ms = None;
+    (state.incidents[0].affected, state.running.requests) = (None, 1);
+    state.model.standing.access = AccessLevel::Private;
+    let mut alone = state.engines[0].clone();
+    alone.name = "alone-0".into();
+    state.pairs[0].prefill = "alone-0".into();
+    state.pairs[0].decode = "alone-0".into();
+    state.engines = vec![alone];
+    state.pairs.truncate(1);
+    (state.pairs[0].canaries.sent, state.pairs[0].canaries.seen) = (1, 3);
+    let canaries = state.canaries.as_mut().unwrap();
+    (canaries.sent, canaries.answered) = (3, 0);
+    canaries.windows[0].found = 2;
+    let mut behind = state.engines[0].clone();
+    behind.name = "http://decode-7.a-long-name.example:30000".into();
+    state.engines.push(behind);
+    state.incidents[0].title = "a check is violated: engine prefill-1".into();
+    let served = served(state);
+    let (_, out, _) = top(&served.url, KEY, &["--once"]);
+    for line in [
+        "PAIRS     1, 0 of them open",
+        "  alone-0  private  1 canary sent, 3 findings",
+        "FLEET     2 engines, 0 of them well",
+        "  …-name.example:30000  private",
+        "  last hour: 2 findings in 402 answers",
+        "  inc-20261122-1107-02bc  a check is violated: engine prefill-1",
+        "CANARIES  3 sent, 0 answered: nothing can be said yet",
+        "IN FLIGHT 1 request, 2 waiting",
+    ] {
+        assert!(out.lines().any(|it| it.starts_with(line)), "{line}:\n{out}");
+    }
+    let row = out.lines().find(|it| it.starts_with("  alone-0 ")).unwrap();
+    assert!(row.contains(" private "), "{row}");
+    assert!(
+        out.contains(", nobody has looked for those who are affected"),
+        "{out}"
+    );
+    assert!(!out.contains("alone-0 →"), "{out}");
+    assert!(out.contains(" announced prefill-0 → decode-0"), "{out}");
 }
 
 #[test]

@@ -84,6 +84,8 @@ impl fmt::Display for ActionScope {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Model => write!(f, "the model"),
+            // One that serves alone is its own pair.
+            Self::Pair { prefill, decode } if prefill == decode => write!(f, "engine {prefill}"),
             Self::Pair { prefill, decode } => write!(f, "pair {prefill} → {decode}"),
             Self::Engine { name } => write!(f, "engine {name}"),
             Self::Incident { id } => write!(f, "incident {id}"),

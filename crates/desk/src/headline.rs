@@ -115,9 +115,9 @@ fn of_leaking_pairs(state: &DeskState) -> Option<Headline> {
     Some(Headline {
         level: Urgency::Alarm,
         sentence: format!(
-            "{} leaks: {} of {} came back in another tenant’s answer, and users still reach it",
+            "{} is suspect: {} of canaries there, {} sent, and users still reach it",
             named(&scope),
-            counted(pair.canaries.seen, "canary", "canaries"),
+            counted(pair.canaries.seen, "finding", "findings"),
             grouped(pair.canaries.sent)
         ),
         since_ms: pair.canaries.last_ms,
@@ -192,10 +192,15 @@ fn of_incidents(state: &DeskState) -> Option<Headline> {
 
 fn affected(incident: &IncidentView) -> String {
     match incident.affected {
-        0 => "no request is known to be affected".into(),
-        n => format!(
-            "{} may have got text that was not theirs",
-            counted(n, "request", "requests")
+        None => {
+            "nobody has looked for those who are affected: ask cofferdam watch about the access log"
+                .into()
+        }
+        Some(0) => "no request is known to be affected".into(),
+        Some(n) => format!(
+            "{}{} may have got text that was not theirs",
+            counted(n, "request", "requests"),
+            incident.whose
         ),
     }
 }
@@ -268,8 +273,7 @@ fn access(state: &DeskState, scope: &ActionScope) -> AccessLevel {
         ActionScope::Pair { prefill, decode } => {
             let pair = |it: &&PairView| it.prefill == *prefill && it.decode == *decode;
             let pair = state.pairs.iter().find(pair);
-            let pair = pair.map_or(AccessLevel::Open, |it| it.standing.access);
-            pair.max(engine(prefill)).max(engine(decode))
+            pair.map_or(AccessLevel::Open, |it| state.reach_of_pair(it))
         }
     };
     own.max(state.model.standing.access)

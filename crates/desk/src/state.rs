@@ -56,6 +56,20 @@ pub enum AccessLevel {
     Closed,
 }
 
+impl DeskState {
+    /// Who reaches a pair: the most closed of the doors on the way.
+    #[must_use]
+    pub fn reach_of_pair(&self, pair: &PairView) -> AccessLevel {
+        let ends = [&pair.prefill, &pair.decode].into_iter();
+        let engine = |name: &String| self.engines.iter().find(|it| it.name == *name);
+        let doors = ends.filter_map(engine).map(|it| it.standing.access);
+        doors.fold(
+            self.model.standing.access.max(pair.standing.access),
+            AccessLevel::max,
+        )
+    }
+}
+
 impl AccessLevel {
     /// The word that is shown.
     #[must_use]
@@ -69,7 +83,8 @@ impl AccessLevel {
     }
 }
 
-/// Who is let in, and why it is so.
+/// Who is let in at one door, and why it is so. Who reaches an engine has passed that of the model and of its
+/// pair too: see [`DeskState::reach_of_pair`].
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
 pub struct StandingView {
@@ -217,7 +232,7 @@ pub struct PairView {
 pub struct PairCanaries {
     /// Planted and asked for.
     pub sent: u64,
-    /// Seen where they must not be seen. One is a leak.
+    /// Findings of them. One convicts.
     pub seen: u64,
     /// When the last one was sent.
     pub last_ms: Option<u64>,
@@ -315,10 +330,8 @@ pub struct CanariesView {
     pub sent: u64,
     /// Answers that came whole and were looked through.
     pub answered: u64,
-    /// Answers that had a canary of the *other* tenant in them. One is a leak.
+    /// Findings: another's words in an answer, or an answer to a prompt that cannot have been read. One convicts.
     pub seen: u64,
-    /// Answers that had a canary in them that was never theirs to plant (another run's).
-    pub foreign: u64,
     /// What this was worth.
     pub windows: Vec<Window>,
     /// Tokens a minute that they may use.
@@ -337,6 +350,8 @@ pub struct Window {
     pub name: String,
     /// Answers that were looked through.
     pub answers: u64,
+    /// Findings in them.
+    pub found: u64,
     /// A leak in more than one of so many answers would have been seen with 95 %; none: too few.
     pub one_in: Option<u64>,
 }
@@ -363,8 +378,10 @@ pub struct IncidentView {
     pub engines: Vec<String>,
     /// Their lives at that time.
     pub lives: Vec<String>,
-    /// Requests that may have got text that was not theirs.
-    pub affected: u64,
+    /// Requests that may have got text that was not theirs; none: nobody has looked for them.
+    pub affected: Option<u64>,
+    /// Whose they are, as in ` of blue (3), red (1)`; empty: not known.
+    pub whose: String,
     /// What was done, oldest first.
     pub actions: Vec<IncidentEntry>,
     /// What to do next, in plain words; the first is the first to do.

@@ -1,6 +1,6 @@
 //! What the entries of a journal add up to: who may ask now, what is open, what was proven.
 
-use crate::entry::{Dated, Entry, Life, Openness, Proof, ProofKind, Scope};
+use crate::entry::{Dated, Entry, Life, Openness, Proof, ProofKind, Scope, SignalKind};
 use crate::times::Ms;
 use std::collections::BTreeMap;
 
@@ -31,7 +31,7 @@ pub struct Incident {
     pub id: String,
     /// What it is about.
     pub scope: Scope,
-    /// In a sentence.
+    /// In a sentence: a person's, or else the gravest of what was found.
     pub title: String,
     /// When it was opened.
     pub opened: Ms,
@@ -45,13 +45,32 @@ pub struct Incident {
     pub lives: Vec<Life>,
     /// The shortest prompt that shows the fault, if it was looked for.
     pub trigger: Option<u64>,
-    /// Requests that may have been answered wrongly, named or only counted.
-    pub affected: u64,
+    /// The shortest prompt that is not known to be answered well: 0 if that was not looked for.
+    pub affects_from: u64,
+    /// Requests that may have been answered wrongly, named or only counted; none: nobody has looked for them.
+    pub affected: Option<u64>,
+    /// How many of them are whose.
+    pub tenants: BTreeMap<String, u64>,
     /// Its entries, oldest first.
     pub timeline: Vec<Dated>,
 }
 
 impl Incident {
+    /// Whether lives were found since it was last looked for who is affected.
+    pub fn has_new_lives(&self) -> bool {
+        let looked = |it: &Dated| matches!(it.entry, Entry::Affected { .. });
+        let Some(at) = self.timeline.iter().rposition(looked) else {
+            return !self.lives.is_empty();
+        };
+        let of = |it: &Dated| match &it.entry {
+            Entry::Signal { signal, .. } => signal.lives.clone(),
+            _ => Vec::new(),
+        };
+        let (before, since) = self.timeline.split_at(at);
+        let known: Vec<Life> = before.iter().flat_map(of).collect();
+        since.iter().flat_map(of).any(|life| !known.contains(&life))
+    }
+
     /// When a person has opened again what was closed because of it, if nothing was found or closed since.
     pub fn restored(&self) -> Option<Ms> {
         let last = self.timeline.iter().rev().find(|it| {
@@ -137,7 +156,9 @@ impl Book {
             signals: 0,
             lives: Vec::new(),
             trigger: None,
-            affected: 0,
+            affects_from: 0,
+            affected: None,
+            tenants: BTreeMap::new(),
             timeline: Vec::new(),
         };
         self.incidents.insert(id.to_owned(), incident);
@@ -219,6 +240,7 @@ impl Incident {
         match &dated.entry {
             Entry::Signal { signal, .. } => {
                 self.signals += 1;
+                self.is_called_by(signal.signal);
                 for life in &signal.lives {
                     if !self.lives.contains(life) {
                         self.lives.push(life.clone());
@@ -227,17 +249,52 @@ impl Incident {
             }
             Entry::More { count, .. } => self.signals += count,
             Entry::Trigger {
-                at_least_tokens, ..
-            } => self.trigger = Some(*at_least_tokens),
-            Entry::Affected { requests, more, .. } => {
+                at_least_tokens,
+                clean_tokens,
+                ..
+            } => {
+                self.trigger = Some(*at_least_tokens);
+                self.affects_from = clean_tokens + 1;
+            }
+            Entry::Affected {
+                requests,
+                more,
+                tenants,
+                ..
+            } => {
+                self.tenants = tenants.clone();
                 // Each finding of them is the whole of what is known then.
-                self.affected = requests.len() as u64 + more;
+                self.affected = Some(requests.len() as u64 + more);
             }
             Entry::Closed { .. } => self.closed = Some(dated.at),
             _ => {}
         }
-        if self.timeline.len() < TIMELINE_MAX {
-            self.timeline.push(dated.clone());
+        if self.timeline.len() >= TIMELINE_MAX {
+            self.forget_one();
         }
+        self.timeline.push(dated.clone());
+    }
+
+    /// The title that policy gave it is that of the gravest finding, whichever came first.
+    fn is_called_by(&mut self, kind: SignalKind) {
+        let called = |it: &SignalKind| it.incident(&self.scope) == self.title;
+        let before = SignalKind::ALL.into_iter().find(called);
+        if before.is_some_and(|it| kind < it) {
+            self.title = kind.incident(&self.scope);
+        }
+    }
+
+    /// Makes room in a timeline that is full. What was done stays longer than what was found again, or else a
+    /// flood of findings would hide that a person has restored it.
+    fn forget_one(&mut self) {
+        let spare = |it: &Dated| matches!(it.entry, Entry::More { .. });
+        let found = |it: &Dated| matches!(it.entry, Entry::Signal { .. });
+        let mut later = self.timeline.iter().skip(2);
+        let at = later
+            .clone()
+            .position(spare)
+            .or_else(|| later.position(found));
+        // The first two say how it began.
+        self.timeline.remove(2 + at.unwrap_or(0));
     }
 }

@@ -4,8 +4,9 @@
 //! only if everything that runs behind it has been tested since ([`crate::policy::Restore`]).
 
 use crate::book::Book;
-use crate::entry::{Dated, Entry, Life, Openness, Scope, Signal, SignalKind, shortened};
+use crate::entry::{Dated, Entry, Life, Openness, ProofKind, Scope, Signal, SignalKind, shortened};
 use crate::policy::{Breadth, Policy, Response, Rule};
+use crate::report::counted;
 use crate::times::{Ms, span, written};
 use std::collections::{BTreeMap, VecDeque};
 
@@ -33,6 +34,17 @@ pub enum Asked {
     Note(String),
     /// The end of an incident.
     Close(String),
+}
+
+/// How far canaries are with a proof about a life.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Proving {
+    /// Nobody sends any.
+    Off,
+    /// So many answers count so far.
+    Answers(u64),
+    /// They have found something there: of that life they prove nothing any more.
+    Found,
 }
 
 /// Why a person's wish was not carried out.
@@ -101,7 +113,7 @@ impl Duty {
             entries.push(Entry::Opened {
                 incident: name.to_owned(),
                 scope: scope.clone(),
-                title: format!("{}: {scope}", signal.signal.title()),
+                title: signal.signal.incident(&scope),
                 by: format!("policy, on {}", signal.signal.as_str()),
             });
         }
@@ -317,21 +329,14 @@ impl Duty {
     /// # Errors
     /// What was not.
     pub fn proven(&self, at: Ms, scope: &Scope, running: &[Life]) -> Result<Vec<String>, Refusal> {
-        let inside = |life: &&Life| match scope {
-            Scope::Fleet | Scope::Model(_) => true,
-            Scope::Pair(prefill, decode) => [prefill, decode].contains(&&life.engine),
-            Scope::Engine(name) => *name == life.engine,
-        };
-        let lives: Vec<&Life> = running.iter().filter(inside).collect();
-        let since = self.book.restriction(scope).map_or(0, |it| it.since);
-        let restore = &self.policy.restore;
-        let oldest = since.max(at.saturating_sub(restore.max_age_ms));
+        let lives = inside(scope, running);
         let refused = |why: String| Err(Refusal(format!("{scope} stays as it is: {why}")));
         if lives.is_empty() {
             return refused("nothing of it runs, so nothing of it can have been tested".to_owned());
         }
+        let oldest = self.counts_from(at, scope);
         let mut proofs = Vec::new();
-        for kind in &restore.proofs {
+        for kind in &self.policy.restore.proofs {
             let name = kind.as_str();
             for life in &lives {
                 let Some((made, proof)) = self.book.proof(*kind, life, oldest) else {
@@ -348,6 +353,12 @@ impl Duty {
             }
         }
         Ok(proofs)
+    }
+
+    /// Proofs from before this say nothing of what a scope is now.
+    fn counts_from(&self, at: Ms, scope: &Scope) -> Ms {
+        let since = self.book.restriction(scope).map_or(0, |it| it.since);
+        since.max(at.saturating_sub(self.policy.restore.max_age_ms))
     }
 
     fn scope(&self, rule: Rule, lives: &[Life]) -> Scope {
@@ -385,11 +396,13 @@ impl Duty {
         incident: Option<String>,
         loose: usize,
     ) -> Option<Entry> {
+        let known = |it: &Dated| matches!(&it.entry, Entry::Signal { signal: of, .. } if of.signal == signal.signal);
         let many = match &incident {
+            // The first of a kind has a line, however many of another there are.
             Some(id) => self
                 .book
                 .incident(id)
-                .is_some_and(|it| it.signals >= LINES_MAX),
+                .is_some_and(|it| it.signals >= LINES_MAX && it.timeline.iter().any(known)),
             None => loose > LOOSE_MAX,
         };
         if many {
@@ -414,16 +427,25 @@ impl Duty {
         dated
     }
 
-    /// What is to be done next about an incident, in plain words.
-    pub fn next_steps(&self, at: Ms, id: &str, running: &[Life]) -> Vec<String> {
+    /// What is to be done next about an incident, in plain words and with the commands for it. `canaries`: how far
+    /// they are with a life.
+    pub fn next_steps(
+        &self,
+        at: Ms,
+        id: &str,
+        running: &[Life],
+        canaries: impl Fn(&Life) -> Proving,
+    ) -> Vec<String> {
         let Some(incident) = self.book.incident(id).filter(|it| it.closed.is_none()) else {
             return Vec::new();
         };
         let held =
             |(_, it): &(&Scope, &crate::book::Restriction)| it.incident.as_deref() == Some(id);
-        let tell = (incident.affected > 0).then(|| {
-            let n = incident.affected;
-            format!("tell those who are affected: {n} requests are named in the report")
+        let tell = incident.affected.filter(|n| *n > 0).map(|n| {
+            let requests = counted(n, "request is", "requests are");
+            format!(
+                "tell those who are affected: {requests} named by `cofferdam incident show {id}`"
+            )
         });
         let Some((scope, restriction)) = self.book.restrictions().find(held) else {
             let first = match incident.restored() {
@@ -445,17 +467,97 @@ impl Duty {
             );
         }
         steps.extend(tell);
+        steps.extend(self.tests(at, scope, running, canaries));
         let since = span(at.saturating_sub(restriction.since));
         let access = restriction.access.as_str();
-        steps.push(match proven {
-            Ok(_) => format!(
-                "{scope} is {access} since {since}; what runs now was tested: restore it, with the \
-                 reason"
+        steps.push(match (proven, inside(scope, running).is_empty()) {
+            (Ok(_), _) => format!(
+                "{scope} is {access} since {since}; what runs now was tested: restore it on the \
+                 operators' page, with the reason"
             ),
-            Err(missing) => format!("test what runs, then restore it: {missing}"),
+            (_, true) => {
+                format!("{scope} is {access} since {since}, and nothing of it runs: start it")
+            }
+            _ => format!(
+                "then restore it on the operators' page, with the reason: {scope} is {access} since {since}"
+            ),
         });
         steps
     }
+
+    /// What has to be tested before a scope is opened again, and how.
+    fn tests(
+        &self,
+        at: Ms,
+        scope: &Scope,
+        running: &[Life],
+        canaries: impl Fn(&Life) -> Proving,
+    ) -> Vec<String> {
+        let oldest = self.counts_from(at, scope);
+        let kinds = &self.policy.restore.proofs;
+        let by_canary = kinds.contains(&ProofKind::Canary);
+        // Whatever else is tested of these proves nothing that counts.
+        let convicted = |life: &&Life| by_canary && canaries(life) == Proving::Found;
+        let (found, can): (Vec<_>, Vec<_>) =
+            inside(scope, running).into_iter().partition(convicted);
+        let mut steps = Vec::new();
+        if !found.is_empty() {
+            steps.push(format!(
+                "canaries have found something at {}: only other processes can be proven there",
+                names(&found)
+            ));
+        }
+        for kind in kinds {
+            let mut left = can.clone();
+            left.retain(|life| self.book.proof(*kind, life, oldest).is_none());
+            let Some(first) = left.first() else { continue };
+            let of = names(&left);
+            steps.push(match (kind, canaries(first)) {
+                (ProofKind::Probe, _) => format!(
+                    "test {of} with two operators' keys: `cofferdam probe URL --key-a A.key --key-b B.key \
+                     --evidence-key evidence.key --evidence-out evidence.txt`, then `cofferdam incident prove \
+                     evidence.txt --evidence-pub evidence.pub`"
+                ),
+                (ProofKind::Canary, Proving::Off) => {
+                    format!("no canaries are sent to {of}: start the gateway with `--canaries`")
+                }
+                (ProofKind::Canary, _) => {
+                    let answers = left.iter().map(|life| match canaries(life) {
+                        Proving::Answers(n) => n,
+                        Proving::Off | Proving::Found => 0,
+                    });
+                    let (n, of_all) = (answers.min().unwrap_or(0), self.policy.restore.canary_answers);
+                    format!("wait for the canaries at {of}: {n} of {of_all} answers (`--canary-every` sets their rate)")
+                }
+            });
+        }
+        steps
+    }
+}
+
+/// The lives that a scope is about.
+fn inside<'a>(scope: &Scope, running: &'a [Life]) -> Vec<&'a Life> {
+    let is_inside = |life: &&Life| match scope {
+        Scope::Fleet | Scope::Model(_) => true,
+        Scope::Pair(prefill, decode) => [prefill, decode].contains(&&life.engine),
+        Scope::Engine(name) => *name == life.engine,
+    };
+    running.iter().filter(is_inside).collect()
+}
+
+/// Engines by name, not all of many.
+fn names(lives: &[&Life]) -> String {
+    const NAMED: usize = 4;
+    let named: Vec<_> = lives
+        .iter()
+        .take(NAMED)
+        .map(|it| it.engine.as_str())
+        .collect();
+    let more = match lives.len().saturating_sub(NAMED) {
+        0 => String::new(),
+        more => format!(" and {more} more"),
+    };
+    named.join(", ") + &more
 }
 
 impl std::fmt::Display for Asked {

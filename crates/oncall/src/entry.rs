@@ -2,6 +2,7 @@
 
 use crate::times::Ms;
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fmt;
 
 /// Longest text of a person or a tool that is kept, characters.
@@ -77,7 +78,7 @@ impl Life {
     }
 }
 
-/// What was found out, by kind.
+/// What was found out, by kind; the gravest stands first, and an incident is called by the gravest of its own.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum SignalKind {
@@ -85,24 +86,24 @@ pub enum SignalKind {
     CanaryLeak,
     /// Another request's canary of the same tenant.
     CanaryMixup,
-    /// A canary over the limit was answered with 200.
-    OverLimitAnswered,
-    /// Canaries from a length on are not gone on with, to the token, though shorter ones are.
-    CanaryLost,
     /// `probe` found something.
     ProbeFinding,
+    /// Canaries from a length on are not gone on with, to the token, though shorter ones are.
+    CanaryLost,
+    /// A canary over the limit was answered with 200.
+    OverLimitAnswered,
     /// `watch` says that an answer cannot have been computed from its prompt.
     WatchAlarm,
-    /// `gate` finds a check violated on what runs.
-    GateViolated,
-    /// One of our own workers found pages that are not a request's own, and used none of them.
-    IntegrityFault,
-    /// A guard inside an engine refused pages for their content.
-    GuardRefusal,
-    /// An engine has computed another prompt than the one it was sent.
-    CountMismatch,
     /// An engine has answered with what is another request's.
     AnothersAnswer,
+    /// A guard inside an engine refused pages for their content.
+    GuardRefusal,
+    /// One of our own workers found pages that are not a request's own, and used none of them.
+    IntegrityFault,
+    /// An engine has computed another prompt than the one it was sent.
+    CountMismatch,
+    /// `gate` finds a check violated on what runs.
+    GateViolated,
 }
 
 impl SignalKind {
@@ -110,15 +111,15 @@ impl SignalKind {
     pub const ALL: [Self; 11] = [
         Self::CanaryLeak,
         Self::CanaryMixup,
-        Self::OverLimitAnswered,
-        Self::CanaryLost,
         Self::ProbeFinding,
+        Self::CanaryLost,
+        Self::OverLimitAnswered,
         Self::WatchAlarm,
-        Self::GateViolated,
-        Self::IntegrityFault,
-        Self::GuardRefusal,
-        Self::CountMismatch,
         Self::AnothersAnswer,
+        Self::GuardRefusal,
+        Self::IntegrityFault,
+        Self::CountMismatch,
+        Self::GateViolated,
     ];
 
     /// The kind of this name.
@@ -165,6 +166,11 @@ impl SignalKind {
             Self::CountMismatch => "an engine computed another prompt than it was sent",
             Self::AnothersAnswer => "an engine answered with what is another request's",
         }
+    }
+
+    /// What an incident is called that policy opens because of it.
+    pub fn incident(self, scope: &Scope) -> String {
+        format!("{}: {scope}", self.title())
     }
 }
 
@@ -335,6 +341,9 @@ pub enum Entry {
         how: String,
         /// Whether there are more than are named here.
         more: u64,
+        /// How many of them all are whose. (Older lines do not say it.)
+        #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+        tenants: BTreeMap<String, u64>,
     },
     /// A person's words.
     Noted {

@@ -6,11 +6,12 @@
 
 use crate::chain::{self, ChainBroken, ChainLine, NONE, Verifier};
 use crate::entry::{Dated, Entry, Life};
-use crate::served::{Canaried, Served};
+use crate::served::{AFTER_TEXT, Canaried, Served};
 use crate::times::Ms;
 use rusqlite::{
     Connection, ErrorCode, OptionalExtension, Transaction, TransactionBehavior, params,
 };
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,6 +27,21 @@ const BUSY: Duration = Duration::from_secs(5);
 const PAGE: u64 = 4096;
 /// Requests that are named as affected; further ones are counted.
 pub const AFFECTED_MAX: usize = 10_000;
+/// Tenants that are named with them.
+const TENANTS_MAX: usize = 1_000;
+
+/// Requests that a fault may have met.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Met {
+    /// Those that are named.
+    pub requests: Vec<String>,
+    /// Those that are not.
+    pub more: u64,
+    /// How many of them all are whose.
+    pub tenants: BTreeMap<String, u64>,
+    /// When the first and the last of them ended.
+    pub between: Option<(Ms, Ms)>,
+}
 
 const TABLES: &str = "
 CREATE TABLE journal(seq INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, line TEXT NOT NULL) STRICT;
@@ -406,34 +422,36 @@ impl Journal {
     ///
     /// # Errors
     /// See [`JournalError`].
-    pub fn affected(
-        &self,
-        lives: &[Life],
-        at_least: u64,
-        nobody: &[String],
-    ) -> Result<(Vec<String>, u64)> {
+    pub fn affected(&self, lives: &[Life], at_least: u64, nobody: &[String]) -> Result<Met> {
         let error = |why| of_sql(why, self.bounds);
         let mut select = self
             .connection
             .prepare_cached(
-                "SELECT request, tenant, prefill, prefill_life, decode, decode_life FROM served \
-                 WHERE prompt_tokens >= ?1 AND outcome = 'ok' ORDER BY at, request",
+                "SELECT request, tenant, prefill, prefill_life, decode, decode_life, at FROM served \
+                 WHERE prompt_tokens >= ?1 AND (outcome = 'ok' OR outcome LIKE '%' || ?2) ORDER BY at, request",
             )
             .map_err(error)?;
-        let mut rows = select.query([at_least]).map_err(error)?;
-        let (mut named, mut more) = (Vec::new(), 0);
+        let mut rows = select.query((at_least, AFTER_TEXT)).map_err(error)?;
+        let mut met = Met::default();
         while let Some(row) = rows.next().map_err(error)? {
             let get = |n| row.get::<_, String>(n).map_err(error);
             let of = |engine: String, life: String| lives.contains(&Life { engine, life });
-            if nobody.contains(&get(1)?) || !(of(get(2)?, get(3)?) || of(get(4)?, get(5)?)) {
+            let tenant = get(1)?;
+            if nobody.contains(&tenant) || !(of(get(2)?, get(3)?) || of(get(4)?, get(5)?)) {
                 continue;
             }
-            match named.len() < AFFECTED_MAX {
-                true => named.push(get(0)?),
-                false => more += 1,
+            match met.requests.len() < AFFECTED_MAX {
+                true => met.requests.push(get(0)?),
+                false => met.more += 1,
             }
+            let at = row.get(6).map_err(error)?;
+            met.between = Some((met.between.map_or(at, |(first, _)| first), at));
+            // Of more tenants than that the rest is one.
+            let known = met.tenants.len() < TENANTS_MAX || met.tenants.contains_key(&tenant);
+            let tenant = if known { tenant } else { "(others)".to_owned() };
+            *met.tenants.entry(tenant).or_default() += 1;
         }
-        Ok((named, more))
+        Ok(met)
     }
 
     /// Since when it is known who was answered by whom; none if nobody was.

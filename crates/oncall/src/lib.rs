@@ -24,9 +24,9 @@ mod served;
 pub mod times;
 
 pub use book::{Book, Incident, Restriction};
-pub use duty::{Asked, Duty, Refusal};
+pub use duty::{Asked, Duty, Proving, Refusal};
 pub use entry::{Entry, Life, Openness, Proof, ProofKind, Scope, Signal, SignalKind};
 pub use journal::{Journal, JournalError};
 pub use policy::Policy;
 pub use recorder::{Recorder, Status};
-pub use served::{Canaried, Served};
+pub use served::{AFTER_TEXT, Canaried, Served};

@@ -3,13 +3,41 @@
 use crate::book::Incident;
 use crate::entry::{Dated, Entry, Life};
 use crate::times::{span, written};
+use std::collections::BTreeMap;
 use std::fmt::Write;
 
 /// Requests that a report names.
 const NAMED: usize = 200;
 
-/// The whole story, as Markdown.
-pub fn markdown(incident: &Incident, head: &str) -> String {
+/// `1 request`, `2 requests`.
+pub fn counted(n: u64, one: &str, many: &str) -> String {
+    format!("{n} {}", if n == 1 { one } else { many })
+}
+
+/// How many requests may have been answered wrongly, as far as anybody has looked.
+pub fn affected_requests(incident: &Incident) -> String {
+    match incident.affected {
+        Some(n) => counted(n, "request", "requests") + &of_whom(&incident.tenants),
+        None => "not looked for: ask `cofferdam watch` about the access log".to_owned(),
+    }
+}
+
+/// Whose they are, those with the most first: ` of blue (3), red (1)`.
+pub fn of_whom(tenants: &BTreeMap<String, u64>) -> String {
+    const NAMED: usize = 20;
+    let mut most: Vec<_> = tenants.iter().collect();
+    most.sort_by_key(|(name, n)| (std::cmp::Reverse(**n), *name));
+    let named = most.iter().take(NAMED);
+    let named: Vec<_> = named.map(|(name, n)| format!("{name} ({n})")).collect();
+    match (named.is_empty(), most.len().saturating_sub(NAMED)) {
+        (true, _) => String::new(),
+        (false, 0) => format!(" of {}", named.join(", ")),
+        (false, more) => format!(" of {} and {more} more tenants", named.join(", ")),
+    }
+}
+
+/// The whole story, as Markdown. `doors`: those that are closed because of it now, in sentences.
+pub fn markdown(incident: &Incident, doors: &[String], head: &str) -> String {
     let mut text = String::new();
     let line = &mut text;
     let _ = writeln!(line, "# Incident {}\n\n{}\n", incident.id, incident.title);
@@ -24,10 +52,11 @@ pub fn markdown(incident: &Incident, head: &str) -> String {
             format!("{} by {}", written(incident.opened), incident.by),
         ),
         ("Ended", ended),
+        ("Doors now", doors_now(doors)),
         ("Signals", incident.signals.to_string()),
         ("Seen at", lives(&incident.lives)),
         ("Shows from", trigger(incident)),
-        ("Affected requests", incident.affected.to_string()),
+        ("Affected", affected_requests(incident)),
     ] {
         let _ = writeln!(line, "* **{what}:** {says}");
     }
@@ -46,13 +75,27 @@ pub fn markdown(incident: &Incident, head: &str) -> String {
         for request in requests.iter().take(NAMED) {
             let _ = writeln!(line, "* `{request}`");
         }
-        let rest = more + requests.len().saturating_sub(NAMED) as u64;
+        let rest = requests.len().saturating_sub(NAMED);
         if rest > 0 {
+            let id = &incident.id;
             let _ = writeln!(
                 line,
-                "* and {rest} more: `cofferdam incident show --json` names them"
+                "* and {rest} more: `cofferdam incident show {id} --json` names them"
             );
         }
+        if more > 0 {
+            let _ = writeln!(
+                line,
+                "* and {more} more that no line names: their lives and lengths are those above"
+            );
+        }
+    }
+    if incident.closed.is_none() {
+        let _ = writeln!(
+            line,
+            "\nIt is open: what to do next stands on the operators' page (`--admin`) and in `cofferdam top`; \
+             only there a door is opened again."
+        );
     }
     let _ = writeln!(
         line,
@@ -74,10 +117,19 @@ fn affected(dated: &Dated) -> Option<(&[String], &str, u64)> {
     }
 }
 
+fn doors_now(doors: &[String]) -> String {
+    match doors.is_empty() {
+        true => "none is closed because of it".to_owned(),
+        false => doors.join("; "),
+    }
+}
+
 fn trigger(incident: &Incident) -> String {
-    incident.trigger.map_or("not looked for".to_owned(), |it| {
-        format!("prompts of {it} tokens")
-    })
+    match (incident.trigger, incident.affected) {
+        (Some(tokens), _) => format!("prompts of {tokens} tokens"),
+        (None, Some(_)) => "no length that shows it each time: any prompt may".to_owned(),
+        (None, None) => "not looked for".to_owned(),
+    }
 }
 
 fn lives(lives: &[Life]) -> String {
@@ -161,10 +213,12 @@ pub fn what(entry: &Entry) -> String {
             requests,
             how,
             more,
+            tenants,
             ..
         } => {
             let all = requests.len() as u64 + more;
-            format!("{all} requests may have been answered wrongly: {how}")
+            let all = counted(all, "request", "requests") + &of_whom(tenants);
+            format!("{all} may have been answered wrongly: {how}")
         }
         Entry::Noted { text, by, .. } => format!("{by}: {text}"),
         Entry::Closed { why, by, .. } => format!("incident closed by {by}: {why}"),
@@ -172,10 +226,10 @@ pub fn what(entry: &Entry) -> String {
 }
 
 /// The same as a page that needs nothing else.
-pub fn html(incident: &Incident, head: &str) -> String {
+pub fn html(incident: &Incident, doors: &[String], head: &str) -> String {
     let mut body = String::new();
     let (mut table, mut list) = (false, false);
-    for line in markdown(incident, head).lines() {
+    for line in markdown(incident, doors, head).lines() {
         let cells = line.strip_prefix("| ").and_then(|it| it.strip_suffix(" |"));
         if table && cells.is_none() {
             body.push_str("</tbody></table>\n");
@@ -254,4 +308,91 @@ fn inline(text: &str) -> String {
         }
     }
     out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::entry::{Scope, Signal, SignalKind};
+    use crate::{Duty, Policy};
+
+    fn incident(affected: &[(usize, u64)]) -> Incident {
+        let mut duty = Duty::new(Policy::default(), "m", crate::Book::default());
+        let signal = Signal {
+            signal: SignalKind::CanaryLeak,
+            lives: Vec::new(),
+            request: None,
+            tenant: None,
+            says: "seen".to_owned(),
+            source: "test".to_owned(),
+        };
+        duty.signal(1, signal, "i");
+        for (named, more) in affected {
+            let entry = Entry::Affected {
+                incident: "i".to_owned(),
+                requests: (0..*named).map(|n| format!("r{n}")).collect(),
+                how: "by hand".to_owned(),
+                more: *more,
+                tenants: [
+                    ("blue".to_owned(), *named as u64),
+                    ("red".to_owned(), *more),
+                ]
+                .into(),
+            };
+            duty.note(2, entry);
+        }
+        duty.book().incident("i").unwrap().clone()
+    }
+
+    fn told(affected: &[(usize, u64)]) -> String {
+        markdown(&incident(affected), &[], "abc")
+    }
+
+    #[test]
+    fn who_is_affected_is_said_also_when_nobody_has_looked() {
+        let nobody = "* **Affected:** not looked for: ask `cofferdam watch` about the access log\n";
+        assert!(told(&[]).contains(nobody), "{}", told(&[]));
+        assert!(told(&[]).contains("* **Shows from:** not looked for\n"));
+        let one = told(&[(1, 0)]);
+        for line in [
+            "* **Affected:** 1 request of blue (1), red (0)\n",
+            "| 1 request of blue (1), red (0) may have been answered wrongly: by hand |",
+            "* **Shows from:** no length that shows it each time: any prompt may\n",
+            "\n* `r0`\n",
+        ] {
+            assert!(one.contains(line), "{line}\n{one}");
+        }
+        assert!(!one.contains(" more"), "{one}");
+        assert!(one.contains("\nIt is open: what to do next stands on the operators' page"));
+        let many = told(&[(203, 0)]);
+        assert!(
+            many.contains("* and 3 more: `cofferdam incident show i --json` names them\n"),
+            "{many}"
+        );
+        assert!(!many.contains("`r200`"), "{many}");
+        let more = told(&[(2, 40)]);
+        assert!(
+            more.contains("* **Affected:** 42 requests of red (40), blue (2)\n"),
+            "{more}"
+        );
+        assert!(more.contains("* and 40 more that no line names"), "{more}");
+        assert!(!more.contains("names them"), "{more}");
+    }
+
+    #[test]
+    fn doors_are_said_as_they_stand() {
+        let it = incident(&[]);
+        let none = markdown(&it, &[], "abc");
+        assert!(
+            none.contains("* **Doors now:** none is closed because of it\n"),
+            "{none}"
+        );
+        let doors = [
+            format!("{} is private", Scope::Fleet),
+            "x is closed".to_owned(),
+        ];
+        let page = html(&it, &doors, "abc");
+        let item = "<li><strong>Doors now:</strong> the fleet is private; x is closed</li>";
+        assert!(page.contains(item), "{page}");
+    }
 }

@@ -15,9 +15,12 @@ pub struct Served {
     pub prefill: (String, String),
     /// The one that answered.
     pub decode: (String, String),
-    /// `ok`, or how it ended otherwise.
+    /// `ok`, or how it ended otherwise; with [`AFTER_TEXT`] if a part of the answer may have gone out before.
     pub outcome: String,
 }
+
+/// How an outcome ends that came after a part of the answer.
+pub const AFTER_TEXT: &str = "_after_text";
 
 /// Canaries of one minute at one pair.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -3,7 +3,7 @@
 use oncall::chain::Verifier;
 use oncall::entry::Dated;
 use oncall::journal::{Bounds, Journal, JournalError, drawn};
-use oncall::{Canaried, Entry, Life, Recorder, Served};
+use oncall::{AFTER_TEXT, Canaried, Entry, Life, Recorder, Served};
 use std::io::{BufRead, BufReader};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -228,12 +228,12 @@ fn served(n: u64) -> Served {
         prompt_tokens: n,
         prefill: ("p".into(), "1".into()),
         decode: ("d".into(), (n % 2).to_string()),
-        outcome: if n.is_multiple_of(7) {
-            "client_left"
-        } else {
-            "ok"
-        }
-        .into(),
+        outcome: match n % 7 {
+            0 => "client_left".into(),
+            // With a part of the answer.
+            1 => format!("client_left{AFTER_TEXT}"),
+            _ => "ok".into(),
+        },
     }
 }
 
@@ -242,7 +242,7 @@ fn answered_by_p(journal: &Journal) -> Vec<String> {
         engine: "p".into(),
         life: "1".into(),
     }];
-    journal.affected(&lives, 0, &[]).unwrap().0
+    journal.affected(&lives, 0, &[]).unwrap().requests
 }
 
 #[test]
@@ -256,10 +256,13 @@ fn the_affected_are_exactly_those() {
         engine: "d".into(),
         life: "1".into(),
     }];
-    let (named, more) = journal.affected(&lives, 80, &["canary".into()]).unwrap();
+    let met = journal.affected(&lives, 80, &["canary".into()]).unwrap();
     let expected = (80..100).filter(|n| n % 2 == 1 && n % 7 != 0 && n % 10 != 0);
-    assert_eq!(named, expected.map(|n| format!("r{n}")).collect::<Vec<_>>());
-    assert_eq!(more, 0);
+    let expected: Vec<u64> = expected.collect();
+    let named: Vec<_> = expected.iter().map(|n| format!("r{n}")).collect();
+    assert_eq!((&met.requests, met.more), (&named, 0));
+    assert_eq!(met.tenants, [("t".to_owned(), named.len() as u64)].into());
+    assert_eq!(met.between, Some((expected[0], *expected.last().unwrap())));
 }
 
 #[test]

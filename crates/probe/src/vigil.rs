@@ -237,7 +237,8 @@ impl Vigil {
         outcome: &mut Stepped,
     ) -> Result<(), String> {
         let room = limit.saturating_sub(u64::from(ECHO) + 2);
-        let Some((clean, shows)) = self.search(headers, (LEAST, room), limit).await else {
+        let searched = self.search(headers, (LEAST, room), limit, outcome).await;
+        let Some((clean, shows)) = searched else {
             return Ok(());
         };
         let [a, b] = self.tenants();
@@ -303,15 +304,58 @@ impl Vigil {
     }
 
     /// The shortest prompt that shows a fault and the longest that does not, between these lengths:
-    /// the longer one has shown it.
+    /// the longer one has shown it. None: there is no such length, or it could not be told.
+    /// Beside it what was sent for it, and what that has found.
     pub async fn narrow(
         &mut self,
         headers: &[(String, String)],
         between: (u64, u64),
         limit: u64,
-    ) -> Option<(u64, u64)> {
+    ) -> (Option<(u64, u64)>, Stepped) {
         self.renew();
-        self.search(headers, between, limit).await
+        let mut outcome = Stepped::default();
+        let before = self.run.counts().tokens;
+        let narrowed = self.narrowed(headers, between, limit, &mut outcome).await;
+        outcome.tokens = self.run.counts().tokens.saturating_sub(before);
+        self.convicted(&mut outcome);
+        (narrowed, outcome)
+    }
+
+    async fn narrowed(
+        &mut self,
+        headers: &[(String, String)],
+        between: (u64, u64),
+        limit: u64,
+        outcome: &mut Stepped,
+    ) -> Option<(u64, u64)> {
+        let (clean, shows) = self.search(headers, between, limit, outcome).await?;
+        // What was answered although it is over the limit is not asked again.
+        if shows > limit {
+            return Some((clean, shows));
+        }
+        // What shows it now and then has no length: whoever looked between saw chance.
+        let [a, b] = self.tenants();
+        for tenant in [a, b, a] {
+            if self.shows(headers, shows, tenant, outcome).await? != Some(true) {
+                return None;
+            }
+        }
+        Some((clean, shows))
+    }
+
+    /// Whether a prompt of so many tokens shows a fault; none: that could not be told.
+    async fn shows(
+        &mut self,
+        headers: &[(String, String)],
+        tokens: u64,
+        tenant: Tenant,
+        outcome: &mut Stepped,
+    ) -> Option<Option<bool>> {
+        let base = self.base(tenant, headers, tokens).await.ok()?;
+        let ask = with(&base, tokens, ECHO, tenant, headers);
+        let answers = self.all(vec![ask], outcome).await.ok()?;
+        let answer = answers.first().filter(|it| it.text().is_some());
+        Some(answer.map(|it| !it.foreign.is_empty() || !it.copies()))
     }
 
     async fn search(
@@ -319,29 +363,25 @@ impl Vigil {
         headers: &[(String, String)],
         (mut clean, mut shows): (u64, u64),
         limit: u64,
+        outcome: &mut Stepped,
     ) -> Option<(u64, u64)> {
         let [a, b] = self.tenants();
         for n in 0..NARROW_MAX {
             if shows <= clean + 1 {
                 return Some((clean, shows));
             }
+            // A longer one has no room for an answer that tells.
             let room = limit.saturating_sub(u64::from(ECHO) + 1);
-            let middle = (clean + (shows - clean) / 2).min(room.max(clean + 1));
-            if middle >= shows {
+            let middle = (clean + (shows - clean) / 2).min(room);
+            if middle <= clean || middle >= shows {
                 return Some((clean, shows));
             }
             let tenant = if n % 2 == 0 { a } else { b };
-            let base = self.base(tenant, headers, middle).await.ok()?;
-            let mut outcome = Stepped::default();
-            let ask = with(&base, middle, ECHO, tenant, headers);
-            let answers = self.all(vec![ask], &mut outcome).await.ok()?;
-            // Somebody who is busy says nothing of it: the next prompt asks the same.
-            let Some(answer) = answers.first().filter(|it| it.text().is_some()) else {
-                continue;
-            };
-            match answer.foreign.is_empty() && answer.copies() {
-                true => clean = middle,
-                false => shows = middle,
+            match self.shows(headers, middle, tenant, outcome).await? {
+                Some(true) => shows = middle,
+                Some(false) => clean = middle,
+                // Somebody who is busy says nothing of it: the next prompt asks the same.
+                None => {}
             }
         }
         None

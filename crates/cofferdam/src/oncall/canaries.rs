@@ -7,7 +7,7 @@ use crate::exit::Failure;
 use anyhow::{Context, anyhow};
 use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use gateway::engine::{EngineFacts, WorkerRole};
-use oncall::{Canaried, Entry, Life, Openness, Proof, ProofKind, Signal, SignalKind};
+use oncall::{Canaried, Entry, Life, Openness, Proof, ProofKind, Proving, Signal, SignalKind};
 use probe::finding::Kind;
 use probe::vigil::{Allowance, Convicted, Stepped, Sums, Tally, Vigil, VigilStep};
 use probe::wire::Dialect;
@@ -176,7 +176,8 @@ impl OnCall {
                 tokens = outcome.tokens,
                 "canaries"
             );
-            self.takes(&mut vigil, target, next, limit, &outcome).await;
+            let more = self.takes(&mut vigil, target, next, limit, &outcome).await;
+            saved.spent(more);
         }
     }
 
@@ -242,6 +243,7 @@ impl OnCall {
         }
     }
 
+    /// Tokens that it took to find out more.
     async fn takes(
         &self,
         vigil: &mut Vigil,
@@ -249,27 +251,32 @@ impl OnCall {
         step: VigilStep,
         limit: Option<u64>,
         outcome: &Stepped,
-    ) {
+    ) -> u64 {
         self.add_up(target, outcome);
         let mut shown = None;
         for found in &outcome.found {
-            let Some(signal) = signal_of(found.kind) else {
-                continue;
-            };
-            let incident = self.signal(Signal {
-                signal,
-                lives: distinct(&target.lives),
-                request: None,
-                tenant: None,
-                says: format!("step {}: {}", step.name(), found.says),
-                source: "canary".to_owned(),
-            });
+            let incident = self.found(target, &format!("step {}", step.name()), found);
             shown = shown.or(incident.map(|it| (it, found.clone())));
         }
-        if let (Some((incident, found)), Some(limit)) = (shown, limit) {
-            self.narrow(vigil, target, &incident, &found, limit).await;
-        }
+        let more = match (shown, limit) {
+            (Some((incident, found)), Some(limit)) => {
+                self.narrow(vigil, target, &incident, &found, limit).await
+            }
+            _ => 0,
+        };
         self.prove(target);
+        more
+    }
+
+    fn found(&self, target: &Target, when: &str, found: &Convicted) -> Option<String> {
+        self.signal(Signal {
+            signal: signal_of(found.kind)?,
+            lives: distinct(&target.lives),
+            request: None,
+            tenant: None,
+            says: format!("{when}: {}", found.says),
+            source: "canary".to_owned(),
+        })
     }
 
     fn add_up(&self, target: &Target, outcome: &Stepped) {
@@ -298,7 +305,7 @@ impl OnCall {
         });
     }
 
-    /// From which length on it shows, once for an incident; and whom it has met.
+    /// From which length on it shows, once for an incident; and whom it has met. Tokens that it took.
     async fn narrow(
         &self,
         vigil: &mut Vigil,
@@ -306,27 +313,46 @@ impl OnCall {
         incident: &str,
         found: &Convicted,
         limit: u64,
-    ) {
-        let known = self
-            .duty()
-            .book()
-            .incident(incident)
-            .and_then(|it| it.trigger);
-        if known.is_some() {
-            return;
-        }
-        let shows = found.tokens.unwrap_or(limit).min(limit);
-        let narrowed = vigil.narrow(&self.at(target), (16, shows), limit).await;
-        let Some((clean_tokens, at_least_tokens)) = narrowed else {
-            return; // then everybody who was answered there is affected, for all that is known
+    ) -> u64 {
+        let (looked, new_lives) = {
+            let duty = self.duty();
+            let Some(it) = duty.book().incident(incident) else {
+                return 0;
+            };
+            // What shows on a shorter prompt than was known has affected more than was known.
+            let shorter = |known| found.tokens.is_some_and(|it| it < known);
+            let looked = it
+                .trigger
+                .map_or(it.affected.is_some(), |known| !shorter(known));
+            (looked, it.has_new_lives())
         };
-        self.note(Entry::Trigger {
-            incident: incident.to_owned(),
-            at_least_tokens,
-            clean_tokens,
-            lives: distinct(&target.lives),
-        });
+        if looked {
+            // Another pair that shows the same has met others.
+            if new_lives {
+                self.find_affected(incident);
+            }
+            return 0;
+        }
+        let shows = match found.kind {
+            Kind::SilentAcceptance => found.tokens.unwrap_or(limit + 1),
+            _ => found.tokens.unwrap_or(limit).min(limit),
+        };
+        let (narrowed, outcome) = vigil.narrow(&self.at(target), (16, shows), limit).await;
+        self.add_up(target, &outcome);
+        for found in &outcome.found {
+            self.found(target, "looking for the shortest prompt", found);
+        }
+        // Without a length that shows it each time, everybody who was answered there may be affected.
+        if let Some((clean_tokens, at_least_tokens)) = narrowed {
+            self.note(Entry::Trigger {
+                incident: incident.to_owned(),
+                at_least_tokens,
+                clean_tokens,
+                lives: distinct(&target.lives),
+            });
+        }
         self.find_affected(incident);
+        outcome.tokens
     }
 
     /// What canaries have found at this life, and when the last one was there.
@@ -338,6 +364,26 @@ impl OnCall {
             (found + it.sums.found, last.max(it.last))
         });
         (found > 0).then_some((found, last))
+    }
+
+    /// How far they are with a proof about a life.
+    pub(super) fn proving(&self, life: &Life) -> Proving {
+        if !self.settings.canaries {
+            return Proving::Off;
+        }
+        let counted = locked(&self.canaried);
+        let of = counted
+            .by_lives
+            .iter()
+            .filter(|(lives, _)| lives.contains(life));
+        let (found, answers) = of.fold((0, 0), |(found, answers), (_, it)| {
+            let fresh = it.sums.seen - it.proven_seen;
+            (found + it.sums.found, fresh.max(answers))
+        });
+        match found {
+            0 => Proving::Answers(answers),
+            _ => Proving::Found,
+        }
     }
 
     /// Enough clean canaries at a pair, with nothing found there, are a proof about its lives. While
@@ -384,7 +430,7 @@ impl OnCall {
             let Some(it) = duty.book().incident(incident) else {
                 return;
             };
-            (it.lives.clone(), it.trigger.unwrap_or(0))
+            (it.lives.clone(), it.affects_from)
         };
         // What was answered a moment ago is on disk before it is looked for.
         self.recorder.flush();
@@ -398,16 +444,24 @@ impl OnCall {
                 Ok((journal.affected(&lives, at_least, &nobody)?, since))
             });
         match found {
-            Ok(((requests, more), since)) => self.note(Entry::Affected {
+            Ok((met, since)) => self.note(Entry::Affected {
                 incident: incident.to_owned(),
-                requests,
                 how: format!(
-                    "answered by these lives to prompts of at least {at_least} tokens, canaries left \
-                     out; of requests before {} nothing is kept here (read the access log: \
-                     `cofferdam watch`)",
+                    "answered by these lives to prompts of {}{}, canaries left out; of requests before {} \
+                     nothing is kept here (read the access log: `cofferdam watch`)",
+                    match at_least {
+                        0 => "any length".to_owned(),
+                        tokens => format!("at least {tokens} tokens"),
+                    },
+                    met.between.map_or_else(String::new, |(first, last)| {
+                        let [first, last] = [first, last].map(oncall::times::written);
+                        format!(", the first at {first}, the last at {last}")
+                    }),
                     since.map_or("now".to_owned(), oncall::times::written)
                 ),
-                more,
+                requests: met.requests,
+                more: met.more,
+                tenants: met.tenants,
             }),
             Err(why) => tracing::error!("who is affected is not known: {why}"),
         }

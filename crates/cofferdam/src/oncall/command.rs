@@ -11,10 +11,11 @@ use oncall::entry::Dated;
 use oncall::journal::{Bounds, Journal, drawn, incident_name};
 use oncall::times::{self, written};
 use oncall::{
-    Asked, Book, Duty, Entry, JournalError, Life, Policy, Proof, ProofKind, Scope, Signal, report,
+    Asked, Book, Duty, Entry, JournalError, Life, Policy, Proof, ProofKind, Restriction, Scope,
+    Signal, report,
 };
 use serde_json::{Value, json};
-use std::io::{BufRead, BufReader, IsTerminal, Write};
+use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 use wire::control::evidence::Pinned;
 
@@ -104,27 +105,34 @@ fn list(path: &Path, as_json: bool) -> Result<Exit, Failure> {
         } else {
             "OPEN"
         };
+        let signals = report::counted(it.signals, "signal", "signals");
+        let affected = match it.affected {
+            Some(n) => format!("{n} affected"),
+            None => "affected not looked for".to_owned(),
+        };
         text += &format!(
-            "{}  {state:6}  {}  {} signals, {} affected  {}\n",
+            "{}  {state:6}  {}  {signals}, {affected}  {}\n",
             it.id,
             written(it.opened),
-            it.signals,
-            it.affected,
             it.title
         );
     }
-    for (scope, it) in book.restrictions().filter(|_| !as_json) {
-        let since = written(it.since);
-        text += &format!(
-            "{scope} is {} since {since}: {}\n",
-            it.access.as_str(),
-            it.why
-        );
+    for restriction in book.restrictions().filter(|_| !as_json) {
+        text += &format!("{}\n", door(restriction));
     }
     if text.is_empty() && !as_json {
         text = "no incidents\n".to_owned();
     }
     print(&text)
+}
+
+fn door((scope, it): (&Scope, &Restriction)) -> String {
+    let since = written(it.since);
+    format!(
+        "{scope} is {} since {since}: {}",
+        it.access.as_str(),
+        it.why
+    )
 }
 
 fn brief(it: &Known) -> Value {
@@ -164,9 +172,12 @@ fn show(path: &Path, id: &str, (as_json, html): (bool, bool)) -> Result<Exit, Fa
         whole["timeline"] = it.timeline.iter().map(line).collect();
         return print(&format!("{whole}\n"));
     }
+    let held = book.restrictions();
+    let held = held.filter(|(_, door)| door.incident.as_deref() == Some(id));
+    let doors: Vec<String> = held.map(door).collect();
     print(&match html {
-        true => report::html(it, &head),
-        false => report::markdown(it, &head),
+        true => report::html(it, &doors, &head),
+        false => report::markdown(it, &doors, &head),
     })
 }
 
@@ -252,9 +263,8 @@ fn export(path: &Path) -> Result<Exit, Failure> {
     out.write_all(&lines)
         .and_then(|()| out.flush())
         .map_err(Failure::found)?;
-    if std::io::stderr().is_terminal() {
-        eprintln!("SHA-256 of the last line: {head}");
-    }
+    // Also where nobody looks: whoever writes to a file needs it most, and it is no part of the lines.
+    eprintln!("SHA-256 of the last line, for `incident verify --head`: {head}");
     Ok(Exit::Good)
 }
 
@@ -303,7 +313,8 @@ fn prove(path: &Path, file: &Path, key: &Path) -> Result<Exit, Failure> {
         life: it.epoch,
     };
     let lives: Vec<Life> = lives.into_iter().map(life).collect();
-    let said = format!("a proof about {} lives\n", lives.len());
+    let said = report::counted(lives.len() as u64, "life", "lives");
+    let said = format!("a proof about {said}\n");
     let proof = Proof {
         proof: ProofKind::Probe,
         lives,

@@ -80,8 +80,16 @@ impl Observer for OnCall {
             prompt_tokens: u64::from(ended.prompt_tokens),
             prefill: (prefill.engine, prefill.life),
             decode: (decode.engine, decode.life),
-            outcome: ended.outcome.to_owned(),
+            outcome: outcome(&ended),
         });
+    }
+}
+
+/// Whoever left in the middle of a stream, or was cut off there, has got text all the same.
+fn outcome(ended: &Ended<'_>) -> String {
+    match ended.outcome != "ok" && ended.first_token.is_some() {
+        true => format!("{}{}", ended.outcome, oncall::AFTER_TEXT),
+        false => ended.outcome.to_owned(),
     }
 }
 

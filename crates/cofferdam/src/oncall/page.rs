@@ -12,7 +12,7 @@ use desk::{Act, Action, ActionRefused, ActionScope, Desk, Done, Keys, KeysError,
 use gateway::engine::{InFlight, Readiness, WorkerFacts, WorkerRole};
 use handoff::Progress;
 use oncall::book::Incident;
-use oncall::{Asked, Entry, Openness, ProofKind, Restriction, report};
+use oncall::{Asked, Entry, Openness, ProofKind, Proving, Restriction, report};
 use std::cmp::Ordering;
 use std::collections::{BTreeMap, BTreeSet};
 use std::future::Future;
@@ -248,11 +248,19 @@ impl OnCall {
         let restriction = book.of_model(&self.model);
         let since = restriction.map_or(0, |it| it.since);
         let wanted = duty.policy().restore.proofs.clone();
+        let answers = duty.policy().restore.canary_answers;
         let lives = self.lives();
         let proofs = lives.iter().flat_map(|life| {
             wanted.iter().map(move |kind| {
                 let found = book.proof(*kind, life, since);
-                let none = || "none since it was closed".to_owned();
+                let none = || match (kind, self.proving(life)) {
+                    (ProofKind::Probe, _) => "none since it was closed".to_owned(),
+                    (ProofKind::Canary, Proving::Off) => "no canaries are sent".to_owned(),
+                    (ProofKind::Canary, Proving::Found) => "they have found something".to_owned(),
+                    (ProofKind::Canary, Proving::Answers(n)) => {
+                        format!("{n} of {answers} answers")
+                    }
+                };
                 state::ProofView {
                     kind: kind.as_str().to_owned(),
                     at_ms: found.map_or(0, |(at, _)| at),
@@ -412,13 +420,13 @@ impl OnCall {
                 name: name.to_owned(),
                 answers: sums.telling,
                 one_in: sums.one_in(),
+                found: sums.found,
             }
         };
         Some(state::CanariesView {
             sent: counted.total.sent,
             answered: counted.total.telling,
             seen: counted.total.found,
-            foreign: 0,
             windows: vec![window("hour", 60), window("day", 24 * 60)],
             tokens_minute: self.tokens_a_minute(),
             paused: counted.paused.clone(),
@@ -432,7 +440,10 @@ impl OnCall {
         let incidents = duty.book().incidents();
         let shown = incidents.into_iter().take(state::INCIDENTS_MAX);
         shown
-            .map(|it| incident_state(it, duty.next_steps(now, &it.id, &lives)))
+            .map(|it| {
+                let next = duty.next_steps(now, &it.id, &lives, |life| self.proving(life));
+                incident_state(it, next)
+            })
             .collect()
     }
 
@@ -513,6 +524,7 @@ fn incident_state(it: &Incident, next: Vec<String>) -> state::IncidentView {
         engines,
         lives: it.lives.iter().map(|it| it.life.clone()).collect(),
         affected: it.affected,
+        whose: report::of_whom(&it.tenants),
         actions: newest.map(action).collect(),
         next,
     }

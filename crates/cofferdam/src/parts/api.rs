@@ -81,9 +81,9 @@ pub(super) fn check(api: &Api) -> Result<(), Failure> {
     access_log(api.access_log.as_deref(), form).map_err(Failure::usage)?;
     Watched::new(api)?;
     oncall::check(&api.on_call)?;
-    if let Some(endpoint) = otlp_endpoint(api) {
+    if let Some((named, endpoint)) = otlp_endpoint(api) {
         let good = gateway::spans::address(&endpoint);
-        good.map_err(|why| Failure::usage(anyhow!("--otlp-endpoint {why}")))?;
+        good.map_err(|why| Failure::usage(anyhow!("{named} {why}")))?;
     }
     let at = (api.host.0, api.port);
     std::net::TcpListener::bind(at)
@@ -173,9 +173,11 @@ pub(super) async fn serve(
     let mut again = read.again;
     again.extend(page.as_ref().and_then(|it| it.reload(&api.on_call)));
     let reloading = Reloading::new(again, reloads.clone())?;
-    let collector = otlp_endpoint(&api).map(|endpoint| Collector::start(&endpoint));
-    let collector = collector.transpose();
-    let collector = collector.map_err(|why| Failure::usage(anyhow!("--otlp-endpoint {why}")))?;
+    let collector = otlp_endpoint(&api).map(|(named, endpoint)| {
+        let started = Collector::start(&endpoint);
+        started.map_err(|why| Failure::usage(anyhow!("{named} {why}")))
+    });
+    let collector = collector.transpose()?;
     let (spans, collector) = collector.unzip();
     let config = gateway::Config {
         private: Some(guarded.private.clone()),
@@ -253,11 +255,12 @@ pub(super) async fn serve(
         .map_err(Failure::found)
 }
 
-/// Where spans go: the flag, or the variable that OpenTelemetry has for it.
-fn otlp_endpoint(api: &Api) -> Option<String> {
-    let named = api.otlp_endpoint.clone();
-    let common = || std::env::var("OTEL_EXPORTER_OTLP_ENDPOINT").ok();
-    named.or_else(common).filter(|it| !it.is_empty())
+/// Where spans go, and who says so: the flag, or the variable that OpenTelemetry has for it.
+fn otlp_endpoint(api: &Api) -> Option<(&'static str, String)> {
+    const COMMON: &str = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let named = api.otlp_endpoint.clone().map(|it| ("--otlp-endpoint", it));
+    let common = || std::env::var(COMMON).ok().map(|it| (COMMON, it));
+    named.or_else(common).filter(|(_, it)| !it.is_empty())
 }
 
 /// Until a signal comes or the engine has `ended`; then it `drain`s. Listens from now on.

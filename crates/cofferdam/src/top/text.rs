@@ -1,7 +1,8 @@
 //! A state as lines of words with a tone: for a terminal in colours, for a pipe without.
 
-use ::desk::state::{AccessLevel, CheckResult, DeskState, EngineView, PairView, StandingView};
+use ::desk::state::{AccessLevel, CheckResult, DeskState, EngineView, PairView};
 use ::desk::{Headline, Urgency, View, utc};
+use oncall::report::counted;
 
 /// How words look.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -80,13 +81,26 @@ fn short(text: &str, length: usize) -> String {
     }
 }
 
+/// Names are addresses here, and differ at their end.
+fn address(name: &str, length: usize) -> String {
+    let name = name.split_once("://").map_or(name, |(_, rest)| rest);
+    let more = name.chars().count().saturating_sub(length);
+    match more {
+        0 => name.to_owned(),
+        _ => ['…']
+            .into_iter()
+            .chain(name.chars().skip(more + 1))
+            .collect(),
+    }
+}
+
 fn known(n: Option<u64>) -> String {
     n.map_or("?".into(), |n| n.to_string())
 }
 
 fn top(state: &DeskState) -> Vec<Words> {
     let model = &state.model;
-    let (access, tone) = access(&model.standing);
+    let (access, tone) = access(model.standing.access);
     vec![vec![
         (format!("{} ", model.name), Tone::Head),
         (access.into(), tone),
@@ -104,13 +118,28 @@ fn top(state: &DeskState) -> Vec<Words> {
     ]]
 }
 
-fn access(standing: &StandingView) -> (&'static str, Tone) {
-    let tone = match standing.access {
+fn access(level: AccessLevel) -> (&'static str, Tone) {
+    let tone = match level {
         AccessLevel::Open => Tone::Good,
         AccessLevel::Draining => Tone::Look,
         AccessLevel::Private | AccessLevel::Closed => Tone::Held,
     };
-    (standing.access.word(), tone)
+    (level.word(), tone)
+}
+
+/// One that serves alone is its own pair.
+fn pair_name(prefill: &str, decode: &str) -> String {
+    match prefill == decode {
+        true => prefill.to_owned(),
+        false => format!("{prefill} → {decode}"),
+    }
+}
+
+fn findings(n: u64) -> String {
+    match n {
+        0 => "nothing found".to_owned(),
+        n => counted(n, "finding", "findings"),
+    }
 }
 
 fn headline(headline: &Headline, at_ms: u64) -> Vec<Words> {
@@ -161,13 +190,23 @@ fn incidents(state: &DeskState) -> Vec<Words> {
     for it in open.into_iter().take(ROWS_MAX) {
         page.push(vec![
             (format!("  {}  ", it.id), Tone::Bad),
-            (format!("{}: {}", it.scope, it.title), Tone::Plain),
+            // What policy has called it ends with the scope.
+            (
+                match it.title.ends_with(&it.scope) {
+                    true => it.title.clone(),
+                    false => format!("{}: {}", it.scope, it.title),
+                },
+                Tone::Plain,
+            ),
         ]);
+        let affected = match it.affected {
+            None => "nobody has looked for those who are affected".to_owned(),
+            Some(n) => format!("{} affected", counted(n, "request", "requests")),
+        };
         let words = format!(
-            "    opened {} ago by signal {}, {} affected",
+            "    opened {} ago by {}, {affected}",
             ago(state.at_ms, it.opened_ms),
-            it.signal,
-            it.affected
+            it.signal
         );
         page.push(said(words, Tone::Soft));
         for (n, next) in (1..).zip(&it.next) {
@@ -178,30 +217,35 @@ fn incidents(state: &DeskState) -> Vec<Words> {
 }
 
 /// How bad, its word and its tone; the worst is the greatest.
-fn rank(engine: &EngineView) -> (u8, &'static str, Tone) {
+fn rank(engine: &EngineView, model: AccessLevel) -> (u8, &'static str, Tone) {
+    let reach = engine.standing.access.max(model);
     let found = engine
         .verdicts
         .first()
         .is_some_and(|it| it.result == CheckResult::Found);
-    match (&engine.standing, &engine.readiness) {
-        (standing, _) if found && standing.access < AccessLevel::Private => {
-            (4, "suspect", Tone::Bad)
-        }
-        (standing, _) if standing.access > AccessLevel::Open => {
-            let (word, tone) = access(standing);
+    match &engine.readiness {
+        _ if found && reach < AccessLevel::Private => (4, "suspect", Tone::Bad),
+        _ if reach > AccessLevel::Open => {
+            let (word, tone) = access(reach);
             (3, word, tone)
         }
-        (_, Some(_)) => (2, "away", Tone::Look),
+        Some(_) => (2, "away", Tone::Look),
         _ if engine.pool_tokens < engine.context_tokens => (1, "open", Tone::Look),
         _ => (0, "open", Tone::Good),
     }
 }
 
 fn engines(state: &DeskState) -> Vec<Words> {
-    let mut engines: Vec<_> = state.engines.iter().map(|it| (rank(it), it)).collect();
+    let model = state.model.standing.access;
+    let mut engines: Vec<_> = state
+        .engines
+        .iter()
+        .map(|it| (rank(it, model), it))
+        .collect();
     engines.sort_by_key(|((rank, ..), it)| (std::cmp::Reverse(*rank), it.group));
     let well = engines.iter().filter(|((rank, ..), _)| *rank == 0).count();
-    let words = format!("{} engines, {well} of them well", engines.len());
+    let all = counted(engines.len() as u64, "engine", "engines");
+    let words = format!("{all}, {well} of them well");
     let mut page = head("FLEET", words).to_vec();
     if !engines.is_empty() {
         let words = format!(
@@ -227,7 +271,7 @@ fn engines(state: &DeskState) -> Vec<Words> {
         let why = it.readiness.as_deref().or(it.standing.why.as_deref());
         let last = why.map_or(verdict.clone(), |why| format!("{why}; {verdict}"));
         page.push(vec![
-            (format!("  {:<22}", short(&it.name, 21)), Tone::Plain),
+            (format!("  {:<22}", address(&it.name, 20)), Tone::Plain),
             (format!("{word:<10}"), tone),
             (
                 format!(
@@ -247,26 +291,27 @@ fn engines(state: &DeskState) -> Vec<Words> {
 }
 
 fn pairs(state: &DeskState) -> Vec<Words> {
-    let is_well = |it: &&PairView| it.standing.access == AccessLevel::Open && it.canaries.seen == 0;
-    let open = state
-        .pairs
-        .iter()
-        .filter(|it| it.standing.access == AccessLevel::Open)
-        .count();
+    let is_open = |it: &&PairView| state.reach_of_pair(it) == AccessLevel::Open;
+    let is_well = |it: &&PairView| is_open(it) && it.canaries.seen == 0;
+    let open = state.pairs.iter().filter(is_open).count();
     let words = format!("{}, {open} of them open", state.pairs.len());
     let mut page = head("PAIRS", words).to_vec();
     let rest = state.pairs.iter().filter(|it| !is_well(it));
     for it in rest.take(ROWS_MAX) {
-        let (word, tone) = access(&it.standing);
+        let (word, tone) = access(state.reach_of_pair(it));
         let tone = if word == "open" { Tone::Bad } else { tone };
         let why = it.standing.why.as_deref().unwrap_or_default();
         page.push(vec![
-            (format!("  {} → {}  ", it.prefill, it.decode), Tone::Plain),
+            (
+                format!("  {}  ", pair_name(&it.prefill, &it.decode)),
+                Tone::Plain,
+            ),
             (word.into(), tone),
             (
                 format!(
-                    "  {} of {} canaries seen  {why}",
-                    it.canaries.seen, it.canaries.sent
+                    "  {} sent, {}  {why}",
+                    counted(it.canaries.sent, "canary", "canaries"),
+                    findings(it.canaries.seen)
                 ),
                 Tone::Plain,
             ),
@@ -324,7 +369,7 @@ fn canaries(state: &DeskState) -> Vec<Words> {
         )
         .to_vec();
     };
-    let words = format!("{} sent, {} answered, ", canaries.sent, canaries.answered);
+    let words = format!("{} sent, {} answered: ", canaries.sent, canaries.answered);
     let mut page = head("CANARIES", words).to_vec();
     let tone = if canaries.seen > 0 {
         Tone::Bad
@@ -332,8 +377,11 @@ fn canaries(state: &DeskState) -> Vec<Words> {
         Tone::Good
     };
     let last = page.last_mut().expect("the heading");
-    last.push((format!("{} seen", canaries.seen), tone));
-    last.push((format!(", {} foreign", canaries.foreign), Tone::Soft));
+    let found = match canaries.answered {
+        0 => "nothing can be said yet".to_owned(),
+        _ => findings(canaries.seen),
+    };
+    last.push((found, tone));
     if let Some(why) = &canaries.paused {
         page.push(said(format!("  they stand still: {why}"), Tone::Look));
     }
@@ -341,11 +389,13 @@ fn canaries(state: &DeskState) -> Vec<Words> {
         page.push(said(format!("  {why}"), Tone::Look));
     }
     for it in &canaries.windows {
-        let worth = it
-            .one_in
-            .map_or("too few answers to say anything".into(), |n| {
+        let worth = match (it.found, it.one_in) {
+            (0, None) => "too few answers to say anything".into(),
+            (0, Some(n)) => {
                 format!("a leak in more than one of {n} answers would have been seen (95 %)")
-            });
+            }
+            (found, _) => format!("{} in {} answers", findings(found), it.answers),
+        };
         page.push(said(format!("  last {}: {worth}", it.name), Tone::Plain));
     }
     page
@@ -353,7 +403,8 @@ fn canaries(state: &DeskState) -> Vec<Words> {
 
 fn running(state: &DeskState) -> Vec<Words> {
     let running = &state.running;
-    let words = format!("{} requests, {} waiting", running.requests, running.queued);
+    let requests = counted(running.requests, "request", "requests");
+    let words = format!("{requests}, {} waiting", running.queued);
     let mut page = head("IN FLIGHT", words).to_vec();
     for it in running.handoffs.iter().take(ROWS_MAX) {
         let age = match it.since_ms {
@@ -361,8 +412,10 @@ fn running(state: &DeskState) -> Vec<Words> {
             since => ago(state.at_ms, since),
         };
         let words = format!(
-            "  {}  {:<9}{} → {}  {age}",
-            it.request, it.stage, it.prefill, it.decode
+            "  {}  {:<10}{}  {age}",
+            it.request,
+            it.stage,
+            pair_name(&it.prefill, &it.decode)
         );
         page.push(said(words, Tone::Plain));
     }

@@ -158,8 +158,14 @@ fn a_collector_that_is_away_or_hangs_is_nobodys_problem() {
     let output = wrong.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr);
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(
-        said.contains("--otlp-endpoint https://c:4318: expected http://HOST:PORT"),
-        "{said}"
-    );
+    let why = "https://c:4318: expected http://HOST:PORT";
+    assert!(said.contains(&format!("--otlp-endpoint {why}")), "{said}");
+    // A fleet has it in a variable for all of its programs: who set it looks for that name.
+    let variable = "OTEL_EXPORTER_OTLP_ENDPOINT";
+    let mut wrong = super::running::command(base.path(), &[]);
+    let output = wrong.env(variable, "https://c:4318").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(said.contains(&format!("{variable} {why}")), "{said}");
+    assert!(!said.contains("--otlp-endpoint"), "{said}");
 }

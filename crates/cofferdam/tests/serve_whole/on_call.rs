@@ -70,15 +70,27 @@ impl OnCall {
             "--operator=ops-a",
             "--operator=ops-b",
             "--measure-every=100ms",
-            "--canary-every=5ms",
         ]);
-        if !words.iter().any(|it| it.starts_with("--canary-tokens=")) {
-            all.push("--canary-tokens=100000000");
+        for usual in ["--canary-every=5ms", "--canary-tokens=100000000"] {
+            let flag = usual.split_inclusive('=').next().unwrap();
+            if !words.iter().any(|it| it.starts_with(flag)) {
+                all.push(usual);
+            }
         }
         all.extend(words);
         let urls = ["prefill", "decode"].map(|name| fleet.url(name));
         let urls = [urls[0].as_str(), urls[1].as_str()];
-        let (gateway, api) = ask_of(&urls, &small::copying(1024), &all);
+        let model = small::copying(1024);
+        let named = all.iter().find_map(|it| it.strip_prefix("--port="));
+        let (gateway, api) = match named.map(|port| format!("127.0.0.1:{port}")) {
+            None => ask_of(&urls, &model, &all),
+            Some(addr) => {
+                let mut words = vec!["gateway", "--model", model.to_str().unwrap()];
+                words.extend(urls.iter().flat_map(|url| ["--engine", url]));
+                words.extend(all);
+                (Running::start(COFFERDAM, &words), Api { addr, key: None })
+            }
+        };
         let admin = Api {
             addr: format!("127.0.0.1:{port}"),
             key: Some(ANNA.to_owned()),
@@ -98,6 +110,14 @@ impl OnCall {
         for who in ["ops-a", "ops-b"] {
             std::fs::write(self.dir.path().join(who), format!("key-{who}\n")).unwrap();
         }
+    }
+
+    pub(crate) fn revive(&self, fleet: &Fleet, names: &[&str]) {
+        self.runtime.block_on(async {
+            for name in names {
+                fleet.revive(name).await.expect("its port is free");
+            }
+        });
     }
 
     fn journal(&self) -> PathBuf {
@@ -135,6 +155,20 @@ impl OnCall {
     pub(crate) fn ask(&self, key: &str, prompt: &[u32]) -> testkit::Reply {
         let ask = json!({"prompt": prompt, "max_tokens": 6, "temperature": 0, "ignore_eos": true});
         self.api.with_key(key).post(COMPLETIONS, &ask)
+    }
+
+    /// Reads the first words of an answer and leaves; the request's name.
+    fn leaves(&self, fleet: &Fleet, prompt: &[u32]) -> String {
+        fleet.rule(Rule::new(Act::Answer).on("decode").every_ms(20));
+        let mut ask = json!({"prompt": prompt, "max_tokens": 300, "temperature": 0});
+        ask["stream"] = json!(true);
+        let mut events = self.api.with_key("key-red").stream(COMPLETIONS, &ask);
+        let first = events.next_event().unwrap().expect("a first event");
+        drop(events);
+        fleet.script(Script::default());
+        let first: Value = serde_json::from_str(&first).unwrap();
+        let id = first["id"].as_str().unwrap();
+        id.strip_prefix("cmpl-").unwrap_or(id).to_owned()
     }
 
     /// Asks, and says the request's name and whether the answer goes on with its prompt.
@@ -182,6 +216,8 @@ fn a_leak_is_seen_closed_told_repaired_proven_and_restored() {
     }
     let (id, right) = it.asked("key-blue", &prompt(TRUE_POOL, 1));
     assert!(right, "{id}: at the true limit");
+    // Whoever leaves in the middle of an answer has got the half of it.
+    wrong.push(it.leaves(&fleet, &prompt(TRUE_POOL + 7, 1)));
 
     // A canary sees it, and the door is closed already.
     let refused = wait_for("a closed door", || {
@@ -318,7 +354,7 @@ fn prove_by_probe(it: &OnCall) {
         .chain([public.to_str().unwrap()])
         .collect();
     let (code, said) = it.incident(&words);
-    assert_eq!(code, 0, "{said}");
+    assert_eq!((code, said.as_str()), (0, "a proof about 2 lives\n"));
 }
 
 /// Somebody who was not there reads what happened; and no line of it was changed.
@@ -340,22 +376,64 @@ fn report(it: &OnCall, id: &str, wrong: &[String]) {
         assert!(text.contains(line), "{line}\n{text}");
     }
     assert!(wrong.iter().all(|it| text.contains(it)), "{text}");
+    let title = format!(
+        "# Incident {id}\n\nan answer had another tenant's canary in it: model copying-c1024\n"
+    );
+    assert!(
+        text.starts_with(&title),
+        "the gravest of what was found\n{text}"
+    );
+    assert!(
+        text.contains("* **Affected:** 5 requests of blue (4), red (1)\n"),
+        "{text}"
+    );
+    assert!(text.contains("looking for the shortest prompt: "), "{text}");
+    assert!(
+        !text.contains("step short: "),
+        "short prompts were well\n{text}"
+    );
+    assert!(
+        text.contains("* **Doors now:** none is closed because of it\n"),
+        "{text}"
+    );
     assert!(
         !text.contains("( (life"),
         "a proof names a life, and no engine: {text}"
     );
     let (code, said) = it.incident(&["verify"]);
     assert_eq!(code, 0, "{said}");
-    let (_, exported) = it.incident(&["export"]);
-    let file = it.dir.path().join("exported.jsonl");
-    std::fs::write(&file, exported.replacen("by\":\"anna", "by\":\"otto", 1)).unwrap();
-    let (code, said) = it.incident(&["verify", file.to_str().unwrap()]);
-    assert_eq!(code, 1, "{said}");
+    a_cut_off_export_is_seen(it);
     let (_, html) = it.incident(&["show", id, "--html"]);
     assert!(
         html.starts_with("<!doctype html>") && html.contains("<td>"),
         "{html}"
     );
+}
+
+/// Whoever redirects the lines gets the hash beside them, without which a missing end is not seen.
+fn a_cut_off_export_is_seen(it: &OnCall) {
+    let done = Command::new(COFFERDAM)
+        .args(["incident", "export", "--incidents"])
+        .arg(it.journal())
+        .output()
+        .unwrap();
+    let (exported, told) = [done.stdout, done.stderr]
+        .map(|it| String::from_utf8(it).unwrap())
+        .into();
+    let head = told.trim_end().rsplit(' ').next().unwrap().to_owned();
+    assert!(told.contains("SHA-256 of the last line"), "{told}");
+    let verified = |text: &str, words: &[&str]| {
+        let file = it.dir.path().join("exported.jsonl");
+        std::fs::write(&file, text).unwrap();
+        let all = [&["verify", file.to_str().unwrap()], words].concat();
+        it.incident(&all).0
+    };
+    assert_eq!(verified(&exported, &["--head", &head]), 0, "{told}");
+    let end = exported.trim_end().rfind('\n').unwrap() + 1;
+    assert_eq!(verified(&exported[..end], &[]), 0, "good as far as it goes");
+    assert_eq!(verified(&exported[..end], &["--head", &head]), 1);
+    let other = exported.replacen("by\":\"anna", "by\":\"otto", 1);
+    assert_eq!(verified(&other, &[]), 1);
 }
 
 /// The same from outside, with nothing but two keys: through a door that watches nothing itself.

@@ -1,7 +1,7 @@
 //! What an operator sees of it without a person at the page: figures, what is under way, what canaries
 //! may cost, who may come in.
 
-use crate::on_call::{OnCall, TRUE_POOL, pair, prompt, started};
+use crate::on_call::{OnCall, TRUE_POOL, free_port, pair, prompt, started};
 use scripted::{Act, Rule, Script};
 use serde_json::{Value, json};
 use std::time::Instant;
@@ -184,5 +184,55 @@ fn operators_come_and_go_by_their_file() {
         (other.get("/state").status == 200).then_some(())
     });
     assert_eq!(it.admin.get("/state").status, 401);
+    it.gateway.stop();
+}
+
+/// A leak that comes by chance has no length: then everybody may have met it.
+#[test]
+fn a_leak_by_chance_may_have_met_everybody() {
+    let (runtime, fleet) = started(pair(0, 1));
+    let it = OnCall::start(&fleet, runtime, "", &["--canaries"]);
+    for length in [40, 200, 500] {
+        it.ask("key-red", &prompt(length, 0)).good();
+    }
+    let mut chance = Rule::new(Act::OtherText).on("decode");
+    (chance.from, chance.times) = (40, Some(2));
+    fleet.rule(chance);
+    let incident = wait_for("who is affected", || {
+        let incident = it.state()["incidents"][0].clone();
+        (incident["affected"].is_number()).then_some(incident)
+    });
+    assert_eq!(incident["affected"], 3, "{incident}");
+    let how = "3 requests of red (3) may have been answered wrongly: answered by these lives to prompts of any length,";
+    assert!(incident["actions"].to_string().contains(how), "{incident}");
+    let kinds = incident["actions"].to_string();
+    assert!(!kinds.contains("it shows from prompts of"), "{incident}");
+    it.gateway.stop();
+}
+
+/// Engines that come up late are not left alone for a whole interval.
+#[test]
+fn the_first_canary_does_not_wait_for_its_turn() {
+    let (runtime, fleet) = started(pair(0, 1));
+    let engines = ["prefill", "decode"];
+    runtime.block_on(async {
+        for name in engines {
+            fleet.kill(name).await;
+        }
+    });
+    // It says where it is only when somebody can be asked.
+    let port = format!("--port={}", free_port());
+    let words = ["--canaries", "--canary-every=1h", &port];
+    let it = OnCall::start(&fleet, runtime, "", &words);
+    wait_for("that nobody is there", || {
+        let state = it.admin.try_get("/state").ok()?.good()["state"].take();
+        state["canaries"]["paused"].is_string().then_some(())
+    });
+    it.revive(&fleet, &engines);
+    wait_for("canaries", || {
+        let state = it.state();
+        assert_eq!(state["incidents"], json!([]));
+        (state["canaries"]["sent"].as_u64() >= Some(2)).then_some(())
+    });
     it.gateway.stop();
 }

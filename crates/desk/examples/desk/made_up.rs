@@ -187,7 +187,6 @@ fn whole(engines: Vec<EngineView>, now: u64) -> DeskState {
             sent: 9_730,
             answered: 9_655,
             seen: 0,
-            foreign: 0,
             windows: vec![window("hour", 402), window("day", 9_655)],
             tokens_minute: 20_000,
             paused: None,
@@ -209,6 +208,7 @@ fn window(name: &str, answers: u64) -> Window {
     Window {
         name: name.into(),
         answers,
+        found: 0,
         one_in: Some(answers / 3),
     }
 }
@@ -225,7 +225,8 @@ fn closed(now: u64) -> IncidentView {
         title: "context above its pool after a restart".into(),
         engines: vec!["prefill-1".into()],
         lives: vec!["51c0ffee51c0ffee".into()],
-        affected: 0,
+        affected: Some(0),
+        whose: String::new(),
         actions: vec![IncidentEntry {
             at_ms: opened + 210 * MIN,
             what: "close the incident".into(),
@@ -350,7 +351,8 @@ fn incident(mut state: DeskState) -> DeskState {
             title: title.into(),
             engines: vec![prefill, decode],
             lives,
-            affected: 155,
+            affected: Some(155),
+            whose: " of acme (150), globex (5)".into(),
             actions: vec![
                 entry(0, "open an incident", "policy", "canary: hit → private"),
                 entry(400, "make private", "policy", "canary: hit → private"),
@@ -364,7 +366,7 @@ fn incident(mut state: DeskState) -> DeskState {
             next: vec![
                 "Keep the processes running and copy what they hold: docs/runbook.md, step 2"
                     .into(),
-                "List who received text: cofferdam incident affected".into(),
+                "Tell those who are affected: `cofferdam incident show` names them".into(),
                 "Reproduce with cofferdam probe --suite boundary,flood, as an operator".into(),
                 "Restore when probe and canaries are clean on the life that runs".into(),
             ],

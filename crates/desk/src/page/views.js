@@ -2,6 +2,7 @@
 
 const number = (n) => (n === null || n === undefined ? "not known" : n.toLocaleString("en"));
 const plural = (n, one, many = one + "s") => number(n) + " " + (n === 1 ? one : many);
+const findings = (n) => (n ? plural(n, "finding") : "nothing found");
 const utc = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC";
 const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
 
@@ -26,7 +27,9 @@ const chip = (rank, words) => h("span.chip", { class: rank, "data-sign": RANKS[r
 
 const OF_ACCESS = { open: "ok", draining: "look", private: "held", closed: "held" };
 const ACCESS = ["open", "draining", "private", "closed"];
-const reachable = (...standings) => standings.every((it) => ACCESS.indexOf(it.access) < 2);
+const closest = (...standings) => ACCESS[Math.max(...standings.map((it) => ACCESS.indexOf(it.access)))];
+const reachable = (...standings) => ACCESS.indexOf(closest(...standings)) < 2;
+const pairName = ({ prefill, decode }) => (prefill === decode ? prefill : prefill + " → " + decode);
 
 const actButton = (words, scope, attrs = {}) =>
   h("button.quiet.small", { type: "button", onclick: (event) => press(event.currentTarget, scope), ...attrs }, words);
@@ -47,7 +50,7 @@ const ACTS = {
   close_incident: ["Close the incident", "It is over. What stands private stays so until it is restored."],
 };
 const scopeWords = (scope) =>
-  ({ model: () => "the model", pair: () => `pair ${scope.prefill} → ${scope.decode}`,
+  ({ model: () => "the model", pair: () => (scope.prefill === scope.decode ? "engine " : "pair ") + pairName(scope),
      engine: () => `engine ${scope.name}`, incident: () => `incident ${scope.id}` })[scope.kind]();
 
 function headlineView({ headline }, stale) {
@@ -88,7 +91,8 @@ function incidentView(it) {
   return h("article.incident", { key: it.id, class: it.closed_ms ? "plain" : "bad", "aria-label": "Incident " + it.id },
     h("h3", {}, it.title || "no title"),
     h("p.note", {}, it.scope + " · signal: " + it.signal + " · opened ", since(it.opened_ms), it.closed_ms && [" · closed ", since(it.closed_ms)]),
-    h("p", {}, it.affected ? h("span.toned", {}, plural(it.affected, "request") + " may have got text that was not theirs") : "No request is known to be affected"),
+    h("p", {}, it.affected ? h("span.toned", {}, plural(it.affected, "request") + it.whose + " may have got text that was not theirs")
+      : it.affected === null ? "Nobody has looked for those who are affected: ask cofferdam watch about the access log" : "No request is known to be affected"),
     h("p.note", {}, h("code", {}, it.id), it.lives.length > 0 && [" · lives ", h("code", {}, it.lives.map((life) => life.slice(0, 12)).join(" "))]),
     it.next.length > 0 && [h("h4", { key: "next" }, "What to do next"), h("ol.next", {}, it.next.map((words) => h("li", {}, words)))],
     !it.closed_ms && h("div.row", {}, actButton("Note or close…", scope, { "aria-label": "Note or close incident " + it.id })),
@@ -103,7 +107,7 @@ function incidentView(it) {
 // An engine's rank, and the words of its chip.
 function engineRank(engine, model) {
   const found = engine.verdicts[0]?.result === "found";
-  const access = engine.standing.access;
+  const access = closest(engine.standing, model.standing);
   if (found && reachable(engine.standing, model.standing)) return ["bad", access === "open" ? "suspect" : access];
   if (access !== "open") return [OF_ACCESS[access], access];
   if (engine.readiness) return ["look", "away"];
@@ -113,8 +117,9 @@ function engineRank(engine, model) {
 const holdsLess = (engine) => engine.pool_tokens !== null && engine.context_tokens !== null && engine.pool_tokens < engine.context_tokens;
 
 function pairRank(pair, doors) {
-  if (pair.canaries.seen && reachable(pair.standing, ...doors)) return ["bad", "leaks"];
-  return [OF_ACCESS[pair.standing.access], pair.standing.access];
+  if (pair.canaries.seen && reachable(pair.standing, ...doors)) return ["bad", "suspect"];
+  const access = closest(pair.standing, ...doors);
+  return [OF_ACCESS[access], access];
 }
 
 // Engines and pairs by group, worst group first; what a filter leaves of them.
@@ -156,9 +161,11 @@ function groupsOf(state, filter) {
 
 function fleetView({ state }, filter) {
   const groups = groupsOf(state, filter);
+  const standings = new Map(state.engines.map((it) => [it.name, it.standing]));
+  const doors = (pair) => [state.model.standing, pair.standing, standings.get(pair.prefill), standings.get(pair.decode)].filter(Boolean);
   const few = state.engines.length <= 12 && !narrow.matches;
   const count = (test) => state.engines.filter(test).length;
-  const shut = state.pairs.filter((it) => it.standing.access !== "open").length;
+  const shut = state.pairs.filter((it) => closest(...doors(it)) !== "open").length;
   const away = count((it) => it.readiness);
   const less = count(holdsLess);
   return [
@@ -241,11 +248,11 @@ function pairsTable(group, rows, more) {
   return h("table.stack", { key: "pairs" + more, role: "table", "aria-label": `Pairs of group ${group.id}${more}` },
     cells(["Pair", "Canaries", { num: "Requests" }, "Act"]),
     h("tbody", { role: "rowgroup" }, rows.map(({ pair, rank, words }) => h("tr", { key: pair.prefill + " " + pair.decode, role: "row" },
-      th(pair.prefill === pair.decode ? pair.prefill : pair.prefill + " → " + pair.decode, " ", chip(rank, words), why(pair.standing)),
-      td("Canaries", number(pair.canaries.sent) + " sent, ", h("span", { class: pair.canaries.seen ? "toned bad" : "" }, number(pair.canaries.seen) + " seen"),
+      th(pairName(pair), " ", chip(rank, words), why(pair.standing)),
+      td("Canaries", number(pair.canaries.sent) + " sent, ", h("span", { class: pair.canaries.seen ? "toned bad" : "" }, findings(pair.canaries.seen)),
         h("span.under", {}, pair.canaries.last_ms ? ["last ", since(pair.canaries.last_ms)] : "none yet")),
       h("td.num", { role: "cell", "data-head": "Requests" }, number(pair.requests)),
-      td("", actButton("Act…", { kind: "pair", prefill: pair.prefill, decode: pair.decode }, { "aria-label": `Act on pair ${pair.prefill} → ${pair.decode}` }))))));
+      td("", actButton("Act…", { kind: "pair", prefill: pair.prefill, decode: pair.decode }, { "aria-label": `Act on pair ${pairName(pair)}` }))))));
 }
 
 // ---- beside it ----------------------------------------------------------------------------------
@@ -278,8 +285,8 @@ function canariesView({ state: { canaries } }) {
     canaries.paused && h("p", { key: "paused" }, chip("look", "stand still"), " " + canaries.paused),
     canaries.untested && h("p", { key: "untested" }, chip("look", "not tested"), " " + canaries.untested),
     h("dl.big", {}, figure("sent", canaries.sent), figure("answered", canaries.answered),
-      figure("seen", canaries.seen, canaries.seen ? "bad" : "ok"), figure("foreign", canaries.foreign, canaries.foreign ? "look" : "")),
-    canaries.windows.map((it) => h("p.spaced", { key: it.name }, `Last ${it.name}: ` + (it.one_in
+      figure(canaries.seen === 1 ? "finding" : "findings", canaries.seen, canaries.seen ? "bad" : "ok")),
+    canaries.windows.map((it) => h("p.spaced", { key: it.name }, `Last ${it.name}: ` + (it.found ? plural(it.found, "finding") : it.one_in
       ? `a leak in more than one of ${number(it.one_in)} answers would have been seen` : "too few answers to say anything"),
     h("span.under", {}, `${plural(it.answers, "answer")} looked through, 95 %`))),
     h("p.note", { key: "budget" }, `at most ${number(canaries.tokens_minute)} tokens a minute`),
@@ -355,7 +362,7 @@ function runningView({ state: { running } }) {
     handoffs.length > 0 && fold("handoffs", handoffs.length <= 8, [h("span", {}, "Handoffs, oldest first")], () => h("table", { role: "table", "aria-label": "Handoffs in flight, oldest first" },
       cells(["Request", "Stage", { num: "For" }]),
       h("tbody", { role: "rowgroup" }, handoffs.map((it) => h("tr", { key: it.request, role: "row" },
-        th(h("code", { title: it.request }, it.request.slice(-10)), h("span.under", {}, it.prefill + " → " + it.decode)),
+        th(h("code", { title: it.request }, it.request.slice(-10)), h("span.under", {}, pairName(it))),
         td("", it.stage), h("td.num", { role: "cell" }, it.since_ms > 0 ? ago(it.since_ms) : "–")))))),
     running.more > 0 && h("p.note", { key: "more" }, `and ${number(running.more)} more`),
   ];

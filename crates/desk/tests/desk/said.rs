@@ -66,7 +66,7 @@ fn an_incident_says_which_pair_why_since_when_who_and_what_to_press() {
                     other pair";
     assert_eq!(now.sentence, sentence);
     assert_eq!(now.since_ms, Some(opened));
-    let affected = "155 requests may have got text that was not theirs";
+    let affected = "155 requests of acme (150), globex (5) may have got text that was not theirs";
     assert_eq!(now.affected.as_deref(), Some(affected));
     assert!(now.next.unwrap().starts_with("Keep the processes running"));
     assert_eq!(now.press, press(Act::Private, engine("decode-1")));
@@ -131,17 +131,49 @@ fn a_suspect_that_users_reach_is_an_alarm() {
         let (level, sentence, pressed) = said(&state);
         assert_eq!(level, Urgency::Alarm);
         assert!(
-            sentence.starts_with("Pair prefill-0 → decode-1 leaks: 1 canary of 412"),
+            sentence.starts_with(
+                "Pair prefill-0 → decode-1 is suspect: 1 finding of canaries there, 412 sent, and users"
+            ),
             "{sentence}"
         );
         assert_eq!(pressed, press(Act::Private, self::pair()));
     }
+    let decode = pair().to_string().rsplit(' ').next().unwrap().to_owned();
+    let of = |state: &mut DeskState, access| {
+        let mut engines = state.engines.iter_mut();
+        engines
+            .find(|it| it.name == decode)
+            .unwrap()
+            .standing
+            .access = access;
+    };
+    of(&mut state, AccessLevel::Private);
+    let reached = state.pairs.iter().find(|it| it.canaries.seen > 0).unwrap();
+    assert_eq!(
+        state.reach_of_pair(reached),
+        AccessLevel::Private,
+        "by its decode"
+    );
+    of(&mut state, AccessLevel::Open);
     state.model.standing.access = AccessLevel::Private;
     assert_eq!(
         said(&state).0,
         Urgency::Contained,
         "the model's door is before the pair's"
     );
+    for incident in &mut state.incidents {
+        incident.affected = None;
+    }
+    let affected = headline(&state).affected.unwrap();
+    assert!(
+        affected.starts_with("nobody has looked for those"),
+        "{affected}"
+    );
+    let alone = ActionScope::Pair {
+        prefill: "e".into(),
+        decode: "e".into(),
+    };
+    assert_eq!(alone.to_string(), "engine e");
 }
 
 #[test]

@@ -40,6 +40,10 @@ fn proof(kind: ProofKind, lives: &[Life]) -> Entry {
 
 const SAYS: (&str, &str) = ("anna", "because");
 
+fn nobody_sends(_: &Life) -> Proving {
+    Proving::Off
+}
+
 #[test]
 fn a_leak_makes_the_model_private_and_opens_one_incident() {
     let mut duty = duty();
@@ -61,6 +65,168 @@ fn a_leak_makes_the_model_private_and_opens_one_incident() {
     assert_eq!(more.len(), 1, "the same incident, no second restriction");
     assert_eq!(duty.book().incident("i1").unwrap().signals, 2);
     assert!(duty.book().incident("i2").is_none());
+}
+
+#[test]
+fn an_incident_is_called_by_the_gravest_of_what_was_found() {
+    let mut duty = duty();
+    let title = |duty: &Duty| duty.book().incident("i").unwrap().title.clone();
+    duty.signal(1, signal(SignalKind::CanaryLost, &pair()), "i");
+    duty.signal(2, signal(SignalKind::OverLimitAnswered, &pair()), "j");
+    let first = "prompts from a length on are answered with something else: model m";
+    assert_eq!(title(&duty), first);
+    // However much of something else was found before, the first of a kind has a line.
+    for at in 3..200 {
+        duty.signal(at, signal(SignalKind::CanaryLost, &pair()), "j");
+    }
+    let lines = duty.signal(200, signal(SignalKind::CanaryLeak, &pair()), "j");
+    assert_eq!(lines.len(), 1, "{lines:?}");
+    let graver = "an answer had another tenant's canary in it: model m";
+    assert_eq!(title(&duty), graver);
+    duty.signal(201, signal(SignalKind::WatchAlarm, &pair()), "j");
+    assert_eq!(title(&duty), graver);
+}
+
+#[test]
+fn what_a_person_has_called_it_stays() {
+    let mut duty = duty();
+    let open = Asked::Open(Scope::Model("m".into()));
+    let says = ("anna", "a customer has called");
+    duty.asked(1, open, says, &pair(), "i").1.unwrap();
+    duty.signal(2, signal(SignalKind::CanaryLeak, &pair()), "j");
+    let incident = duty.book().incident("i").unwrap();
+    assert_eq!((incident.title.as_str(), incident.signals), (says.1, 1));
+}
+
+/// A flood that goes on for hours is counted each minute: what people did is still known afterwards.
+#[test]
+fn a_flood_of_hours_does_not_hide_that_it_was_restored() {
+    let mut duty = duty();
+    for minute in 0..700 {
+        for n in 0..3 {
+            duty.signal(
+                minute * 61_000 + n,
+                signal(SignalKind::CanaryLeak, &pair()),
+                "i",
+            );
+        }
+        duty.counted(minute * 61_000 + 60_500);
+    }
+    let at = 700 * 61_000;
+    for kind in [ProofKind::Probe, ProofKind::Canary] {
+        duty.note(at, proof(kind, &pair()));
+    }
+    let restore = Asked::Restore(Scope::Model("m".into()));
+    duty.asked(at + 1, restore, SAYS, &pair(), "x").1.unwrap();
+    let incident = duty.book().incident("i").unwrap();
+    assert_eq!(incident.restored(), Some(at + 1));
+    assert!(
+        incident.timeline.len() <= 500,
+        "{}",
+        incident.timeline.len()
+    );
+    let began = &incident.timeline[..2];
+    assert!(
+        matches!(
+            (&began[0].entry, &began[1].entry),
+            (Entry::Opened { .. }, Entry::Signal { .. })
+        ),
+        "{began:?}"
+    );
+}
+
+#[test]
+fn what_to_do_next_names_commands_and_how_far_it_is() {
+    let mut duty = duty();
+    duty.signal(0, signal(SignalKind::CanaryLeak, &pair()), "i");
+    let steps = |duty: &Duty, running: &[Life], canaries: fn(&Life) -> Proving| {
+        duty.next_steps(185_000, "i", running, canaries)
+    };
+    let then = "then restore it on the operators' page, with the reason: model m is private since 3 min 5 s";
+    let found = steps(&duty, &pair(), |_| Proving::Found);
+    assert!(
+        found[0].starts_with("keep the processes for the evidence"),
+        "{found:?}"
+    );
+    let only = "canaries have found something at p, d: only other processes can be proven there";
+    assert_eq!(
+        found[1..],
+        [only, then],
+        "a probe of these proves nothing that counts"
+    );
+    let found = steps(&duty, &pair(), |_| Proving::Answers(0));
+    let probe =
+        "test p, d with two operators' keys: `cofferdam probe URL --key-a A.key --key-b B.key";
+    assert!(found[1].starts_with(probe), "{found:?}");
+    assert!(
+        found[1].contains("`cofferdam incident prove evidence.txt --evidence-pub evidence.pub`"),
+        "{found:?}"
+    );
+    // Others in their place: the least of them says how far it is.
+    let other = [life("p", "2"), life("d", "2")];
+    duty.note(1, proof(ProofKind::Probe, &other));
+    let waits = steps(&duty, &other, |life| {
+        Proving::Answers(if life.engine == "p" { 214 } else { 250 })
+    });
+    let wait =
+        "wait for the canaries at p, d: 214 of 300 answers (`--canary-every` sets their rate)";
+    assert_eq!(waits, [wait, then]);
+    let off = "no canaries are sent to p, d: start the gateway with `--canaries`";
+    assert_eq!(steps(&duty, &other, nobody_sends), [off, then]);
+    let nothing = "model m is private since 3 min 5 s, and nothing of it runs: start it";
+    assert_eq!(steps(&duty, &[], nobody_sends), [nothing]);
+    let many: Vec<Life> = (0..9).map(|n| life(&format!("e{n}"), "1")).collect();
+    let many = steps(&duty, &many, nobody_sends);
+    assert!(
+        many[1].contains(" to e0, e1, e2, e3 and 5 more: "),
+        "{many:?}"
+    );
+}
+
+/// Between what was answered well and what is known to show it nobody has looked.
+#[test]
+fn whoever_may_be_affected_begins_behind_what_was_answered_well() {
+    let mut duty = duty();
+    duty.signal(1, signal(SignalKind::OverLimitAnswered, &pair()), "i");
+    let from = |duty: &Duty| duty.book().incident("i").unwrap().affects_from;
+    assert_eq!(from(&duty), 0);
+    let trigger = Entry::Trigger {
+        incident: "i".into(),
+        at_least_tokens: 1994,
+        clean_tokens: 1968,
+        lives: pair().into(),
+    };
+    duty.note(2, trigger);
+    assert_eq!(from(&duty), 1969);
+}
+
+/// Another pair that shows the same has met others than were written down.
+#[test]
+fn lives_that_were_found_since_are_new() {
+    let mut duty = duty();
+    let has_new = |duty: &Duty| duty.book().incident("i").unwrap().has_new_lives();
+    duty.signal(1, signal(SignalKind::CanaryLeak, &pair()), "i");
+    assert!(has_new(&duty));
+    let affected = Entry::Affected {
+        incident: "i".into(),
+        requests: vec!["r-1".into()],
+        how: "so".into(),
+        more: 2,
+        tenants: [("t".to_owned(), 3)].into(),
+    };
+    duty.note(2, affected.clone());
+    assert_eq!(duty.book().incident("i").unwrap().affected, Some(3));
+    assert!(!has_new(&duty));
+    duty.signal(3, signal(SignalKind::CanaryLeak, &pair()), "i");
+    assert!(!has_new(&duty), "they were");
+    duty.signal(
+        4,
+        signal(SignalKind::CanaryLeak, &[life("p", "1"), life("d2", "1")]),
+        "i",
+    );
+    assert!(has_new(&duty));
+    duty.note(5, affected);
+    assert!(!has_new(&duty));
 }
 
 #[test]
@@ -151,7 +317,7 @@ fn what_was_closed_opens_with_proofs_about_the_lives_that_run_and_by_a_person() 
     // What is done is not asked for again, until something is found again.
     assert_eq!(duty.book().incident("i").unwrap().restored(), Some(50));
     let close = "close it with the reason, when it is explained";
-    assert_eq!(duty.next_steps(51, "i", &now), [close]);
+    assert_eq!(duty.next_steps(51, "i", &now, nobody_sends), [close]);
     duty.signal(52, signal(SignalKind::GateViolated, &now), "i");
     assert_eq!(duty.book().incident("i").unwrap().restored(), None);
     let closed = duty.asked(60, Asked::Close("i".into()), SAYS, &now, "x").1;
