@@ -140,7 +140,8 @@ impl Names {
         let high = ((life >> 97) as u64 ^ (life as u64 >> 33)) & 0x7fff_ffff;
         let Rank { n, of } = rank.unwrap_or(Rank { n: 0, of: 1 });
         let (n, of) = (u64::from(n), u64::from(of));
-        // As many rooms as there are ranks for each attempt of this life, and one of them is used.
+        // As many rooms as there are ranks for each attempt of this life, and one of them is used: none comes again
+        // before 2^32 attempts divided by the ranks.
         let room = high << 32 | (attempt.n.wrapping_mul(of) & 0xffff_ffff);
         room - room % of + n
     }
