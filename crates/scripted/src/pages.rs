@@ -60,6 +60,13 @@ impl Pages {
         loads["loads"][0]["max_total_num_tokens"] = engine.pool.into();
         loads["loads"][0]["memory"]["token_capacity"] = engine.pool.into();
         loads["loads"][0]["disaggregation"]["mode"] = mode.into();
+        for (n, pool) in engine.more_pools.iter().enumerate() {
+            let mut rank = loads["loads"][0].clone();
+            rank["dp_rank"] = (n + 1).into();
+            rank["max_total_num_tokens"] = (*pool).into();
+            rank["memory"]["token_capacity"] = (*pool).into();
+            loads["loads"].as_array_mut().expect("a list").push(rank);
+        }
         self.add("/v1/loads", JSON, loads);
         let mut about = parsed(SGLANG_MODEL);
         for name in ["model_path", "served_model_name", "tokenizer_path"] {
@@ -164,6 +171,7 @@ fn sglang_info(engine: &Engine, mode: &str) -> Value {
     info["max_req_input_len"] = engine.max_req_input_len().into();
     info["incremental_streaming_output"] = engine.incremental.into();
     info["random_seed"] = engine.random_seed.into();
+    info["dp_size"] = (1 + engine.more_pools.len()).into();
     info["port"] = engine.port.into();
     let state = &mut info["internal_states"][0];
     state["memory_usage"]["token_capacity"] = engine.pool.into();

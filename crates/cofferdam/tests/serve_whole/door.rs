@@ -229,6 +229,47 @@ fn another_tokenizer_is_found_before_traffic() {
     assert_eq!(fleet.all().arrived, 0);
 }
 
+/// Ranks of unequal pools, as measured: the longest prompt is that of the largest, and goes there. Of an SGLang
+/// that was not seen to be told, and of a decode, the smallest counts.
+#[test]
+fn data_parallel_ranks_have_limits_of_their_own() {
+    let weights = crate::small::model(4096);
+    for (version, limit, named) in [("0.5.23", 1993, true), ("0.5.19", 593, false)] {
+        let [prefill, decode] = Engine::sglang_pair();
+        let prefill = Engine {
+            more_pools: vec![600],
+            version: version.into(),
+            ..prefill.sized(4096, 2000)
+        };
+        let decode = Engine {
+            more_pools: vec![7000],
+            ..decode
+        };
+        let door = start(vec![prefill, decode], &weights, &[]);
+        let info = door.api.get("/server_info").good();
+        assert_eq!(info["limit"]["max_prompt_tokens"], limit, "{info}");
+        let how = info["limit"]["derivation"].to_string();
+        let says = ", by data-parallel rank up to 1993, 593";
+        assert_eq!(how.contains(says), named, "{how}");
+        let prompt: Vec<u32> = (0..limit).map(|n| 300 + n % 700).collect();
+        for n in [594.min(prompt.len()), prompt.len(), 593] {
+            let answer = door.api.post(COMPLETIONS, &tokens(&prompt[..n], 5)).good();
+            assert_eq!(answer["usage"]["prompt_tokens"], n);
+        }
+        let legs = door.fleet.arrivals("prefill");
+        let ranks: Vec<_> = legs
+            .iter()
+            .map(|it| it.body.get("routed_dp_rank"))
+            .collect();
+        match named {
+            true => assert_eq!(ranks[..2], [Some(&json!(0)); 2]),
+            false => assert_eq!(ranks, [None; 3]),
+        }
+        let long: Vec<u32> = (0..=limit).map(|n| 300 + n % 700).collect();
+        assert_eq!(door.api.post(COMPLETIONS, &tokens(&long, 5)).status, 400);
+    }
+}
+
 /// Tools, and whatever else tokens cannot carry: the engine writes the answer, and the prompt is still
 /// counted.
 #[test]

@@ -5,6 +5,7 @@
 use crate::door::{ask_of, tokens};
 use scripted::{Engine, Fleet, Rule, Script, Stage, What};
 use serde_json::json;
+use std::path::Path;
 use testkit::Api;
 use testkit::crowd::COMPLETIONS;
 use testkit::process::{Running, wait_for};
@@ -19,16 +20,22 @@ struct Sidecar {
 
 impl Sidecar {
     fn start(router: Engine, words: &[&str]) -> Self {
-        let runtime = Runtime::new().expect("a runtime");
         let [prefill, decode] = Engine::sglang_pair();
-        let engines = [prefill.sized(4096, 2000), decode, router.named("router")];
+        let pair = [prefill.sized(4096, 2000), decode];
+        Self::of(pair, router, &crate::small::model(4096), words)
+    }
+
+    fn of(pair: [Engine; 2], router: Engine, model: &Path, words: &[&str]) -> Self {
+        let runtime = Runtime::new().expect("a runtime");
+        let [prefill, decode] = pair;
+        let engines = [prefill, decode, router.named("router")];
         let fleet = runtime.block_on(Fleet::start(engines)).expect("free ports");
         let urls = ["prefill", "decode"].map(|name| fleet.url(name));
         let judged = format!("--judge-only={}", fleet.url("router"));
         let mut all = vec![judged.as_str(), "--measure-every=100ms"];
         all.extend(words);
         let urls: Vec<&str> = urls.iter().map(String::as_str).collect();
-        let (gateway, api) = ask_of(&urls, &crate::small::model(4096), &all);
+        let (gateway, api) = ask_of(&urls, model, &all);
         Self {
             gateway,
             api,
@@ -155,6 +162,96 @@ fn a_router_that_answers_with_another_prompt_s_count_is_not_believed() {
         (reply.status, reply.error().0.as_str()),
         (502, "integrity_wrong_count")
     );
+    it.gateway.stop();
+}
+
+/// An engine behind the router says a limit that it does not have, and answers what is longer from other pages, rightly
+/// counted: from here nothing of it can be seen, as is said at the start. Canaries see it, and the door closes.
+#[test]
+fn an_engine_that_lies_about_its_limit_is_caught_by_canaries_alone() {
+    let dir = tempfile::tempdir().unwrap();
+    let keys = dir.path().join("keys");
+    std::fs::write(&keys, "red key-red\nops-a key-ops-a\n").unwrap();
+    let words = [
+        format!("--api-keys={}", keys.display()),
+        format!("--incidents={}", dir.path().join("incidents.db").display()),
+    ];
+    let mut words: Vec<&str> = words.iter().map(String::as_str).collect();
+    words.extend([
+        "--operator=ops-a",
+        "--canaries",
+        "--canary-every=5ms",
+        "--canary-tokens=100000000",
+    ]);
+    let sized = |engine: Engine| engine.sized(1024, 2000);
+    let router = Engine {
+        copies: true,
+        stale_over: 600,
+        ..sized(Engine::sglang())
+    };
+    let pair = Engine::sglang_pair().map(sized);
+    let it = Sidecar::of(pair, router, &crate::small::copying(1024), &words);
+    let api = it.api.with_key("key-red");
+    let ask = |n: u64| api.post(COMPLETIONS, &tokens(&crate::on_call::prompt(n, 1), 6));
+    let refused = wait_for("a closed door", || {
+        let reply = ask(700);
+        match reply.status {
+            200 => assert_eq!(reply.good()["usage"]["prompt_tokens"], 700),
+            _ => return Some(reply.error().1),
+        }
+        None
+    });
+    assert!(refused.contains("private: incident "), "{refused}");
+    assert_eq!(ask(100).status, 503, "nor is it open for shorter ones");
+    it.gateway.stop();
+}
+
+/// An operator's quarantine of one engine closes all: the router cannot be told to leave it out. And what is behind
+/// a router are engines of one kind.
+#[test]
+fn what_a_router_cannot_be_told_closes_all() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("quarantine");
+    std::fs::write(&file, "").unwrap();
+    let named = format!("--quarantine-file={}", file.display());
+    let it = Sidecar::start(Engine::sglang().sized(65_536, 100_000), &[&named]);
+    it.api.post(COMPLETIONS, &tokens(&prompt(40), 5)).good();
+    let info = it.api.get("/server_info").good();
+    let before = info["workers"][0]["epoch"].clone();
+    let next = dir.path().join("next");
+    std::fs::write(&next, format!("{} a fan is loud\n", it.fleet.url("decode"))).unwrap();
+    std::fs::rename(&next, &file).unwrap();
+    wait_for("a closed door", || {
+        let reply = it.api.post(COMPLETIONS, &tokens(&prompt(40), 5));
+        (reply.status == 503).then_some(())
+    });
+    let sent = it.arrived().0;
+    assert_eq!(
+        it.api.post(COMPLETIONS, &tokens(&prompt(40), 5)).status,
+        503
+    );
+    assert_eq!(it.arrived().0, sent, "nobody was asked");
+    std::fs::write(&next, "").unwrap();
+    std::fs::rename(&next, &file).unwrap();
+    wait_for("an open door", || {
+        let reply = it.api.post(COMPLETIONS, &tokens(&prompt(40), 5));
+        (reply.status == 200).then_some(())
+    });
+    // Another process behind the router is another life of it.
+    let port = it.fleet.address("decode").port();
+    it.runtime.block_on(it.fleet.kill("decode"));
+    let [_, decode] = Engine::sglang_pair();
+    let again = Engine {
+        port,
+        random_seed: 7,
+        ..decode
+    };
+    let others = it.runtime.block_on(Fleet::start([again]));
+    let _others = others.expect("its port is free");
+    wait_for("another life", || {
+        let info = it.api.get("/server_info").good();
+        (info["workers"][0]["epoch"] != before).then_some(())
+    });
     it.gateway.stop();
 }
 

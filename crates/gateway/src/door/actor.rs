@@ -14,7 +14,7 @@ use wire::trace::{Driver, Header, Recorded, TraceError, Writer};
 
 use super::affinity::Affinity;
 use super::counters::Counters;
-use super::dialect::{Names, Order, Reference};
+use super::dialect::{Meeting, Names, Order, Rank, Reference};
 use super::leg::{Client, LegSpan, Running};
 use super::requests::{Open, Part, Submission};
 use super::{Config, Found, Upstream, facts, verdict};
@@ -461,7 +461,8 @@ impl Actor {
         reference: Option<Reference>,
     ) -> Option<Event> {
         self.counters.legs_dispatched += 1;
-        let meet = self.meeting_of(attempt, engine);
+        let asked = self.requests.get(&request).map(|it| it.job.clone());
+        let meet = asked.and_then(|job| self.meeting_of(attempt, engine, &job.prompt));
         let found = |at: usize| self.places[at].found.as_ref().ok().cloned();
         let at = self.place_of(engine);
         let (Some(at), Some(found), Some(open)) =
@@ -504,12 +505,20 @@ impl Actor {
         None
     }
 
-    /// Where decode of this attempt meets its prefill.
-    fn meeting_of(&self, attempt: AttemptId, engine: EngineId) -> Option<(String, u16)> {
+    /// Where decode of this attempt meets its prefill. The same for both, which are sent at once.
+    fn meeting_of(&self, attempt: AttemptId, engine: EngineId, prompt: &[u32]) -> Option<Meeting> {
         let prefill = self.machine.prefill_of(attempt).unwrap_or(engine);
         let place = &self.places[self.place_of(prefill)?];
         let found = place.found.as_ref().ok()?;
-        found.dialect.meeting(&place.upstream.authority)
+        let (host, port) = found.dialect.meeting(&place.upstream.authority)?;
+        let rank = Rank::of(&found.ranks, attempt, prompt.len());
+        let room = Names::room(self.epoch, attempt, rank);
+        Some(Meeting {
+            host,
+            port,
+            room,
+            rank,
+        })
     }
 
     /// By the engine's own call, or, where the engine takes the end of a connection for one, by that.

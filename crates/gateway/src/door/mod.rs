@@ -99,6 +99,9 @@ pub struct Found {
     pub derivation: Vec<String>,
     /// Tokens of its pool, if they are known.
     pub pool_tokens: u64,
+    /// Of a prefill with several data-parallel ranks: the longest prompt that each takes, by its number. Each
+    /// attempt names one that holds its prompt. Empty: one rank, or whose pool is which is not known.
+    pub ranks: Vec<u32>,
     /// Which engines it may be paired with: those of the same group.
     pub group: u32,
     /// How much it takes beside others.

@@ -129,6 +129,51 @@ async fn an_answer_ends_where_it_was_to_end() {
     }
 }
 
+/// A body in one piece has no more bytes than an answer may have.
+#[tokio::test]
+async fn an_answer_has_a_bound_in_bytes() {
+    let front = Front::with(Engine::sglang_pair(), |config| {
+        config.answer_bytes_max = 200;
+        config.machine.linger_ms = 200;
+    })
+    .await;
+    let heard = front.ask(&prompt(1, 20)).await;
+    heard.failed_clean(Code::PrefillFailed);
+    assert!(front.count("legs_lost") >= 1);
+    front.comes_to_rest().await;
+    let wide = Front::with(Engine::sglang_pair(), |config| {
+        config.answer_bytes_max = 4_000
+    })
+    .await;
+    wide.ask(&prompt(1, 20)).await.is_right(&prompt(1, 20));
+}
+
+/// An engine that was started again is another one: what the one before has done is not held against it.
+#[tokio::test]
+async fn another_life_does_not_rest_for_the_one_before() {
+    use gateway::engine::Engine as _;
+    let front = Front::new(Engine::sglang_pair()).await;
+    let fails = Act::Fail {
+        status: 500,
+        message: None,
+    };
+    front.fleet.rule(Rule::new(fails).on("prefill"));
+    let rests = |front: &Front| {
+        let facts = front.doors.facts();
+        let worker = facts.workers.iter().find(|it| it.name == "prefill");
+        format!("{:?}", worker.unwrap().readiness).contains("rests")
+    };
+    while !rests(&front) {
+        front.ask(&prompt(1, 20)).await;
+    }
+    front.fleet.script(scripted::Script::default());
+    let mut again = front.found(0);
+    again.life = "2".into();
+    front.doors.measured("prefill", Ok(again));
+    front.ask(&prompt(2, 20)).await.is_right(&prompt(2, 20));
+    assert!(!rests(&front));
+}
+
 /// A response that nobody asked for on a connection is not the next request's.
 #[tokio::test]
 async fn an_unasked_response_is_nobodys() {

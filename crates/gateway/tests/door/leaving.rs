@@ -49,6 +49,11 @@ async fn a_leaver_in_decode_ends_decode() {
     let decode = front.fleet.counts("decode");
     assert_eq!((decode.abort_calls, decode.aborted), (1, 1), "{decode:?}");
     assert_eq!(front.fleet.all().broken, 0);
+    // How a leg ends that was told to is no failure of its engine.
+    front.ask(&prompt(2, 20)).await.is_right(&prompt(2, 20));
+    front.until("requests_answered", |count| count == 1).await;
+    let counts = ["legs_aborted", "decode_failed", "legs_lost"].map(|it| front.count(it));
+    assert_eq!(counts, [1, 0, 0]);
 }
 
 /// A stop string in the text: the answer ends well, and decode is ended.
@@ -128,6 +133,17 @@ async fn the_end_of_the_gateway_breaks_no_transfer_off() {
         let all = front.fleet.all();
         assert_eq!((all.broken, all.orphans), (0, 0), "{about}: {all:?}");
     }
+    // What decode generates is ended by its own call, as for a client that leaves.
+    let pair = Engine::sglang_pair().map(|engine| Engine {
+        longest: 4096,
+        ..engine.paced(1, 1, 20)
+    });
+    let front = Front::new(pair).await;
+    let mut answer = front.submit(&prompt(1, 20), LONG).expect("taken");
+    while !matches!(answer.events.recv().await, Some(Event::Tokens { .. })) {}
+    front.doors.end().await.expect("it ends well");
+    let decode = front.fleet.counts("decode");
+    assert_eq!((decode.abort_calls, decode.broken), (1, 0), "{decode:?}");
     // A leg that hangs has its time.
     let front = Front::with(Engine::sglang_pair(), |config| {
         config.end_within = std::time::Duration::from_millis(200);

@@ -109,6 +109,64 @@ async fn what_begins_alike_goes_to_one_engine_within_its_domain() {
     drop(held);
 }
 
+/// Of a pair it is prefill that remembers how a prompt begins.
+#[tokio::test]
+async fn what_begins_alike_goes_to_one_prefill() {
+    let [prefill, decode] = Engine::sglang_pair();
+    let front = Front::new([prefill.clone().named("one"), prefill.named("two"), decode]).await;
+    let mut alike = prompt(1, 300);
+    front.ask(&alike).await.is_right(&alike);
+    assert_eq!(front.fleet.counts("one").arrived, 1, "the first of equals");
+    front.fleet.rule(Rule::new(Act::Hang).on("one").nth(1));
+    let held = front.submit(&prompt(2, 40), LONG).expect("taken");
+    assert!(front.fleet.until(LONG, |all| all.arrived >= 4).await);
+    assert_eq!(
+        front.fleet.counts("one").arrived,
+        2,
+        "and has something to do now"
+    );
+    alike.push(300);
+    front.ask(&alike).await.is_right(&alike);
+    let [one, two] = ["one", "two"].map(|it| front.fleet.counts(it).arrived);
+    assert_eq!((one, two), (3, 0));
+    drop(held);
+}
+
+/// Which of them a request goes to is not known yet: what not all can do is promised by none.
+#[tokio::test]
+async fn engines_of_two_kinds_have_no_text_path() {
+    let fields = |front: &Front| front.doors.facts().text_path.fields;
+    let both = Front::new([Engine::sglang(), Engine::vllm().named("other")]).await;
+    both.ask(&prompt(1, 20)).await.is_right(&prompt(1, 20));
+    assert!(fields(&both).is_empty(), "{:?}", fields(&both));
+    let one = Front::new([Engine::sglang()]).await;
+    one.ask(&prompt(1, 20)).await.is_right(&prompt(1, 20));
+    assert!(fields(&one).contains(&"tools"));
+}
+
+/// The key of an engine goes with each request to it, and to no other.
+#[tokio::test]
+async fn an_engine_s_key_goes_to_it_alone() {
+    let front = Front::new(Engine::sglang_pair()).await;
+    let mut prefill = upstream(&front, "prefill");
+    // Another address is another engine; the same name with a key comes after it has left.
+    front.doors.engines(vec![upstream(&front, "decode")]);
+    prefill.key = Some("a-key".into());
+    front
+        .doors
+        .engines(vec![prefill, upstream(&front, "decode")]);
+    front.measure_all();
+    front.ask(&prompt(1, 20)).await.is_right(&prompt(1, 20));
+    let keys = ["prefill", "decode"].map(|name| {
+        let legs = front.fleet.arrivals(name);
+        let mut headers = legs[0].headers.clone().into_iter();
+        headers
+            .find(|(name, _)| name == "authorization")
+            .map(|it| it.1)
+    });
+    assert_eq!(keys, [Some("Bearer a-key".to_owned()), None]);
+}
+
 /// What is near has its bound: an engine with much to do gets nothing more for that.
 #[tokio::test]
 async fn nobody_waits_at_one_engine_for_what_it_may_remember() {
@@ -168,6 +226,51 @@ async fn who_has_more_weight_gets_more() {
     for answer in answers {
         hear(answer).await;
     }
+}
+
+/// A prefill with data-parallel ranks of unequal pools: each attempt goes to one that holds its prompt, in turn,
+/// and both of its legs say which; what no rank holds is refused before anybody is asked.
+#[tokio::test]
+async fn a_prompt_goes_to_a_rank_that_holds_it() {
+    let front = Front::new(Engine::sglang_pair()).await;
+    let mut found = front.found(0);
+    found.ranks = vec![100, 400];
+    found.lengths = Some(handoff::Lengths {
+        max_prompt: 400,
+        max_model_len: 4096,
+    });
+    front.doors.measured("prefill", Ok(found));
+    for (seed, tokens) in [
+        (1, 50),
+        (2, 50),
+        (3, 100),
+        (4, 101),
+        (5, 300),
+        (6, 400),
+        (7, 20),
+    ] {
+        let prompt = prompt(seed, tokens);
+        front.ask(&prompt).await.is_right(&prompt);
+    }
+    let [prefill, decode] = ["prefill", "decode"].map(|it| front.fleet.arrivals(it));
+    let mut named = std::collections::BTreeSet::new();
+    for leg in &prefill {
+        let rank = leg.body["routed_dp_rank"].as_u64().expect("a rank");
+        assert!(leg.prompt_tokens <= [100, 400][rank as usize], "{leg:?}");
+        named.insert((leg.prompt_tokens <= 100, rank));
+        let room = leg.room.expect("a room");
+        assert_eq!(room % 2, rank, "who follows the room comes there too");
+        let other = decode
+            .iter()
+            .find(|it| it.room == leg.room)
+            .expect("its decode");
+        assert_eq!(other.body["disagg_prefill_dp_rank"], rank);
+    }
+    assert_eq!(Vec::from_iter(named), [(false, 1), (true, 0), (true, 1)]);
+    let before = front.fleet.all().arrived;
+    let heard = front.ask(&prompt(1, 401)).await;
+    heard.failed_clean(Code::ContextLengthExceeded);
+    assert_eq!(front.fleet.all().arrived, before, "no engine was asked");
 }
 
 /// Engines of one group do not meet those of another.

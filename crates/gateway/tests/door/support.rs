@@ -117,6 +117,7 @@ impl Front {
             }),
             derivation: vec!["as scripted".into()],
             pool_tokens: engine.pool,
+            ranks: Vec::new(),
             group: 0,
             weight: 1,
             aborts_prefill: false,
@@ -165,7 +166,7 @@ impl Front {
         }
     }
 
-    fn count(&self, name: &str) -> u64 {
+    pub fn count(&self, name: &str) -> u64 {
         let facts = self.doors.facts();
         let count = facts.counters.iter().find(|it| it.name == name);
         count.expect("a counter of that name").value

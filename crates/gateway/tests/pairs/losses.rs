@@ -172,6 +172,64 @@ async fn a_token_that_is_named_otherwise_than_said_costs_the_connection() {
     assert_eq!(counter(&engine.facts(), "malformed_messages"), 1);
 }
 
+/// A connection that ends is counted once, whoever ended it, and its worker is away at once: nobody waits until
+/// workers are asked again how they are.
+#[tokio::test]
+async fn a_connection_that_ends_is_counted_once_and_seen_at_once() {
+    let mut site = Site::new(1, 1).await;
+    let config = gateway::pairs::Config {
+        facts_every: std::time::Duration::from_secs(3_600),
+        ..site.config()
+    };
+    let (engine, prefill, mut decode) = site.pair_with(config).await;
+    assert_eq!(counter(&engine.facts(), "connections"), 2);
+    assert_eq!(counter(&engine.facts(), "connections_ended"), 0);
+    drop(prefill);
+    let facts = until(&engine, |facts| facts.workers[0].epoch.is_empty()).await;
+    assert_eq!(counter(&facts, "connections_ended"), 1, "the worker's end");
+    assert_eq!(facts.limit(), None, "what it takes does not count");
+    // What is no message ends it here, and the reader of its bytes ends behind that.
+    decode.0.raw(vec![9, 9]);
+    assert_eq!(decode.0.next::<handoff::GatewayToDecode>().await, None);
+    let facts = until(&engine, |facts| facts.workers[1].epoch.is_empty()).await;
+    assert_eq!(counter(&facts, "connections_ended"), 2, "ended here");
+    // One that the machine hangs up on.
+    let mut stranger = site.decode_connection(0).await;
+    let mut hello = site.hello(handoff::Role::Decode, 100);
+    hello.model = [8; 32];
+    stranger.say(&handoff::DecodeToGateway::Hello(hello));
+    assert_eq!(stranger.next::<handoff::GatewayToDecode>().await, None);
+    let facts = until(&engine, |facts| counter(facts, "connections_ended") >= 3).await;
+    // Both of them back: whatever was said late of the old ones is known by then.
+    let _prefill = site.prefill(0, 100).await;
+    let _decode = site.decode(0, 200).await;
+    assert!(facts.workers[1].epoch.is_empty(), "a stranger is no worker");
+    ready(&engine).await;
+    assert_eq!(
+        counter(&engine.facts(), "connections_ended"),
+        3,
+        "each once"
+    );
+    assert_eq!(counter(&engine.facts(), "connections"), 5);
+}
+
+/// Nobody comes back, and nobody is asked how it is: that a worker has gone is seen by that alone.
+#[tokio::test]
+async fn a_worker_that_goes_is_away_without_anything_else() {
+    let mut site = Site::new(1, 1).await;
+    let hour = std::time::Duration::from_secs(3_600);
+    let config = gateway::pairs::Config {
+        facts_every: hour,
+        redial: (hour, hour),
+        ..site.config()
+    };
+    let (engine, prefill, _decode) = site.pair_with(config).await;
+    drop(prefill);
+    let facts = until(&engine, |facts| facts.workers[0].epoch.is_empty()).await;
+    assert_eq!(counter(&facts, "connections_ended"), 1);
+    assert_eq!(facts.limit(), None, "what it takes does not count");
+}
+
 /// A worker that comes back is another life, and is dialled again by itself.
 #[tokio::test]
 async fn a_restarted_worker_serves_again_under_its_new_epoch() {

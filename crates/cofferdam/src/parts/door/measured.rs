@@ -1,13 +1,15 @@
 //! What an engine is and takes, by its own figures.
 
 use crate::args::{EngineAt, EngineRole};
-use gate::facts::{Engine as Software, Node, Role as Says};
+use gate::facts::{Engine as Software, FigureSource, Node, Role as Says, Version};
 use gateway::door::Found;
 use gateway::door::dialect::{Protocol, Role};
 use handoff::Lengths;
 
 /// Where SGLang's decodes find a prefill, unless it was started otherwise.
 const BOOTSTRAP: u16 = 8998;
+/// From this SGLang on both requests of a pair may name the data-parallel rank of prefill, as seen on it.
+const NAMES_RANKS: &str = "0.5.23";
 
 /// Why nothing goes to an engine.
 #[derive(Clone, Debug, PartialEq)]
@@ -39,7 +41,7 @@ pub(super) fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
         Software::LlamaCpp if role == Role::Alone => Protocol::Llama,
         other => return Err(Unusable::new("is of a kind that is not spoken to", other)),
     };
-    let (lengths, how) = lengths(node, role)?;
+    let (lengths, ranks, how) = lengths(node, role)?;
     let version = node.version.as_ref().map(|it| it.value.to_string());
     let pool_tokens = node.smallest_pool().map_or(0, |pool| pool.value);
     let version = version.unwrap_or_default();
@@ -48,7 +50,10 @@ pub(super) fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
         &at.url,
         software.value.name(),
         &version,
-        &format!("{pool_tokens} {lengths:?}"),
+        &match ranks.is_empty() {
+            true => format!("{pool_tokens} {lengths:?}"),
+            false => format!("{pool_tokens} {lengths:?} {ranks:?}"),
+        },
         started.unwrap_or_default(),
         at.pod.as_deref().unwrap_or_default(),
     ]);
@@ -59,6 +64,7 @@ pub(super) fn found(at: &EngineAt, node: &Node) -> Result<Found, Unusable> {
         lengths: Some(lengths),
         derivation: vec![how],
         pool_tokens,
+        ranks,
         group: at.group,
         weight: at.weight,
         aborts_prefill: at.aborts,
@@ -92,33 +98,60 @@ fn role(at: &EngineAt, node: &Node) -> Result<Role, Unusable> {
 }
 
 /// The smallest of what it measured: prefill's pool holds prompts, decode's prompt and answer.
-fn lengths(node: &Node, role: Role) -> Result<(Lengths, String), Unusable> {
-    let pool = node.smallest_pool();
-    let pool = pool
+fn lengths(node: &Node, role: Role) -> Result<(Lengths, Vec<u32>, String), Unusable> {
+    let smallest = node.smallest_pool();
+    let smallest = smallest
         .map_err(|why| Unusable::new("does not say its pool", why))?
         .value;
     let context = node.context.as_ref().or(node.advertised.as_ref());
     let context = context.map_err(|why| Unusable::new("does not say its context", why))?;
     let context = context.value;
     let most = u64::from(u32::MAX);
-    let (sum, room) = match role {
-        Role::Prefill => (context, pool),
-        _ => (context.min(pool), pool.saturating_sub(1)),
+    let sum = match role {
+        Role::Prefill => context,
+        _ => context.min(smallest),
     };
     let accepted = node.max_prompt.as_ref().map_or(most, |it| it.value);
     let beside = node.asides.as_ref().map_or(&[][..], Vec::as_slice);
     let beside = beside.iter().filter_map(|aside| aside.tokens).min();
     let beside = beside.unwrap_or(most);
-    let prompt = accepted
-        .min(context.saturating_sub(1))
-        .min(room)
-        .min(beside);
+    let pools = pools_by_rank(node);
+    let longest = |pool: u64| {
+        // What is accepted was measured of the smallest; another keeps as much of its pool or context free.
+        let accepted = match accepted == most {
+            true => most,
+            false => {
+                let free = context.min(smallest).saturating_sub(accepted);
+                context.min(pool).saturating_sub(free)
+            }
+        };
+        let room = match role {
+            Role::Prefill => pool,
+            _ => pool.saturating_sub(1),
+        };
+        let most = accepted.min(context.saturating_sub(1));
+        most.min(room).min(beside)
+    };
+    let ranks: Vec<u64> = match role == Role::Prefill && names_ranks(node) {
+        true => pools.iter().map(|pool| longest(*pool)).collect(),
+        false => Vec::new(),
+    };
+    let prompt = ranks
+        .iter()
+        .copied()
+        .max()
+        .unwrap_or_else(|| longest(smallest));
     let small = |tokens: u64| u32::try_from(tokens.min(most)).unwrap_or(u32::MAX);
     let accepts = match accepted == most {
         true => String::new(),
         false => format!(", accepts {accepted}"),
     };
-    let how = format!("prompts up to {prompt}: pool {pool}, context {context}{accepts}");
+    let each: Vec<String> = ranks.iter().map(u64::to_string).collect();
+    let each = match each.is_empty() {
+        true => String::new(),
+        false => format!(", by data-parallel rank up to {}", each.join(", ")),
+    };
+    let how = format!("prompts up to {prompt}: pool {smallest}, context {context}{accepts}{each}");
     if prompt == 0 || sum == 0 {
         return Err(Unusable::new("takes no prompt", how));
     }
@@ -126,5 +159,35 @@ fn lengths(node: &Node, role: Role) -> Result<(Lengths, String), Unusable> {
         max_prompt: small(prompt),
         max_model_len: small(sum.min(beside)),
     };
-    Ok((lengths, how))
+    Ok((lengths, ranks.into_iter().map(small).collect(), how))
+}
+
+fn names_ranks(node: &Node) -> bool {
+    let is_sglang = node
+        .engine
+        .as_ref()
+        .is_ok_and(|it| it.value == Software::Sglang);
+    let from = Version::parse(NAMES_RANKS);
+    is_sglang
+        && node
+            .version
+            .as_ref()
+            .is_ok_and(|it| from.is_some_and(|from| it.value >= from))
+}
+
+/// Pools of several data-parallel ranks by their number; none where it is not known of each whose its is.
+fn pools_by_rank(node: &Node) -> Vec<u64> {
+    let ranks = node.ranks.as_ref().map_or(&[][..], Vec::as_slice);
+    let by_number = |(n, rank): (usize, &gate::facts::Rank)| {
+        let pool = rank.pool.as_ref().ok()?;
+        let FigureSource::Field { field, .. } = &pool.source else {
+            return None;
+        };
+        let top = n == 0 && field == "max_total_num_tokens";
+        let metric = field.contains(&format!("dp_rank=\"{n}\""));
+        let numbered = field.starts_with("loads[") || metric || top;
+        (numbered && rank.name == format!("dp {n}")).then_some(pool.value)
+    };
+    let pools: Option<Vec<u64>> = ranks.iter().enumerate().map(by_number).collect();
+    pools.filter(|it| it.len() > 1).unwrap_or_default()
 }

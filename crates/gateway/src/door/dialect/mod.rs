@@ -65,8 +65,40 @@ pub(super) struct Order {
     pub(super) leg: Leg,
     pub(super) max_new: u32,
     pub(super) reference: Option<Reference>,
-    /// Host and port at which prefill and decode meet.
-    pub(super) meet: Option<(String, u16)>,
+    /// Where prefill and decode meet.
+    pub(super) meet: Option<Meeting>,
+}
+
+/// Where prefill and decode of an attempt meet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Meeting {
+    pub(super) host: String,
+    pub(super) port: u16,
+    /// Below 2^63, and used once.
+    pub(super) room: u64,
+    /// At which of prefill's data-parallel ranks, if it has several.
+    pub(super) rank: Option<Rank>,
+}
+
+/// One of several data-parallel ranks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Rank {
+    pub(super) n: u32,
+    of: u32,
+}
+
+impl Rank {
+    /// One that takes so long a prompt, in turn; none where there are not several.
+    pub(super) fn of(longest: &[u32], attempt: AttemptId, prompt: usize) -> Option<Self> {
+        let of = u32::try_from(longest.len()).ok().filter(|of| *of > 1)?;
+        let takes = |n: &u32| longest[*n as usize] as usize >= prompt;
+        let all: Vec<u32> = (0..of).filter(takes).collect();
+        let at = attempt.n.checked_rem(all.len() as u64)?;
+        Some(Self {
+            n: all[at as usize],
+            of,
+        })
+    }
 }
 
 /// The reference to prefill's pages, as prefill wrote it.
@@ -87,8 +119,6 @@ pub(super) struct Call {
 pub(super) struct Names {
     /// Of one width, so that none is the beginning of another: SGLang aborts by prefix.
     pub(super) id: String,
-    /// Where prefill and decode of an attempt meet; below 2^63.
-    pub(super) room: u64,
 }
 
 impl Names {
@@ -98,13 +128,22 @@ impl Names {
             Leg::Decode => 'd',
         };
         let life = epoch.bits();
-        // The lower half counts attempts of this life; SGLang's data-parallel ranks are chosen by it.
-        let high = (life >> 97) as u64 ^ (life as u64 >> 33);
-        let room = (high & 0x7fff_ffff) << 32 | (attempt.n & 0xffff_ffff);
         Self {
             id: format!("cd{life:032x}{:016x}{role}", attempt.n),
-            room,
         }
+    }
+
+    /// Where prefill and decode of an attempt meet; below 2^63. An SGLang that follows the room's number takes
+    /// the rank that is left when it is divided by how many there are: the one that is named.
+    pub(super) fn room(epoch: Epoch, attempt: AttemptId, rank: Option<Rank>) -> u64 {
+        let life = epoch.bits();
+        let high = ((life >> 97) as u64 ^ (life as u64 >> 33)) & 0x7fff_ffff;
+        let Rank { n, of } = rank.unwrap_or(Rank { n: 0, of: 1 });
+        let (n, of) = (u64::from(n), u64::from(of));
+        // As many rooms as there are ranks for each attempt of this life, and one of them is used: none comes again
+        // before 2^32 attempts divided by the ranks.
+        let room = high << 32 | (attempt.n.wrapping_mul(of) & 0xffff_ffff);
+        room - room % of + n
     }
 }
 

@@ -37,11 +37,18 @@ pub(super) fn ask(order: &Order, role: Role) -> Call {
 /// Where the two of a pair meet.
 pub(super) fn meeting(body: &mut Map<String, Value>, order: &Order, role: Role) {
     if role.is_half()
-        && let Some((host, port)) = &order.meet
+        && let Some(meet) = &order.meet
     {
-        body.insert("bootstrap_host".into(), json!(host));
-        body.insert("bootstrap_port".into(), json!(port));
-        body.insert("bootstrap_room".into(), json!(order.names.room));
+        body.insert("bootstrap_host".into(), json!(meet.host));
+        body.insert("bootstrap_port".into(), json!(meet.port));
+        body.insert("bootstrap_room".into(), json!(meet.room));
+        if let Some(rank) = meet.rank {
+            let name = match order.leg {
+                Leg::Prefill => "routed_dp_rank",
+                Leg::Decode => "disagg_prefill_dp_rank",
+            };
+            body.insert(name.into(), json!(rank.n));
+        }
     }
 }
 

@@ -40,7 +40,16 @@ fn order(leg: Leg, max_new: u32) -> Order {
         leg,
         max_new,
         reference: None,
-        meet: Some(("10.0.0.1".into(), 8998)),
+        meet: Some(meeting(None)),
+    }
+}
+
+fn meeting(rank: Option<Rank>) -> Meeting {
+    Meeting {
+        host: "10.0.0.1".into(),
+        port: 8998,
+        room: Names::room(EPOCH, attempt(3), rank),
+        rank,
     }
 }
 
@@ -66,15 +75,91 @@ fn names_are_of_one_width_and_never_the_beginning_of_another() {
         .flat_map(|n| legs.map(|leg| Names::of(EPOCH, attempt(*n), leg)))
         .collect();
     for (at, one) in all.iter().enumerate() {
-        assert!(one.room < 1 << 63);
         for other in all.iter().skip(at + 1) {
             assert!(!other.id.starts_with(&one.id) && !one.id.starts_with(&other.id));
         }
     }
-    let rooms = |leg| Names::of(EPOCH, attempt(9), leg).room;
-    assert_eq!(rooms(Leg::Prefill), rooms(Leg::Decode), "both meet there");
-    let other = Names::of(Epoch::new(EPOCH.bits() ^ 1 << 120), attempt(9), Leg::Decode);
-    assert_ne!(other.room, rooms(Leg::Decode), "another gateway's");
+}
+
+/// An engine that follows the number of the room comes to the rank that is named.
+#[test]
+fn rooms_are_used_once_and_are_their_rank_s() {
+    let epochs = [
+        EPOCH,
+        Epoch::new(EPOCH.bits() ^ 1 << 120),
+        Epoch::new(u128::MAX),
+    ];
+    let mut seen = std::collections::BTreeSet::new();
+    for epoch in epochs {
+        for longest in [vec![], vec![9], vec![9, 9], vec![9, 3, 9], vec![9; 7]] {
+            let mut rooms = std::collections::BTreeSet::new();
+            for n in (1..60).chain([1 << 20, 1 << 31]) {
+                let rank = Rank::of(&longest, attempt(n), 5);
+                let room = Names::room(epoch, attempt(n), rank);
+                assert!(room < 1 << 63);
+                assert!(rooms.insert(room), "{longest:?} {n}");
+                assert_eq!(rank.is_some(), longest.len() > 1);
+                if let Some(Rank { n: named, of }) = rank {
+                    assert_eq!(room % u64::from(of), u64::from(named));
+                    assert!(longest[named as usize] >= 5, "it takes the prompt");
+                }
+            }
+            seen.insert(rooms.pop_first());
+        }
+    }
+    assert!(seen.len() >= 3, "another gateway's are others");
+    // In turn at those that take it; nobody is named who does not.
+    let named = |n, prompt| Rank::of(&[9, 3, 9], attempt(n), prompt).map(|it| it.n);
+    assert_eq!([0, 1, 2, 3].map(|n| named(n, 3)), [0, 1, 2, 0].map(Some));
+    assert_eq!([0, 1, 2, 3].map(|n| named(n, 4)), [0, 2, 0, 2].map(Some));
+    assert_eq!(named(0, 10), None);
+}
+
+/// Routers of vLLM name requests themselves: another name says nothing there, and all elsewhere.
+#[test]
+fn a_name_that_does_not_arrive_is_not_compared() {
+    let text = r#"{"id":"cmpl-theirs","choices":[{"text":"a","token_ids":[9],"finish_reason":"stop"}],
+        "usage":{"prompt_tokens":3,"completion_tokens":1}}"#;
+    let whose = |protocol: Protocol| {
+        let (_, mut reading) = protocol.ask(&order(Leg::Decode, 8));
+        reading.read(text.as_bytes()).expect("it can be read");
+        reading.said().whose
+    };
+    assert_eq!(whose(vllm(Role::Router)), Whose::Unsaid);
+    assert_eq!(whose(vllm(Role::Alone)), Whose::Anothers);
+}
+
+#[test]
+fn both_legs_of_sglang_name_the_rank_of_prefill() {
+    let rank = Rank::of(&[9, 9], attempt(3), 3);
+    let asked = |leg| {
+        let asked = Order {
+            meet: Some(meeting(rank)),
+            ..order(leg, 8)
+        };
+        body(&SGLANG.ask(&asked).0)
+    };
+    let (prefill, decode) = (asked(Leg::Prefill), asked(Leg::Decode));
+    assert_eq!(
+        (
+            &prefill["routed_dp_rank"],
+            prefill.get("disagg_prefill_dp_rank")
+        ),
+        (&json!(1), None)
+    );
+    assert_eq!(
+        (
+            &decode["disagg_prefill_dp_rank"],
+            decode.get("routed_dp_rank")
+        ),
+        (&json!(1), None)
+    );
+    assert_eq!(prefill["bootstrap_room"], decode["bootstrap_room"]);
+    let (alone, _) = SGLANG.ask(&order(Leg::Decode, 8));
+    assert!(
+        !body(&alone).to_string().contains("dp_rank"),
+        "one rank has no number"
+    );
 }
 
 #[test]
