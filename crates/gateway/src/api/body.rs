@@ -295,6 +295,7 @@ pub(super) fn fault(fault: &Fault) -> Response<Reply> {
             | Code::PayloadTooLarge
             | Code::HeadersTooLarge
             | Code::AmbiguousRequest
+            | Code::ExpectationFailed
     ) {
         headers.insert(header::CONNECTION, HeaderValue::from_static("close"));
     }

@@ -1,12 +1,13 @@
 //! Calls of tools: how a model writes them, told by its chat template, and what an answer that must call
 //! one is held to.
 
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 use tokenizer::{Chat, Message};
 use wire::Form;
 
 use super::ask::{AskedForm, Tool, Tools};
 use super::fields::invalid;
+use super::strict_json::{Said, Texts};
 use super::text::Text;
 use crate::engine::{Code, Fault};
 
@@ -403,7 +404,11 @@ impl Reader {
     fn read(&self, call: &Value) -> Option<(String, String)> {
         let name = call.get("name")?.as_str()?;
         let arguments = match (call.get("arguments"), call.get("parameters")) {
-            (Some(Value::String(text)), _) => text.clone(),
+            // As it stands, if that is no JSON; a name twice in it is no call, as anywhere in one.
+            (Some(Value::String(text)), _) => {
+                Texts::default().read("arguments", text).ok()?;
+                text.clone()
+            }
             (Some(value), _) | (None, Some(value)) => value.to_string(),
             (None, None) => "{}".to_owned(),
         };
@@ -434,22 +439,22 @@ fn objects(text: &str, between: &str) -> Option<Vec<Value>> {
         if rest.is_empty() {
             return Some(found);
         }
-        let mut stream = serde_json::Deserializer::from_str(rest).into_iter::<Map<String, Value>>();
-        let object = stream.next()?.ok()?;
+        let mut stream = serde_json::Deserializer::from_str(rest).into_iter();
+        let Said(object) = stream.next()?.ok()?;
         rest = &rest[stream.byte_offset()..];
-        found.push(Value::Object(object));
+        found.push(Some(object).filter(Value::is_object)?);
     }
 }
 
 /// A list of calls; or, as newer models write them, `name[ARGS]{…}`, each behind a mark.
 fn mistral(text: &str) -> Option<Vec<Value>> {
     let text = text.trim();
-    if let Ok(Value::Array(list)) = serde_json::from_str(text) {
+    if let Ok(Said(Value::Array(list))) = serde_json::from_str(text) {
         return Some(list);
     }
     let each = text.split(MISTRAL).map(|call| {
         let (name, arguments) = call.split_once("[ARGS]")?;
-        let arguments: Value = serde_json::from_str(arguments.trim()).ok()?;
+        let Said(arguments) = serde_json::from_str(arguments.trim()).ok()?;
         let name = name.split("[CALL_ID]").next()?.trim();
         Some(json!({"name": name, "arguments": arguments}))
     });
@@ -563,6 +568,37 @@ mod tests {
             mistral(newer).1,
             [call(0, "add", add), call(1, "now", "{}")]
         );
+    }
+
+    /// Whoever reads it takes the first value, the last or none: it would be called with what the model
+    /// may not have meant.
+    #[test]
+    fn a_name_that_stands_twice_makes_no_call() {
+        let hermes = |json: &str| (Style::Hermes, format!("<tool_call>{json}</tool_call>"));
+        let llama = |json: &str| (Style::Llama, json.to_owned());
+        let mistral = |json: &str| (Style::Mistral, format!("[TOOL_CALLS]{json}"));
+        for (style, text) in [
+            hermes(r#"{"name": "add", "arguments": {"a": 1, "a": 2}}"#),
+            hermes(r#"{"name": "add", "arguments": {"a": {"b": [{"c": 1, "\u0063": 2}]}}}"#),
+            hermes(r#"{"name": "add", "name": "now", "arguments": {}}"#),
+            hermes(r#"{"name": "add", "arguments": {"a": 1}, "arguments": {"a": 2}}"#),
+            hermes(r#"{"name": "add", "arguments": "{\"a\": 1, \"a\": 2}"}"#),
+            llama(r#"{"name": "add", "parameters": {"a": 1, "a": 2}}"#),
+            llama(r#"{"name": "now"}; {"name": "add", "parameters": {"a": 1, "a": 2}}"#),
+            mistral(r#"[{"name": "add", "arguments": {"a": 1, "a": 2}}]"#),
+            mistral(r#"add[ARGS]{"a": 1, "a": 2}"#),
+        ] {
+            assert_eq!(told(style, &text), (text.clone(), vec![]), "{text}");
+            // With one name less it is one.
+            let once = text.replace(r#", "a": 2"#, "");
+            if once != text {
+                let calls = told(style, &once).1;
+                assert_eq!(calls.last().unwrap().2, r#"{"a":1}"#, "{once}");
+            }
+        }
+        // A text that is no JSON is handed on as it stands.
+        let (style, text) = hermes(r#"{"name": "add", "arguments": "a, a"}"#);
+        assert_eq!(told(style, &text).1, [call(0, "add", "a, a")]);
     }
 
     #[test]

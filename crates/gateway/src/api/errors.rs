@@ -78,6 +78,12 @@ pub fn row(code: Code) -> Row {
             None,
             "The head can be read in two ways; the connection is closed.",
         ),
+        Code::ExpectationFailed => (
+            417,
+            BAD,
+            None,
+            "The head expects something other than `100-continue`; the connection is closed.",
+        ),
         Code::QueueFull => (
             429,
             RATE,

@@ -153,6 +153,7 @@ impl Shared {
             return Err(Fault::new(Code::HeadersTooLarge, message));
         }
         unambiguous(head, seen)?;
+        expectation(head)?;
         if door == Door::Full {
             let message = format!("all {} connections are in use", self.config.max_connections);
             return Err(Fault::new(Code::OverCapacity, message));
@@ -350,6 +351,19 @@ fn find(path: &str) -> Option<(&'static str, &'static str, Route)> {
             ("/v1/models/{id}", GET, Route::Model(models::unescape(id)))
         }
     })
+}
+
+/// Whoever expects something else would wait for it, or take the answer for a promise.
+fn expectation(head: &Parts) -> Result<(), Fault> {
+    let lines = head.headers.get_all(header::EXPECT).iter();
+    let mut expected = lines.flat_map(|line| line.as_bytes().split(|byte| *byte == b','));
+    match expected.all(|it| it.trim_ascii().eq_ignore_ascii_case(b"100-continue")) {
+        true => Ok(()),
+        false => {
+            let problem = "expected no `Expect` but `100-continue`";
+            Err(Fault::new(Code::ExpectationFailed, problem))
+        }
+    }
 }
 
 /// Refuses what a proxy before this server may have read otherwise: then a part of one client's

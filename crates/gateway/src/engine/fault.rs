@@ -55,6 +55,8 @@ codes! {
     HeadersTooLarge = "headers_too_large",
     /// The head can be read in two ways, of which another server on the way may take the other.
     AmbiguousRequest = "ambiguous_request",
+    /// The head expects what is not done here.
+    ExpectationFailed = "expectation_failed",
     /// As many requests as allowed are running or queued.
     QueueFull = "queue_full",
     /// This tenant has as much running or queued as it may.

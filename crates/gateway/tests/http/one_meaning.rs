@@ -263,6 +263,75 @@ async fn chunks_that_are_none_end_the_connection() {
     assert_eq!((status, closed), (400, true), "an endless extension");
 }
 
+/// The wait of whoever expects what nobody gives, and a body that came all the same.
+#[tokio::test]
+async fn what_is_expected_is_to_be_told_to_go_on_and_nothing_else() {
+    let server = Server::start().await;
+    let length = format!("content-length: {}\r\n", BODY.len());
+    let post = format!("POST /tokenize HTTP/1.1\r\nhost: t\r\n{length}");
+    for expected in ["100-continue", "100-Continue", "100-continue, 100-continue"] {
+        let mut client = server.connect().await;
+        let head = format!("{post}Expect: {expected}\r\n\r\n");
+        client.socket.write_all(head.as_bytes()).await.unwrap();
+        // Before anything of the body was sent.
+        if expected.len() == "100-continue".len() {
+            assert_eq!(client.reply().await.expect("an answer").status, 100);
+        }
+        client.socket.write_all(BODY.as_bytes()).await.unwrap();
+        let reply = client.reply().await.expect("an answer");
+        assert_eq!((reply.status, &reply.json()["count"]), (200, &json!(2)));
+    }
+    for lines in [
+        "expect: 200-ok\r\n",
+        "expect: 100-continue;a=b\r\n",
+        "expect: 100-continue, x\r\n",
+        "expect: 100-continue\r\nExpect: x\r\n",
+        "expect: \r\n",
+    ] {
+        let (status, code, closed) = send(&server, &format!("{post}{lines}"), BODY).await;
+        let got = (status, code.as_str(), closed);
+        assert_eq!(got, (417, "expectation_failed", true), "{lines:?}");
+    }
+    // What is not taken is refused without being asked for.
+    let mut client = server.connect().await;
+    let head =
+        "POST /none HTTP/1.1\r\nhost: t\r\ncontent-length: 9\r\nexpect: 100-continue\r\n\r\n";
+    client.socket.write_all(head.as_bytes()).await.unwrap();
+    assert_eq!(client.reply().await.expect("an answer").status, 404);
+}
+
+/// Numbers that no body has: nothing is counted past their end, and what follows is no request.
+#[tokio::test]
+async fn lengths_beyond_any_body_end_the_connection() {
+    let config = gateway::Config {
+        body_idle: std::time::Duration::from_millis(200),
+        ..gateway::Config::default()
+    };
+    let server = Server::with(config).await;
+    let post = "POST /tokenize HTTP/1.1\r\nhost: t\r\n";
+    for (length, expected) in [
+        ("9223372036854775807", 413),
+        ("18446744073709551614", 431),
+        ("18446744073709551615", 431),
+        ("18446744073709551616", 400),
+        ("99999999999999999999999999", 400),
+        ("0x10", 400),
+        ("16.0", 400),
+        ("", 400),
+    ] {
+        let head = format!("{post}content-length: {length}\r\n");
+        let (status, _, closed) = send(&server, &head, BODY).await;
+        assert_eq!((status, closed), (expected, true), "{length}");
+    }
+    let chunked = format!("{post}transfer-encoding: chunked\r\n");
+    for size in ["7fffffffffffffff", "fffffffffffffffe", "ffffffffffffffff"] {
+        let body = format!("{size}\r\n{BODY}\r\n0\r\n\r\n");
+        let (status, _, closed) = send(&server, &chunked, &body).await;
+        assert!(matches!(status, 400 | 408), "{size}: {status}");
+        assert!(closed, "{size}");
+    }
+}
+
 /// Other readers of the same bytes: one that takes the first host of a list or what stands before an `@`,
 /// that cuts a path at `#`, that takes `_` for `-`, or that keeps the first of two lines.
 #[tokio::test]

@@ -193,6 +193,72 @@ async fn values_that_are_no_text_count_too() {
     assert_eq!(text.read.load(Ordering::SeqCst), 1);
 }
 
+/// Regression: 2 MB of `tools` with an enum of numbers took 310 MB before anybody asked how long they are.
+#[tokio::test]
+async fn very_many_small_values_are_refused_by_the_field_that_has_them() {
+    let text = Arc::new(Watched::default());
+    let server = Server::reading(Config::default(), text.clone()).await;
+    let ones = vec![json!(1); 140_000];
+    let user = json!({"role": "user", "content": "a"});
+    let tools = |values: &[Value]| {
+        let schema = json!({"type": "object", "properties": {"a": {"enum": values}}});
+        json!([{"type": "function", "function": {"name": "f", "parameters": schema}}])
+    };
+    let chat = |field: &str, value: Value| json!({"messages": [user], field: value});
+    let schema = json!({"name": "n", "schema": {"enum": ones}});
+    let objects = vec![json!({}); 17_000];
+    let bias: serde_json::Map<_, _> = (0..140_000).map(|id| (id.to_string(), json!(1))).collect();
+    let called = json!({"name": "f", "arguments": format!("[{}]", vec!["1"; 70_000].join(","))});
+    let call = json!({"id": "x", "type": "function", "function": called});
+    let called = json!([user, {"role": "assistant", "tool_calls": vec![call; 4]}]);
+    let many = vec![json!({"role": "user", "content": []}); 21_000];
+    let (c, r, t) = ("/v1/chat/completions", "/v1/responses", "/tokenize");
+    for (path, body, param) in [
+        (c, chat("tools", tools(&ones)), "tools"),
+        (t, chat("tools", tools(&ones)), "tools"),
+        (r, json!({"input": "a", "tools": tools(&ones)}), "tools"),
+        (
+            c,
+            chat(
+                "response_format",
+                json!({"type": "json_schema", "json_schema": schema}),
+            ),
+            "response_format",
+        ),
+        (
+            c,
+            chat("structured_outputs", json!({"choice": ones})),
+            "structured_outputs",
+        ),
+        (c, chat("metadata", json!(objects)), "metadata"),
+        (
+            c,
+            chat("chat_template_kwargs", json!({"a": ones})),
+            "chat_template_kwargs",
+        ),
+        (c, chat("logit_bias", json!(bias)), "logit_bias"),
+        (c, chat("stop", json!(ones)), "stop"),
+        (c, chat("none_of_ours", json!([[ones]])), "none_of_ours"),
+        (c, json!({"messages": many}), "messages"),
+        (r, json!({"input": many}), "input"),
+        (
+            c,
+            json!({"messages": called}),
+            "messages[1].tool_calls[3].function.arguments",
+        ),
+    ] {
+        let reply = server.post(path, &body).await;
+        let said = (reply.status, reply.code());
+        assert_eq!(said, (400, "invalid_request".to_owned()), "{path} {param}");
+        let error = &reply.json()["error"];
+        assert_eq!(error["param"], param, "{path}");
+        let message = error["message"].as_str().unwrap();
+        let start = format!("`{param}`: expected at most ");
+        assert!(message.starts_with(&start), "{message}");
+    }
+    assert_eq!(text.read.load(Ordering::SeqCst), 0, "unread");
+}
+
 /// Of several prompts none is read behind one that does not fit.
 #[tokio::test]
 async fn the_first_prompt_that_does_not_fit_is_the_last_that_is_read() {

@@ -2,8 +2,9 @@ use serde_json::{Map, Value};
 use tokenizer::{Chat, Message, PromptEnding};
 
 use super::{Fields, empty, invalid, unsupported};
+use crate::api::calls;
+use crate::api::strict_json::Texts;
 use crate::api::text::Text;
-use crate::api::{calls, strict_json};
 use crate::engine::{Fault, TextPath};
 use std::borrow::Cow;
 
@@ -168,17 +169,18 @@ fn variables(fields: &mut Fields) -> Result<Map<String, Value>, Fault> {
 
 /// Reads a conversation: known roles, text only. `tools`: calls of tools and their answers too.
 fn messages(value: Value, tools: bool) -> Result<Vec<Message>, Fault> {
+    let mut texts = Texts::default();
     match value {
         Value::Array(list) if (1..=MAX_MESSAGES).contains(&list.len()) => list
             .into_iter()
             .enumerate()
-            .map(|(i, value)| message(i, value, tools))
+            .map(|(i, value)| message(i, value, tools, &mut texts))
             .collect(),
         _ => Err(invalid("messages", LIST)),
     }
 }
 
-fn message(index: usize, value: Value, tools: bool) -> Result<Message, Fault> {
+fn message(index: usize, value: Value, tools: bool, texts: &mut Texts) -> Result<Message, Fault> {
     let Value::Object(map) = value else {
         return Err(invalid(format!("messages[{index}]"), "an object"));
     };
@@ -187,7 +189,7 @@ fn message(index: usize, value: Value, tools: bool) -> Result<Message, Fault> {
     let mut tool_calls = None;
     let mut tool_call_id = None;
     if tools && role == "assistant" {
-        tool_calls = calls(&mut fields)?;
+        tool_calls = calls(&mut fields, texts)?;
     }
     if role == "tool" {
         tool_call_id = fields.text("tool_call_id")?;
@@ -220,7 +222,7 @@ fn message(index: usize, value: Value, tools: bool) -> Result<Message, Fault> {
 
 /// Calls of tools, as the assistant has made them. Their arguments are text in JSON; a template is
 /// shown what they say, as engines do it.
-fn calls(fields: &mut Fields) -> Result<Option<Value>, Fault> {
+fn calls(fields: &mut Fields, texts: &mut Texts) -> Result<Option<Value>, Fault> {
     let name = fields.name("tool_calls");
     let wrong = || {
         let form =
@@ -250,7 +252,7 @@ fn calls(fields: &mut Fields) -> Result<Option<Value>, Fault> {
             && let Some(said) = arguments.as_str()
         {
             let param = format!("{name}[{at}].function.arguments");
-            if let Some(value) = strict_json::within(&param, said)? {
+            if let Some(value) = texts.read(&param, said)? {
                 *arguments = value;
             }
         }
@@ -260,9 +262,10 @@ fn calls(fields: &mut Fields) -> Result<Option<Value>, Fault> {
 
 /// Refuses what an object has beside these.
 fn known_only(value: &Value, names: &[&str], path: &str) -> Result<(), Fault> {
-    let mut others = value.as_object().cloned().unwrap_or_default();
-    others.retain(|name, _| !names.contains(&name.as_str()));
-    Fields::of(others, path).finish()
+    let all = value.as_object().into_iter().flatten();
+    let others = all.filter(|(name, _)| !names.contains(&name.as_str()));
+    let others = others.map(|(name, value)| (name.clone(), value.clone()));
+    Fields::of(others.collect(), path).finish()
 }
 
 fn role(fields: &mut Fields, tools: bool) -> Result<&'static str, Fault> {

@@ -5,7 +5,7 @@ use serde_json::Value;
 use wire::Form;
 
 use super::{Fields, invalid, unsupported};
-use crate::api::strict_json;
+use crate::api::strict_json::{self, Texts};
 use crate::api::text::Text;
 use crate::engine::{Code, Fault};
 
@@ -36,7 +36,7 @@ impl Asked {
             ));
         }
         match &self.form {
-            Form::Json(schema) => drop(strict_json::within(&self.param, schema)?),
+            Form::Json(schema) => drop(Texts::default().read(&self.param, schema)?),
             Form::Lark(grammar) => strict_json::within_grammar(&self.param, grammar)?,
             Form::Regex(_) => {}
         }

@@ -170,7 +170,7 @@ impl Ask {
             false => None,
         };
         let ours = path.forms && dialect != Dialect::Completion;
-        let tools = match ours {
+        let mut tools = match ours {
             true => tools::read(&mut fields)?,
             false => None,
         };
@@ -180,10 +180,7 @@ impl Ask {
         let (input, logprobs) = match dialect {
             Dialect::Chat | Dialect::Responses => {
                 let mut talk = chat::talk(&mut fields, path)?;
-                talk.chat.tools = tools
-                    .as_ref()
-                    .map(|it| it.shown.clone())
-                    .or(theirs.cloned());
+                talk.chat.tools = tools.as_mut().map(|it| it.shown.take()).or(theirs.cloned());
                 (Input::Chat(talk), chat::logprobs(&mut fields)?)
             }
             Dialect::Completion => {
