@@ -141,7 +141,7 @@ impl Config {
             kv_heads: keys.u32_or("attention.head_count_kv", heads)?,
             key_dim,
             value_dim,
-            vocab: file.tensor("token_embd.weight")?.rows(),
+            vocab: vocabulary(file)?,
             context: context(file, &keys, architecture)?,
             rms_epsilon: keys.f32("attention.layer_norm_rms_epsilon")?,
             rope_base: keys.find_f32("rope.freq_base")?.unwrap_or(10_000.0),
@@ -388,6 +388,20 @@ fn position_divisor(keys: &Keys<'_>) -> Result<f32, Error> {
     }
 }
 
+/// Rows of the embedding: a token each, no fewer and no more. A tokenizer of another size is another
+/// model's: its numbers would be read as other words.
+fn vocabulary(file: &gguf::File) -> Result<usize, Error> {
+    const EMBEDDING: &str = "token_embd.weight";
+    let rows = file.tensor(EMBEDDING)?.rows();
+    match file.find_strings("tokenizer.ggml.tokens")? {
+        Some(tokens) if tokens.len() != rows => {
+            let expected = format!("{}, as many as `tokenizer.ggml.tokens`", tokens.len());
+            Err(unsupported(format!("rows of {EMBEDDING}"), rows, expected))
+        }
+        _ => Ok(rows),
+    }
+}
+
 pub(crate) fn unsupported(
     what: impl Into<String>,
     found: impl ToString,
@@ -438,6 +452,40 @@ mod tests {
         for (name, largest, others) in [("gemma2", 46, 42), ("gemma3", 62, 48)] {
             assert!((scale(name, largest) - 48.0).abs() < 1e-3, "{name}");
             assert!((scale(name, others) - 16.0).abs() < 1e-3, "{name}");
+        }
+    }
+
+    #[test]
+    fn an_embedding_has_a_row_for_each_token_of_the_tokenizer() {
+        let read = |tokens: usize| {
+            let mut writer = testkit::Writer::new();
+            writer.key("general.architecture", Text("llama".into()));
+            for (key, n) in [
+                ("block_count", 1),
+                ("embedding_length", 32),
+                ("attention.head_count", 2),
+                ("feed_forward_length", 32),
+                ("context_length", 64),
+            ] {
+                writer.key(&format!("llama.{key}"), U32(n));
+            }
+            writer.key("llama.attention.layer_norm_rms_epsilon", F32(1e-6));
+            let texts = (0..tokens).map(|id| id.to_string()).collect();
+            let texts = gguf::Value::Array(gguf::Array::String(texts));
+            writer.key("tokenizer.ggml.tokens", texts);
+            writer.tensor("token_embd.weight", &[32, 3], gguf::DType::F32, &[0.0; 96]);
+            let dir = tempfile::tempdir().unwrap();
+            let path = dir.path().join("rows.gguf");
+            writer.write(&path).unwrap();
+            let config = Config::read(&gguf::File::open(&path).unwrap());
+            config.map(|it| it.vocab).map_err(|error| error.to_string())
+        };
+        assert_eq!(read(3), Ok(3));
+        for tokens in [2, 4] {
+            let error = read(tokens).unwrap_err();
+            let said = format!("expected {tokens}, as many as `tokenizer.ggml.tokens`");
+            assert!(error.contains("rows of token_embd.weight"), "{error}");
+            assert!(error.contains('3') && error.contains(&said), "{error}");
         }
     }
 }
