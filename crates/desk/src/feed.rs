@@ -3,11 +3,12 @@
 
 use std::borrow::Cow;
 use std::convert::Infallible;
+use std::pin::pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use futures::Stream;
+use futures::{Stream, StreamExt};
 use serde::{Deserialize, Serialize};
 use tokio::sync::watch;
 use tokio::time::{MissedTickBehavior, interval, timeout};
@@ -73,16 +74,20 @@ pub(crate) struct Feed {
 /// Makes the feed, and what must run beside it: it looks as long as somebody could read.
 pub(crate) fn feed(desk: Arc<dyn Desk>, every: Duration) -> (Feed, impl Future<Output = ()>) {
     let (send, news) = watch::channel(Bytes::new());
-    let looks = look(desk.clone(), every, send);
+    let mut tick = interval(every);
+    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
+    let ticks = futures::stream::unfold(tick, async |mut tick| {
+        tick.tick().await;
+        Some(((), tick))
+    });
+    let looks = look(desk.clone(), ticks, send);
     (Feed { desk, news }, looks)
 }
 
-async fn look(desk: Arc<dyn Desk>, every: Duration, news: watch::Sender<Bytes>) {
+async fn look(desk: Arc<dyn Desk>, ticks: impl Stream<Item = ()>, news: watch::Sender<Bytes>) {
     let mut last: Option<Arc<DeskState>> = None;
-    let mut tick = interval(every);
-    tick.set_missed_tick_behavior(MissedTickBehavior::Delay);
-    loop {
-        tick.tick().await;
+    let mut ticks = pin!(ticks);
+    while let Some(()) = ticks.next().await {
         // The server itself holds one receiver, to make others of.
         if news.receiver_count() <= 1 {
             continue;
@@ -145,5 +150,90 @@ async fn next(news: &mut watch::Receiver<Bytes>) -> Option<Bytes> {
         Ok(Ok(())) => Some(news.borrow_and_update().clone()),
         Ok(Err(_)) => None,
         Err(_) => Some(Bytes::from_static(b": still here\n\n")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::Future;
+    use std::pin::Pin;
+    use std::sync::atomic::{AtomicU64, Ordering};
+
+    use futures::FutureExt;
+    use http::header;
+
+    use super::*;
+    use crate::{Action, ActionRefused, Done};
+
+    const KEY: &str = "a-key-of-twenty-four-signs";
+
+    /// A desk that is another one each time it is looked at.
+    #[derive(Default)]
+    struct Restless(AtomicU64);
+
+    impl Desk for Restless {
+        fn state(&self) -> Arc<DeskState> {
+            let mut state = DeskState::default();
+            state.running.requests = self.0.fetch_add(1, Ordering::SeqCst) + 1;
+            Arc::new(state)
+        }
+
+        fn act(
+            &self,
+            _: Action,
+        ) -> Pin<Box<dyn Future<Output = Result<Done, ActionRefused>> + Send + '_>> {
+            unreachable!("nobody acts")
+        }
+    }
+
+    fn seen(event: Option<Result<Bytes, Infallible>>) -> u64 {
+        let event = event.unwrap().unwrap();
+        let json = event.strip_prefix(b"data: ").expect("a state");
+        let view: View = serde_json::from_slice(json).unwrap();
+        view.state.running.requests
+    }
+
+    fn anna(keys: &Keys) -> Operator {
+        let mut asked = http::HeaderMap::new();
+        let key = format!("Bearer {KEY}").parse().unwrap();
+        asked.insert(header::AUTHORIZATION, key);
+        keys.operator(&asked).unwrap()
+    }
+
+    #[test]
+    fn nobody_looks_when_nobody_reads() {
+        let desk = Arc::new(Restless::default());
+        let looks = || desk.0.load(Ordering::SeqCst);
+        let (send, news) = watch::channel(Bytes::new());
+        let keys = Keys::parse(&format!("anna {KEY}")).unwrap();
+        let feed = Feed {
+            desk: desk.clone(),
+            news,
+        };
+        let events = || Box::pin(feed.events(keys.clone(), anna(&keys)));
+        // The clock is the test's: ten ticks pass when it says so.
+        let (tick, ticks) = futures::channel::mpsc::unbounded();
+        let mut looking = pin!(look(desk.clone(), ticks, send));
+        let mut ten_ticks = || {
+            for () in [(); 10] {
+                tick.unbounded_send(()).unwrap();
+            }
+            assert!(looking.as_mut().now_or_never().is_none(), "it goes on");
+        };
+        ten_ticks();
+        assert_eq!(looks(), 0, "nobody came yet");
+        let mut read = events();
+        assert_eq!(seen(read.next().now_or_never().unwrap()), 1);
+        ten_ticks();
+        assert_eq!(looks(), 11);
+        drop(read);
+        ten_ticks();
+        assert_eq!(looks(), 11, "nobody reads any more");
+        let mut late = events();
+        assert_eq!(
+            seen(late.next().now_or_never().unwrap()),
+            12,
+            "no old state as a new one"
+        );
     }
 }

@@ -82,35 +82,6 @@ async fn a_slow_reader_gets_the_newest_state_and_no_queue() {
 }
 
 #[tokio::test]
-async fn nobody_looks_when_nobody_reads() {
-    let desk = Arc::new(Restless(AtomicU64::new(0)));
-    let served = served(desk.clone(), limits()).await;
-    let mut events = Events::of(&served, ANNA).await;
-    events.next().await.unwrap();
-    drop(events);
-    // It is noticed when the next event cannot be written.
-    let quiet = async {
-        loop {
-            let looks = desk.0.load(Ordering::SeqCst);
-            tokio::time::sleep(Duration::from_millis(200)).await; // ten looks, if there were any
-            if desk.0.load(Ordering::SeqCst) == looks {
-                return;
-            }
-        }
-    };
-    tokio::time::timeout(PATIENCE, quiet)
-        .await
-        .expect("it goes on looking");
-    let looks = desk.0.load(Ordering::SeqCst);
-    let first = Events::of(&served, ANNA).await.next().await.unwrap();
-    assert!(
-        first.running.requests > looks,
-        "an old state is not shown as a new one"
-    );
-    served.end().await;
-}
-
-#[tokio::test]
 async fn a_stream_ends_when_its_key_is_taken_away() {
     let desk = Arc::new(MadeUp::new(fleet("healthy").unwrap()));
     let served = served(desk.clone(), limits()).await;

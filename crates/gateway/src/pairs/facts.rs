@@ -1,9 +1,10 @@
 //! What the engine says about itself: rebuilt when something changed, read by everybody.
 
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::Arc;
 
 use handoff::gateway::Gateway;
 use handoff::{Capacity, Decisions};
+use tokio::sync::watch;
 use wire::Facts;
 
 use super::counters::Counters;
@@ -15,18 +16,20 @@ use crate::engine::{
 
 /// The present snapshot.
 #[derive(Default)]
-pub(crate) struct Board(RwLock<Arc<EngineFacts>>);
+pub(crate) struct Board(watch::Sender<Arc<EngineFacts>>);
 
 impl Board {
     pub(crate) fn read(&self) -> Arc<EngineFacts> {
-        self.0
-            .read()
-            .unwrap_or_else(PoisonError::into_inner)
-            .clone()
+        self.0.borrow().clone()
+    }
+
+    /// For who waits until something is so.
+    pub(crate) fn watch(&self) -> watch::Receiver<Arc<EngineFacts>> {
+        self.0.subscribe()
     }
 
     pub(crate) fn publish(&self, facts: EngineFacts) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(facts);
+        self.0.send_replace(Arc::new(facts));
     }
 }
 

@@ -31,7 +31,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use handoff::{Broken, Decisions, Hello, RequestId, codec};
 use pages::{Epoch, Sound};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 use wire::control::{Addr, Identity, Limits};
 
@@ -249,6 +249,11 @@ impl Pairs {
     /// This life of the gateway.
     pub fn epoch(&self) -> Epoch {
         self.epoch
+    }
+
+    /// What [`Engine::facts`] gives, and each time it changes.
+    pub fn watch(&self) -> watch::Receiver<Arc<EngineFacts>> {
+        self.board.watch()
     }
 
     /// From now on nothing new is taken; what runs may finish.

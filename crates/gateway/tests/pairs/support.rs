@@ -170,14 +170,11 @@ async fn greeted<M: Serialize>(
 
 /// Waits until the engine says this of itself.
 pub async fn until(engine: &Pairs, what: impl Fn(&EngineFacts) -> bool) -> Arc<EngineFacts> {
-    let begun = Instant::now();
-    loop {
-        let facts = engine.facts();
-        if what(&facts) {
-            return facts;
-        }
-        assert!(begun.elapsed() < PATIENCE, "never became so: {facts:#?}");
-        tokio::time::sleep(Duration::from_millis(2)).await;
+    let mut facts = engine.watch();
+    let so = tokio::time::timeout(PATIENCE, facts.wait_for(|facts| what(facts))).await;
+    match so {
+        Ok(facts) => facts.expect("it runs").clone(),
+        Err(_) => panic!("never became so: {:#?}", engine.facts()),
     }
 }
 

