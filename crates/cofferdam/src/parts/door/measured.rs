@@ -1,9 +1,9 @@
 //! What an engine is and takes, by its own figures.
 
 use crate::args::{EngineAt, EngineRole};
-use gate::facts::{Engine as Software, FigureSource, Node, Role as Says, Version};
+use gate::facts::{Engine as Software, FigureSource, Node, Rank, Role as Says, Version};
 use gateway::door::Found;
-use gateway::door::dialect::{Protocol, Role};
+use gateway::door::dialect::{Protocol, RANKS_MAX, Role};
 use handoff::Lengths;
 
 /// Where SGLang's decodes find a prefill, unless it was started otherwise.
@@ -115,7 +115,7 @@ fn lengths(node: &Node, role: Role) -> Result<(Lengths, Vec<u32>, String), Unusa
     let beside = node.asides.as_ref().map_or(&[][..], Vec::as_slice);
     let beside = beside.iter().filter_map(|aside| aside.tokens).min();
     let beside = beside.unwrap_or(most);
-    let pools = pools_by_rank(node);
+    let pools = pools_by_rank(node.ranks.as_ref().map_or(&[], Vec::as_slice));
     let longest = |pool: u64| {
         // What is accepted was measured of the smallest; another keeps as much of its pool or context free.
         let accepted = match accepted == most {
@@ -175,10 +175,10 @@ fn names_ranks(node: &Node) -> bool {
             .is_ok_and(|it| from.is_some_and(|from| it.value >= from))
 }
 
-/// Pools of several data-parallel ranks by their number; none where it is not known of each whose its is.
-fn pools_by_rank(node: &Node) -> Vec<u64> {
-    let ranks = node.ranks.as_ref().map_or(&[][..], Vec::as_slice);
-    let by_number = |(n, rank): (usize, &gate::facts::Rank)| {
+/// Pools of several data-parallel ranks by their number; none where it is not known of each whose its is, or
+/// where there are more than can be named.
+fn pools_by_rank(ranks: &[Rank]) -> Vec<u64> {
+    let by_number = |(n, rank): (usize, &Rank)| {
         let pool = rank.pool.as_ref().ok()?;
         let FigureSource::Field { field, .. } = &pool.source else {
             return None;
@@ -189,5 +189,87 @@ fn pools_by_rank(node: &Node) -> Vec<u64> {
         (numbered && rank.name == format!("dp {n}")).then_some(pool.value)
     };
     let pools: Option<Vec<u64>> = ranks.iter().enumerate().map(by_number).collect();
-    pools.filter(|it| it.len() > 1).unwrap_or_default()
+    pools
+        .filter(|it| (2..=RANKS_MAX).contains(&it.len()))
+        .unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use gate::facts::Measured;
+
+    const NONE: [u64; 0] = [];
+
+    fn said(ranks: &[(&str, &str, u64)]) -> Vec<u64> {
+        let rank = |(name, field, pool): &(&str, &str, u64)| Rank {
+            name: (*name).to_owned(),
+            pool: Ok(Measured::new(
+                *pool,
+                FigureSource::Field {
+                    url: "http://p:1/x".to_owned(),
+                    field: (*field).to_owned(),
+                },
+            )),
+        };
+        pools_by_rank(&ranks.iter().map(rank).collect::<Vec<_>>())
+    }
+
+    /// A prompt that goes to a rank by its number goes to one that holds it: a pool that may be another's is no
+    /// reason to name it.
+    #[test]
+    fn a_pool_whose_rank_is_not_certain_names_none() {
+        let loads = |n: u64| format!("loads[{n}].max_total_num_tokens");
+        let metric =
+            |n: u64| format!("sglang:max_total_num_tokens{{dp_rank=\"{n}\",tp_rank=\"0\"}}");
+        let (first, second) = (loads(0), loads(1));
+        for (fields, known) in [
+            ([first.as_str(), second.as_str()], true),
+            (["max_total_num_tokens", &second], true),
+            ([&metric(0), &metric(1)], true),
+            // Of states nobody says whose they are, nor of a metric without a number or with another's.
+            (
+                [&first, "internal_states[1].memory_usage.token_capacity"],
+                false,
+            ),
+            (
+                ["internal_states[0].memory_usage.token_capacity", &second],
+                false,
+            ),
+            (["sglang:max_total_num_tokens", &second], false),
+            ([&metric(1), &metric(0)], false),
+            ([&metric(0), &metric(11)], false),
+            ([&first, "max_total_num_tokens"], false),
+        ] {
+            let pools = said(&[("dp 0", fields[0], 2000), ("dp 1", fields[1], 600)]);
+            let expected = if known { vec![2000, 600] } else { vec![] };
+            assert_eq!(pools, expected, "{fields:?}");
+        }
+        let others = "other ranks, if there are any";
+        assert_eq!(
+            said(&[("dp 0", &first, 2000), (others, &second, 600)]),
+            NONE
+        );
+        assert_eq!(
+            said(&[("dp 1", &first, 600), ("dp 0", &second, 2000)]),
+            NONE
+        );
+        assert_eq!(
+            said(&[("dp 0", &first, 2000)]),
+            NONE,
+            "one alone has no number"
+        );
+        let many = |n: usize| -> Vec<u64> {
+            let names: Vec<_> = (0..n)
+                .map(|n| (format!("dp {n}"), loads(n as u64)))
+                .collect();
+            let ranks: Vec<_> = names
+                .iter()
+                .map(|(name, field)| (name.as_str(), field.as_str(), 9))
+                .collect();
+            said(&ranks)
+        };
+        assert_eq!(many(RANKS_MAX).len(), RANKS_MAX);
+        assert_eq!(many(RANKS_MAX + 1), NONE, "more than can be named");
+    }
 }

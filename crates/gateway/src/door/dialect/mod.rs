@@ -69,6 +69,13 @@ pub(super) struct Order {
     pub(super) meet: Option<Meeting>,
 }
 
+/// What a room's number is made of: the gateway's life, the attempt, and one of as many as ranks can be told apart.
+const LIFE_BITS: u32 = 25;
+const ATTEMPT_BITS: u32 = 30;
+const RANK_BITS: u32 = 8;
+/// Of more data-parallel ranks than that none is named.
+pub const RANKS_MAX: usize = 1 << RANK_BITS;
+
 /// Where prefill and decode of an attempt meet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Meeting {
@@ -90,7 +97,8 @@ pub(super) struct Rank {
 impl Rank {
     /// One that takes so long a prompt, in turn; none where there are not several.
     pub(super) fn of(longest: &[u32], attempt: AttemptId, prompt: usize) -> Option<Self> {
-        let of = u32::try_from(longest.len()).ok().filter(|of| *of > 1)?;
+        let several = 2..=RANKS_MAX;
+        let of = several.contains(&longest.len()).then_some(longest.len())? as u32;
         let takes = |n: &u32| longest[*n as usize] as usize >= prompt;
         let all: Vec<u32> = (0..of).filter(takes).collect();
         let at = attempt.n.checked_rem(all.len() as u64)?;
@@ -137,13 +145,17 @@ impl Names {
     /// the rank that is left when it is divided by how many there are: the one that is named.
     pub(super) fn room(epoch: Epoch, attempt: AttemptId, rank: Option<Rank>) -> u64 {
         let life = epoch.bits();
-        let high = ((life >> 97) as u64 ^ (life as u64 >> 33)) & 0x7fff_ffff;
-        let Rank { n, of } = rank.unwrap_or(Rank { n: 0, of: 1 });
-        let (n, of) = (u64::from(n), u64::from(of));
-        // As many rooms as there are ranks for each attempt of this life, and one of them is used: none comes again
-        // before 2^32 attempts divided by the ranks.
-        let room = high << 32 | (attempt.n.wrapping_mul(of) & 0xffff_ffff);
-        room - room % of + n
+        let life = ((life >> 97) as u64 ^ (life as u64 >> 33)) & ((1 << LIFE_BITS) - 1);
+        // Each attempt has as many rooms of its own as ranks can be told apart, whatever other attempts have: a decode
+        // knows a request by the room alone, also when its prefills have different numbers of ranks.
+        let attempt = attempt.n & ((1 << ATTEMPT_BITS) - 1);
+        let first = (life << ATTEMPT_BITS | attempt) << RANK_BITS;
+        first
+            + match rank.map(|it| (u64::from(it.n), u64::from(it.of))) {
+                Some((n, of)) => (n + of - first % of) % of,
+                // Whatever it divides by, it comes to each in turn.
+                None => attempt % (1 << RANK_BITS),
+            }
     }
 }
 
