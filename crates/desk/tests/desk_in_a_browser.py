@@ -130,6 +130,10 @@ def look(page, name, fleet, url, key, level, words):
         open_everything(page)
         fits(page, f"{name}, all open")
         accessible(page, f"{name}, all open")
+    if "incident" in fleet:
+        told = page.locator("#incidents ol.next")
+        assert "`" not in told.inner_text(), told.inner_text()
+        assert told.locator("code").all_inner_texts() == ["cofferdam incident show"], "what is typed looks so"
     print(f"{name}: {sentence}")
     assert page.locator("#incidents b").count() == 0, "what the server says is text"
     assert key not in page.content(), "the key is not shown"

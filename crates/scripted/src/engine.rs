@@ -61,6 +61,8 @@ pub struct Engine {
     pub pool: u64,
     /// Tokens of KV memory of SGLang's further data-parallel ranks: said, and who computes what is the same.
     pub more_pools: Vec<u64>,
+    /// Tokens of every prompt that it says were cached.
+    pub cached: u64,
     /// What SGLang calls its version; of vLLM it is always the recorded one.
     pub version: String,
     /// Prefill that takes an over-long prompt's place and hands that over, as SGLang did up to
@@ -106,6 +108,7 @@ impl Default for Engine {
             context: 4096,
             pool: 8000,
             more_pools: Vec::new(),
+            cached: 0,
             version: "0.5.23".into(),
             leaks: false,
             copies: false,

@@ -52,6 +52,8 @@ pub enum Act {
     Unasked,
     /// A body that does not end.
     Endless,
+    /// The right answer as a stream without its `[DONE]`.
+    Undone,
     /// Works on as if no abort had come.
     Deaf,
     /// Waits for its abort, and answers then, this many milliseconds later.

@@ -156,6 +156,7 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
             .map_or(0, |it| it.as_secs()),
         ids,
         prompt_tokens: request.tokens,
+        cached: engine.cached,
         counts: *act != Act::NoUsage,
         length: if prefill { 0 } else { says },
         finish: if says as u64 == asked || prefill {
@@ -168,6 +169,7 @@ fn spoken(work: &Work, request: &Request, part: Part) -> Spoken {
         continuous_usage: ask.continuous_usage,
         token_ids: ask.token_ids,
         tools: ask.tools && request.shape == Shape::Chat,
+        done: *act != Act::Undone,
     };
     match act {
         Act::Incident if engine.role == Role::Prefill => spoken.prompt_tokens = 1,

@@ -2,6 +2,8 @@
 
 const number = (n) => (n === null || n === undefined ? "not known" : n.toLocaleString("en"));
 const plural = (n, one, many = one + "s") => number(n) + " " + (n === 1 ? one : many);
+// What stands between backticks is typed.
+const commands = (words) => words.split("`").map((part, n) => (n % 2 ? h("code", {}, part) : part));
 const findings = (n) => (n ? plural(n, "finding") : "nothing found");
 const utc = (ms) => new Date(ms).toISOString().replace("T", " ").slice(0, 19) + " UTC";
 const clock = (ms) => new Date(ms).toISOString().slice(11, 19);
@@ -94,7 +96,7 @@ function incidentView(it) {
     h("p", {}, it.affected ? h("span.toned", {}, plural(it.affected, "request") + it.whose + " may have got text that was not theirs")
       : it.affected === null ? "Nobody has looked for those who are affected: ask cofferdam watch about the access log" : "No request is known to be affected"),
     h("p.note", {}, h("code", {}, it.id), it.lives.length > 0 && [" · lives ", h("code", {}, it.lives.map((life) => life.slice(0, 12)).join(" "))]),
-    it.next.length > 0 && [h("h4", { key: "next" }, "What to do next"), h("ol.next", {}, it.next.map((words) => h("li", {}, words)))],
+    it.next.length > 0 && [h("h4", { key: "next" }, "What to do next"), h("ol.next", {}, it.next.map((words) => h("li", {}, commands(words))))],
     !it.closed_ms && h("div.row", {}, actButton("Note or close…", scope, { "aria-label": "Note or close incident " + it.id })),
     it.actions.length > 0 && [h("h4", { key: "done" }, "What was done"),
       h("ul.timeline", {}, it.actions.map((entry) => h("li", {},

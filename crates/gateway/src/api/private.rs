@@ -7,8 +7,12 @@
 
 use std::collections::BTreeSet;
 use std::sync::{PoisonError, RwLock};
+use std::time::Duration;
 
 use crate::engine::{Code, EngineFacts, Fault, TenantId};
+
+/// A person or a test opens it again: whoever asks each two seconds hears the same for an hour.
+const REOPENS_NO_SOONER: Duration = Duration::from_secs(60);
 
 /// One life of a worker, with the pool that it has measured.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -87,7 +91,7 @@ impl Private {
     pub fn admit(&self, tenant: Option<&TenantId>, facts: &EngineFacts) -> Result<(), Fault> {
         let refused = |how: &str, why: &str| {
             let message = format!("this model is {how}: {why}");
-            Err(Fault::new(Code::Unavailable, message))
+            Err(Fault::new(Code::Unavailable, message).retry_after(REOPENS_NO_SOONER))
         };
         let stands = self.stands.read().unwrap_or_else(PoisonError::into_inner);
         match &*stands {
@@ -123,4 +127,30 @@ fn judge(tested: &Result<BTreeSet<WorkerLife>, String>, facts: &EngineFacts) -> 
         }
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::errors::retry_after_s;
+
+    #[test]
+    fn a_door_that_a_person_opens_is_not_asked_each_two_seconds() {
+        let private = Private::new([]);
+        let facts = EngineFacts::default();
+        let after = |private: &Private| {
+            let fault = private.admit(None, &facts).unwrap_err();
+            (fault.code, retry_after_s(&fault))
+        };
+        assert_eq!(after(&private), (Code::Unavailable, Some(60)));
+        let why = || "a leak".to_owned();
+        for stands in [
+            Stands::Private(why()),
+            Stands::Draining(why()),
+            Stands::Closed(why()),
+        ] {
+            private.stand(stands);
+            assert_eq!(after(&private), (Code::Unavailable, Some(60)));
+        }
+    }
 }

@@ -40,6 +40,21 @@ async fn every_kind_of_engine_answers_its_own_prompt() {
     }
 }
 
+/// What an engine says that it had cached is told, and its next answer does not inherit it.
+#[tokio::test]
+async fn cached_tokens_are_the_answer_s_own() {
+    let caches = |engine: Engine| Engine {
+        cached: 16,
+        ..engine
+    };
+    for (engine, cached) in [(caches(Engine::sglang()), 16), (Engine::sglang(), 0)] {
+        let front = Front::new([engine]).await;
+        let heard = front.ask(&prompt(1, 20)).await;
+        heard.is_right(&prompt(1, 20));
+        assert_eq!(heard.cached, cached);
+    }
+}
+
 /// One hundred and twenty at eight at once, every fifth of which leaves at some time: every answer is
 /// right, and nothing is left at the engines.
 #[tokio::test(flavor = "multi_thread")]

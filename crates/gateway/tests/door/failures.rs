@@ -174,6 +174,24 @@ async fn another_life_does_not_rest_for_the_one_before() {
     assert!(!rests(&front));
 }
 
+/// A stream whose end is missing may have lost tokens, however well it seems to end.
+#[tokio::test]
+async fn a_stream_that_does_not_say_where_it_ends_is_not_whole() {
+    for (engines, answers) in [
+        (vec![Engine::sglang()], "single"),
+        (Engine::sglang_pair().into(), "decode"),
+    ] {
+        let front = Front::new(engines).await;
+        front.fleet.rule(Rule::new(Act::Undone).on(answers));
+        let prompt = prompt(1, 20);
+        let heard = front.ask(&prompt).await;
+        assert_eq!(heard.code(), Code::DecodeFailed);
+        let right = scripted::expected(&prompt, heard.tokens.len());
+        assert_eq!(heard.tokens, right);
+        front.comes_to_rest().await;
+    }
+}
+
 /// A response that nobody asked for on a connection is not the next request's.
 #[tokio::test]
 async fn an_unasked_response_is_nobodys() {

@@ -23,11 +23,13 @@ pub struct Front {
 #[derive(Debug, PartialEq)]
 pub struct Heard {
     pub tokens: Vec<u32>,
-    /// Whether anything was released before the end.
     /// What an engine that writes its answer itself has said as a tool's arguments, and its count.
     pub said: String,
     pub sampled: Option<u32>,
+    /// Whether anything was released before the end.
     pub begun: bool,
+    /// Tokens of the prompt that were cached, as the engine says.
+    pub cached: u32,
     pub end: Result<Finish, Fault>,
 }
 
@@ -140,6 +142,7 @@ impl Front {
             Err(fault) => Heard {
                 tokens: Vec::new(),
                 begun: false,
+                cached: 0,
                 said: String::new(),
                 sampled: None,
                 end: Err(fault),
@@ -204,6 +207,7 @@ pub async fn hear(mut answer: Answer) -> Heard {
     let mut heard = Heard {
         tokens: Vec::new(),
         begun: false,
+        cached: 0,
         said: String::new(),
         sampled: None,
         end: Ok(Finish::Stop),
@@ -212,8 +216,9 @@ pub async fn hear(mut answer: Answer) -> Heard {
     let read = async {
         while let Some(event) = answer.events.recv().await {
             match event {
-                Event::Committed(_) => {
+                Event::Committed(by) => {
                     assert!(!heard.begun, "an answer begins once");
+                    heard.cached = by.cached_tokens;
                     heard.begun = true;
                 }
                 Event::Tokens { tokens, .. } => {

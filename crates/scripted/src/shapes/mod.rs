@@ -49,6 +49,7 @@ pub(crate) struct Spoken {
     pub(crate) created: u64,
     pub(crate) ids: Vec<u32>,
     pub(crate) prompt_tokens: u64,
+    pub(crate) cached: u64,
     /// Whether counts are said at all.
     pub(crate) counts: bool,
     /// SGLang's prefill says length 0 where it has said one token.
@@ -62,6 +63,8 @@ pub(crate) struct Spoken {
     pub(crate) token_ids: bool,
     /// What it says are the arguments of a tool's call.
     pub(crate) tools: bool,
+    /// Whether a stream says where it ends.
+    pub(crate) done: bool,
 }
 
 impl Spoken {
@@ -121,7 +124,10 @@ impl Spoken {
         if self.include_usage && self.counts && self.shape != Shape::Generate {
             text += &event(&self.usage_chunk(said));
         }
-        text + "data: [DONE]\n\n"
+        if self.done {
+            text += "data: [DONE]\n\n";
+        }
+        text
     }
 
     /// A stream that is nothing but an error, inside a 200.

@@ -162,13 +162,16 @@ impl Spoken {
         if !self.counts {
             return String::new();
         }
-        let details = match self.dialect {
-            Dialect::Sglang => {
-                r#","prompt_tokens_details":null,"reasoning_tokens":0,"completion_tokens_details":null"#
-            }
-            Dialect::Vllm => r#","prompt_tokens_details":null,"completion_tokens_details":null"#,
-            Dialect::Llama => r#","prompt_tokens_details":{"cached_tokens":0}"#,
+        let cached = match (self.cached, self.dialect) {
+            (0, Dialect::Sglang | Dialect::Vllm) => "null".to_owned(),
+            (cached, _) => format!(r#"{{"cached_tokens":{cached}}}"#),
         };
+        let more = match self.dialect {
+            Dialect::Sglang => r#","reasoning_tokens":0,"completion_tokens_details":null"#,
+            Dialect::Vllm => r#","completion_tokens_details":null"#,
+            Dialect::Llama => "",
+        };
+        let details = format!(r#","prompt_tokens_details":{cached}{more}"#);
         let prompt = self.prompt_tokens;
         let total = prompt + said as u64;
         format!(

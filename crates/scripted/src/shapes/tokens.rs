@@ -16,8 +16,8 @@ impl Spoken {
         };
         let counts = match self.counts {
             true => format!(
-                r#""prompt_tokens":{},"completion_tokens":{said},"cached_tokens":0,"#,
-                self.prompt_tokens
+                r#""prompt_tokens":{},"completion_tokens":{said},"cached_tokens":{},"#,
+                self.prompt_tokens, self.cached
             ),
             false => String::new(),
         };
@@ -57,7 +57,8 @@ impl Spoken {
         };
         let cached = asked + said as u64;
         format!(
-            r#"{{"index":0,"content":{text},"tokens":[],"id_slot":0,"stop":true,"model":{model},"tokens_predicted":{said},"tokens_evaluated":{asked},"has_new_line":false,"truncated":false,"stop_type":"{stop}","stopping_word":"","tokens_cached":{cached},"timings":{{"cache_n":0,"prompt_n":{asked},"predicted_n":{said}}}}}"#
+            r#"{{"index":0,"content":{text},"tokens":[],"id_slot":0,"stop":true,"model":{model},"tokens_predicted":{said},"tokens_evaluated":{asked},"has_new_line":false,"truncated":false,"stop_type":"{stop}","stopping_word":"","tokens_cached":{cached},"timings":{{"cache_n":{},"prompt_n":{asked},"predicted_n":{said}}}}}"#,
+            self.cached
         )
     }
 }

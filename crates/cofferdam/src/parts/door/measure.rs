@@ -149,14 +149,15 @@ fn closed(mut found: Found, member: &Member, on_call: Option<&OnCall>) -> Found 
 }
 
 /// The router as the door is to know it.
-fn behind(
+fn behind<'a>(
     router: &NetTarget,
-    members: &[Member],
+    members: &'a [Member],
     before: &BTreeMap<String, Before>,
     on_call: Option<&OnCall>,
 ) -> Result<Found, String> {
-    let known = |member: &Member| {
-        let before: Option<&Before> = before.get(&member.target.name);
+    let known = |member: &'a Member| {
+        let name = member.target.name.as_str();
+        let before = before.get(name);
         let away = before.and_then(|it| it.away.as_ref());
         let last = before.and_then(|it| it.found.as_ref());
         let last = last.or(away.map(|(found, _)| found)).cloned();
@@ -164,11 +165,12 @@ fn behind(
             .and_then(|it| it.said.as_ref())
             .map(|it| it.what.to_owned());
         router::Engine {
+            name,
             last: last.map(|found| closed(found, member, on_call)),
             trouble: away.map(|(_, why)| why.clone()).or(said),
         }
     };
-    let engines: Vec<_> = members.iter().map(|it| (it, known(it))).collect();
+    let engines: Vec<_> = members.iter().map(known).collect();
     router::behind(&router.address.to_string(), &engines)
 }
 

@@ -1,7 +1,6 @@
 //! Somebody else's router, to which everything goes (`--judge-only`): what it takes is what each of the
 //! engines behind it takes, for whom it will choose is not known.
 
-use super::fleet::Member;
 use gateway::door::Found;
 use gateway::door::dialect::{Protocol, Role};
 use handoff::Lengths;
@@ -13,11 +12,11 @@ pub(super) const NOT_KEPT: &str = "judge-only: lengths, keys and isolation domai
                                    cannot be closed one by one, tools and response formats are refused";
 
 /// The router, by what is known of the engines behind it: what each was last, or why that is not known.
-pub(super) fn behind(url: &str, engines: &[(&Member, Engine)]) -> Result<Found, String> {
+pub(super) fn behind(url: &str, engines: &[Engine<'_>]) -> Result<Found, String> {
     let mut known: Vec<&Found> = Vec::new();
     let mut derivation = Vec::new();
-    for (member, engine) in engines {
-        let name = &member.target.name;
+    for engine in engines {
+        let name = engine.name;
         let found = engine.last.as_ref().ok_or_else(|| {
             let why = engine.trouble.as_deref().unwrap_or("was not asked yet");
             format!("{name}, which is behind it, {why}")
@@ -57,7 +56,8 @@ pub(super) fn behind(url: &str, engines: &[(&Member, Engine)]) -> Result<Found, 
 }
 
 /// An engine behind it.
-pub(super) struct Engine {
+pub(super) struct Engine<'a> {
+    pub(super) name: &'a str,
     /// What it was measured to be, last.
     pub(super) last: Option<Found>,
     /// Why it is not known now.
@@ -79,5 +79,76 @@ fn spoken(known: &[&Found]) -> Result<Protocol, String> {
     match all.all(|it| it.as_ref() == Some(&first)) {
         true => Ok(first),
         false => Err("engines of several kinds are behind it".to_owned()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn found(dialect: Protocol, max_prompt: u32) -> Found {
+        Found {
+            dialect,
+            software: "an engine".into(),
+            life: format!("life {max_prompt}"),
+            lengths: Some(Lengths {
+                max_prompt,
+                max_model_len: 4096,
+            }),
+            derivation: Vec::new(),
+            pool_tokens: 8000,
+            ranks: Vec::new(),
+            group: 0,
+            weight: 1,
+            aborts_prefill: false,
+            private: None,
+        }
+    }
+
+    fn sglang(role: Role, max_prompt: u32) -> Found {
+        let bootstrap = Some(8998);
+        found(Protocol::Sglang { role, bootstrap }, max_prompt)
+    }
+
+    fn of(engines: [Found; 2]) -> Result<Found, String> {
+        let engine = |last| Engine {
+            name: "one",
+            last: Some(last),
+            trouble: None,
+        };
+        behind("http://router", &engines.map(engine))
+    }
+
+    #[test]
+    fn what_is_behind_a_router_are_engines_of_one_kind() {
+        let vllm = |role| found(Protocol::Vllm { role }, 9);
+        let pair = of([sglang(Role::Prefill, 20), sglang(Role::Decode, 10)]).unwrap();
+        assert_eq!(pair.lengths.unwrap().max_prompt, 10, "of the smaller");
+        let spoken = Protocol::Sglang {
+            role: Role::Router,
+            bootstrap: None,
+        };
+        assert_eq!(pair.dialect, spoken);
+        assert!(of([vllm(Role::Prefill), vllm(Role::Decode)]).is_ok());
+        let kinds = of([sglang(Role::Prefill, 20), vllm(Role::Decode)]);
+        assert_eq!(kinds.unwrap_err(), "engines of several kinds are behind it");
+        let llama = || found(Protocol::Llama, 9);
+        assert!(of([llama(), llama()]).is_err(), "no router speaks to those");
+        assert!(of([sglang(Role::Prefill, 20), llama()]).is_err());
+        assert!(behind("http://router", &[]).is_err(), "nor to none");
+    }
+
+    /// It chooses itself: what holds for one of them holds for every request.
+    #[test]
+    fn what_is_closed_of_one_is_closed_of_all() {
+        for at in 0..2 {
+            let mut pair = [sglang(Role::Prefill, 20), sglang(Role::Decode, 10)];
+            pair[at].private = Some("a leak".into());
+            let router = of(pair).unwrap();
+            assert_eq!(router.private.as_deref(), Some("a leak"));
+            let mut pair = [sglang(Role::Prefill, 20), sglang(Role::Decode, 10)];
+            pair[at].lengths = None;
+            assert_eq!(of(pair).unwrap().lengths, None, "not known of one");
+        }
     }
 }

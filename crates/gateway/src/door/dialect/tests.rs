@@ -267,6 +267,34 @@ fn sglang_streams_are_read_whichever_way_they_count() {
     );
 }
 
+/// The engine says itself how many tokens it has sampled: one that was not read is lost.
+#[test]
+fn an_answer_with_fewer_tokens_than_it_says_is_not_whole() {
+    let id = Names::of(EPOCH, attempt(3), Leg::Decode).id;
+    let sglang = |said: u32| {
+        format!(
+            r#"{{"output_ids":[1,2],"meta_info":{{"id":"{id}","prompt_tokens":3,
+            "completion_tokens":{said},"finish_reason":{{"type":"stop"}}}}}}"#
+        )
+    };
+    let vllm_says = |said: u32| {
+        format!(
+            r#"{{"id":"cmpl-{id}","choices":[{{"text":"a b","token_ids":[1,2],"finish_reason":"stop"}}],
+            "usage":{{"prompt_tokens":3,"completion_tokens":{said}}}}}"#
+        )
+    };
+    let whole = |protocol: Protocol, text: String| {
+        let (_, mut reading) = protocol.ask(&order(Leg::Decode, 8));
+        let read = reading.read(text.as_bytes()).is_some();
+        read && reading.is_whole(Leg::Decode)
+    };
+    assert!(whole(SGLANG, sglang(2)) && whole(vllm(Role::Alone), vllm_says(2)));
+    for said in [1, 3] {
+        assert!(!whole(SGLANG, sglang(said)), "{said}");
+        assert!(!whole(vllm(Role::Alone), vllm_says(said)), "{said}");
+    }
+}
+
 #[test]
 fn failures_inside_a_200_have_their_class() {
     let read = |json: &str| {
