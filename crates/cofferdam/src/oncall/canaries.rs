@@ -319,11 +319,7 @@ impl OnCall {
             let Some(it) = duty.book().incident(incident) else {
                 return 0;
             };
-            // What shows on a shorter prompt than was known has affected more than was known.
-            let shorter = |known| found.tokens.is_some_and(|it| it < known);
-            let looked = it
-                .trigger
-                .map_or(it.affected.is_some(), |known| !shorter(known));
+            let looked = was_looked_for(it.trigger, it.affected.is_some(), found.tokens);
             (looked, it.has_new_lives())
         };
         if looked {
@@ -482,6 +478,15 @@ fn distinct(lives: &[Life; 2]) -> Vec<Life> {
     lives
 }
 
+/// Whether it is known already from which length on it shows, if from any. What shows on a shorter prompt than was
+/// known has affected more than was known.
+fn was_looked_for(trigger: Option<u64>, affected_known: bool, found: Option<u64>) -> bool {
+    match trigger {
+        Some(known) => found.is_none_or(|it| it >= known),
+        None => affected_known,
+    }
+}
+
 pub(super) fn signal_of(kind: Kind) -> Option<SignalKind> {
     match kind {
         Kind::Leak => Some(SignalKind::CanaryLeak),
@@ -509,4 +514,26 @@ pub(super) fn seed() -> [u8; 32] {
     let mut seed = [0; 32];
     getrandom::fill(&mut seed).expect("the system gave random bits when this process began");
     seed
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_shows_on_a_shorter_prompt_is_looked_for_again() {
+        assert!(!was_looked_for(None, false, Some(700)), "nobody has looked");
+        assert!(
+            was_looked_for(None, true, Some(700)),
+            "there is no such length"
+        );
+        for (found, looked) in [
+            (Some(699), false),
+            (Some(700), true),
+            (Some(900), true),
+            (None, true),
+        ] {
+            assert_eq!(was_looked_for(Some(700), true, found), looked, "{found:?}");
+        }
+    }
 }

@@ -66,7 +66,7 @@ function headlineView({ headline }, stale) {
     h("dl.facts", {},
       headline.since_ms && fact("Since", utc(headline.since_ms) + ", ", since(headline.since_ms)),
       headline.affected && fact("Affected", headline.affected),
-      headline.next && fact("Next", headline.next)),
+      headline.next && fact("Next", commands(headline.next))),
     (to || headline.incident) && h("div.row", {},
       to && h("button", { type: "button", key: "press", class: headline.level === "alarm" ? "danger" : "",
         onclick: (event) => press(event.currentTarget, to.scope, to.act) },
