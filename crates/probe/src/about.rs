@@ -115,6 +115,15 @@ mod tests {
                 json!({"id": "m", "top_provider": {"context_length": 9000}}),
                 Some(9000),
             ),
+            // What the model could have is not what was loaded.
+            (
+                json!({"id": "m", "max_context_length": 32_768, "loaded_context_length": 4096}),
+                Some(4096),
+            ),
+            (
+                json!({"id": "m", "max_context_length": 32_768}),
+                Some(32_768),
+            ),
         ] {
             let models = json!({ "data": [entry] });
             assert_eq!(context(&models, Some("m")), expected);

@@ -56,5 +56,11 @@ mod tests {
             assert_eq!(of("a b c d", true, now, copies), expected, "{now}");
         }
         assert_eq!(of("", false, "x", false), Differs::Wholly);
+        // A third is enough, and less is not.
+        assert_eq!(of("a b c", false, "a x y", false), Differs::Late);
+        assert_eq!(of("a b c d", false, "a b", false), Differs::Late);
+        assert_eq!(of("a b c d e f g", false, "a b x", false), Differs::Wholly);
+        // It did not go on with its prompt, and does now: it has not read the same.
+        assert_eq!(of("a b c d", false, "a b c x", true), Differs::Wholly);
     }
 }
