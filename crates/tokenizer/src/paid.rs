@@ -1,7 +1,7 @@
 //! Whatever walks through a value in a template pays for the walk first: the filters that measure.
 //! [`crate::rewritten`] puts them where they are needed.
 
-use minijinja::value::{DynObject, ObjectRepr, Value};
+use minijinja::value::{DynObject, ObjectRepr, Rest, Value, ValueOrKwargs};
 use minijinja::{Environment, Error, ErrorKind, State};
 
 use crate::FUEL_BYTES;
@@ -19,14 +19,14 @@ pub(crate) const READ: &str = "_read";
 
 /// Lists in lists, at most: what walks through them calls itself, and so does what drops them.
 const DEPTH_MAX: usize = 100;
-/// What an item of a list costs, in bytes; and how often those of its texts count where they are
-/// compared, or written in quotes.
-const ITEM: u64 = 4;
+/// What an item of a list costs, in bytes, as the engine has it where it visits one itself.
+const ITEM: u64 = 32;
 /// What the engine calls lists and maps that it has put together.
 const OF_LISTS: &str = "::MergeSeq";
 const OF_MAPS: &str = "::MergeDict";
 /// Items of a list that is made, for a unit of fuel; the engine charges their places when it is there.
 const ITEMS_A_UNIT: usize = 2;
+/// How often the bytes of a text count where it is compared, or written in quotes.
 const QUOTED: u64 = 4;
 
 pub(crate) fn add(environment: &mut Environment<'_>) {
@@ -35,8 +35,24 @@ pub(crate) fn add(environment: &mut Environment<'_>) {
     environment.add_filter(KEPT, kept);
     environment.add_filter(WHOLE, whole);
     environment.add_filter(READ, |value: Value| value);
+    environment.add_filter("map", map);
     // It would show everything there is.
     environment.remove_global("debug");
+}
+
+/// The engine's, but not of itself: each would call the next with all of the names that are left, which
+/// are as many as the template cares to give. And what it makes by a filter's name is made at once.
+fn map(
+    state: &mut State,
+    value: Value,
+    arguments: Rest<ValueOrKwargs>,
+) -> Result<Vec<Value>, Error> {
+    if arguments.first().and_then(|name| name.as_str()) == Some("map") {
+        let problem = "a map of maps is not computed: name a filter that calls no other";
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
+    let items = minijinja::filters::map(state, value, arguments)?;
+    items.into_iter().map(|item| whole(state, item)).collect()
 }
 
 fn walked(state: &State, value: Value) -> Result<Value, Error> {
@@ -92,6 +108,14 @@ fn whole(state: &State, value: Value) -> Result<Value, Error> {
     items.collect::<Result<Vec<_>, _>>().map(Value::from)
 }
 
+fn not_too_deep(depth: usize) -> Result<(), Error> {
+    if depth > DEPTH_MAX {
+        let problem = "lists in lists are nested too deeply";
+        return Err(Error::new(ErrorKind::InvalidOperation, problem));
+    }
+    Ok(())
+}
+
 fn pay(state: &State, value: &Value, mut walk: Walk) -> Result<(), Error> {
     let Some(object) = value.as_object() else {
         return Ok(());
@@ -127,10 +151,7 @@ impl Walk {
             let problem = "a namespace keeps texts, numbers, lists and maps, and no other";
             return Err(Error::new(ErrorKind::InvalidOperation, problem));
         }
-        if depth > DEPTH_MAX {
-            let problem = "lists in lists are nested too deeply";
-            return Err(Error::new(ErrorKind::InvalidOperation, problem));
-        }
+        not_too_deep(depth)?;
         if plain {
             return self.costs(ITEM);
         }

@@ -320,6 +320,20 @@ const GREEDY: &[(&str, &str)] = &[
         {% set ns.l = ns.l|map('chain', ns.l[0]) %}{% endfor %}{{ ns.l[0]|length }}",
     ),
     (
+        "lists put together by name with nothing",
+        "{% set ns = namespace(l=[range(10)|list]) %}{% for i in range(100000) %}\
+        {% set ns.l = ns.l|map('chain', []) %}{% endfor %}{{ ns.l[0]|length }}",
+    ),
+    (
+        "filters by name in filters by name",
+        "{{ 'a'|map(*(['map'] * 10000))|list|length }}",
+    ),
+    (
+        "texts in lists that are compared",
+        "{% set a = ['a' * 1000000] %}{% set b = ['a' * 1000000] %}\
+        {% for i in range(5000) %}{% if a == b %}{% endif %}{% endfor %}",
+    ),
+    (
         "a list that grows by one",
         "{% set ns = namespace(l=[1]) %}{% for i in range(100000) %}\
         {% set ns.l = ns.l + [1] %}{% endfor %}{{ ns.l|length }}",
@@ -332,6 +346,10 @@ const GREEDY: &[(&str, &str)] = &[
     (
         "a list of the namespace that has it",
         "{% set ns = namespace() %}{% set ns.l = [ns] %}{{ ns.l ~ 'a' }}",
+    ),
+    (
+        "a namespace in itself, and no more",
+        "{% set ns = namespace() %}{% set ns.a = ns %}",
     ),
     (
         "a namespace in itself",
@@ -370,6 +388,43 @@ fn no_template_takes_more_than_its_memory() {
         // A filter that escapes makes up to six bytes of each before they are counted.
         let most = 6 * (TEMPLATE_FUEL * FUEL_BYTES) as usize;
         assert!(more < most, "{name}: {} MB", more / 1_000_000);
+    }
+    // Line by line, with no loop: each doubles what the one before it has.
+    for twice in ["l + l", "l|chain(l)", "(l|chain(l))[0:]"] {
+        let lines = format!("{{% set l = {twice} %}}").repeat(60);
+        let error = render(
+            &format!("{{% set l = [1] %}}{lines}{{{{ l|length }}}}"),
+            "hi",
+            9,
+        );
+        assert!(
+            matches!(error, Err(Error::TemplateFuel)),
+            "{twice}: {error:?}"
+        );
+    }
+    let lines = "{% set l = l|chain([]) %}".repeat(2500);
+    let error = render(&format!("{{% set l = range(600)|list %}}{lines}"), "hi", 9);
+    assert!(matches!(error, Err(Error::TemplateFuel)), "{error:?}");
+    // A long list, in so many places of one that nobody would come to its end.
+    let places = "l,".repeat(40_000);
+    let error = render(
+        &format!("{{% set l = range(99999)|list %}}{{{{ [{places}]|length }}}}"),
+        "hi",
+        9,
+    );
+    assert!(matches!(error, Err(Error::TemplateFuel)), "{error:?}");
+    // Constants that are put together while the template is compiled.
+    let terms = vec![format!("'{}'", "a".repeat(120)); 990].join(" ~ ");
+    assert!(render(&format!("{{{{ {terms} }}}}"), "hi", 990 * 120).is_ok());
+    // A hundred lists in each other, and one more.
+    for (lists, deep) in [(100, false), (101, true)] {
+        let deeper = format!(
+            "{{% set ns = namespace(l=1) %}}{{% for i in range({lists}) %}}{{% set ns.l = [ns.l] %}}{{% endfor %}}",
+        );
+        let made = render(&deeper, "hi", 9);
+        let refused =
+            matches!(&made, Err(error) if error.to_string().contains("nested too deeply"));
+        assert_eq!((refused, made.is_err()), (deep, deep), "{lists}: {made:?}");
     }
     // In a hundred lists at a time, which would be half a million in the end.
     let deeper = format!(
