@@ -18,6 +18,7 @@ pub use engine::*;
 pub use on_call::*;
 
 /// Days for which certificates are accepted.
+#[cfg(feature = "engine")]
 pub(crate) const CERTIFICATE_DAYS: u32 = 365;
 
 /// LLM serving whose prefill and decode run in separate processes, with checked KV ownership.
@@ -49,6 +50,7 @@ pub enum Command {
     #[cfg(feature = "engine")]
     Gateway(Box<Gateway>),
     /// Certificates with which gateway and workers authenticate each other.
+    #[cfg(feature = "engine")]
     Certs {
         /// What to do with certificates.
         #[command(subcommand)]
@@ -123,6 +125,7 @@ pub enum CacheCommand {
 }
 
 /// What can be done with certificates.
+#[cfg(feature = "engine")]
 #[derive(Debug, Subcommand)]
 pub enum CertsCommand {
     /// Make a new cluster: an authority and one certificate for each role.

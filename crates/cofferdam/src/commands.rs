@@ -1,8 +1,8 @@
 //! From the command line to an exit code.
 
+use crate::args::Command;
 #[cfg(feature = "engine")]
-use crate::args::CacheCommand;
-use crate::args::{CERTIFICATE_DAYS, CertsCommand, Command};
+use crate::args::{CERTIFICATE_DAYS, CacheCommand, CertsCommand};
 use crate::config::{self, Wrong};
 #[cfg(feature = "engine")]
 use crate::engine::{run_part, run_part_on, tokenizer, weights};
@@ -11,6 +11,7 @@ use crate::{affected, gate, healthcheck, probe, screen, watch};
 #[cfg(feature = "engine")]
 use crate::{bench, manuals, oncall, parts, serve, top};
 use clap::error::ErrorKind;
+#[cfg(feature = "engine")]
 use std::path::Path;
 use std::process::ExitCode;
 
@@ -106,6 +107,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
                 parts::gateway(*it, weights)
             });
         }
+        #[cfg(feature = "engine")]
         Command::Certs {
             command: CertsCommand::New { directory },
         } => new_certs(&directory),
@@ -140,6 +142,7 @@ pub fn run(command: Command) -> Result<Exit, Failure> {
     done.map(|()| Exit::Good)
 }
 
+#[cfg(feature = "engine")]
 fn new_certs(directory: &Path) -> Result<(), Failure> {
     let validity = wire::control::certs::Validity::days(CERTIFICATE_DAYS);
     let made =

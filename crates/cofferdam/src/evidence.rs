@@ -9,10 +9,10 @@ mod watched;
 use crate::exit::Failure;
 use ::probe::report::{self, ProbeReport};
 use anyhow::anyhow;
+use attest::Signer;
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 use std::time::{SystemTime, UNIX_EPOCH};
-use wire::control::evidence::Signer;
 
 #[cfg(feature = "engine")]
 pub(crate) use watched::{Watched, judged, operators};

@@ -9,7 +9,7 @@
 //! A sentence takes about as many tokens as a page of 16; on larger pages several stand in one.
 
 use bip39::Language;
-use rand_chacha::ChaCha12Rng;
+use chacha20::ChaCha12Rng;
 use rand_core::{Rng, SeedableRng};
 use std::fmt;
 

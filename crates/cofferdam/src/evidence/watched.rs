@@ -7,13 +7,13 @@ use crate::files;
 use crate::oncall::CANARIES;
 use ::probe::report::ProbeVerdict;
 use anyhow::{Context, anyhow, ensure};
+use attest::Pinned;
 use gateway::api::private::{Private, WorkerLife};
 use serde_json::Value;
 use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-use wire::control::evidence::Pinned;
 
 /// Bytes of evidence that are read.
 const BYTES_MAX: u64 = 1 << 20;

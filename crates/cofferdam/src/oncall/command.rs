@@ -5,6 +5,7 @@ use crate::evidence;
 use crate::exit::{Exit, Failure};
 use crate::files;
 use anyhow::{Context, anyhow};
+use attest::Pinned;
 use oncall::book::Incident as Known;
 use oncall::chain::Verifier;
 use oncall::entry::Dated;
@@ -17,7 +18,6 @@ use oncall::{
 use serde_json::{Value, json};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
-use wire::control::evidence::Pinned;
 
 /// Bytes of evidence that are read.
 const EVIDENCE_MAX: u64 = 1 << 20;

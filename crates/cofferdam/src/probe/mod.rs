@@ -15,13 +15,13 @@ use ::probe::suites::{Known, Stopped, Suite};
 use ::probe::{Author, Canaries, ProbeRun, Tenant};
 use anyhow::Context;
 use args::{Format, Probe};
+use attest::Signer;
 use plan::Plan;
 #[cfg(feature = "engine")]
 pub(crate) use plan::tenants;
 use std::fmt::Write;
 use std::time::Duration;
 use tokio::signal::unix::{self, SignalKind};
-use wire::control::evidence::Signer;
 
 /// How often progress is told.
 const TELL_EVERY: Duration = Duration::from_secs(5);

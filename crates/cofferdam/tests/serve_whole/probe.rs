@@ -1,6 +1,7 @@
 //! `cofferdam probe` against our own server, and what its evidence opens.
 
 use crate::{COFFERDAM, info_when, serve, small};
+use attest::Signer;
 use rustix::process::Signal;
 use serde_json::{Value, json};
 use std::path::Path;
@@ -8,7 +9,6 @@ use std::process::Command;
 use testkit::Api;
 use testkit::crowd::COMPLETIONS;
 use testkit::process::{send, wait_for};
-use wire::control::evidence::Signer;
 
 const KEYS: &str = "tenant-a key-of-a\ntenant-b key-of-b\ncustomer key-of-c\n";
 

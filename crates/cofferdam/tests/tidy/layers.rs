@@ -18,7 +18,7 @@ const BANNED: [&str; 12] = [
     "std::env",
     "rand",
     "rand_core",
-    "rand_chacha",
+    "chacha20",
     "getrandom",
     "HashMap",
 ];

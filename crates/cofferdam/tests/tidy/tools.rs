@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::process::Command;
 
 /// Crates of the engine, ours and those that only it needs.
-const ENGINE: [&str; 14] = [
+const ENGINE: [&str; 17] = [
     "desk",
     "fabric",
     "gateway",
@@ -15,11 +15,14 @@ const ENGINE: [&str; 14] = [
     "kernels",
     "model",
     "pages",
+    "rcgen",
     "tokenizer",
+    "wire",
     "worker",
     "minijinja",
     "ratatui",
     "rayon",
+    "tracing",
     "tracing-subscriber",
 ];
 

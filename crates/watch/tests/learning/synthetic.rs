@@ -1,6 +1,6 @@
 //! Made-up traces: an engine with an overhead, a time for each token, and a queue.
 
-use rand_chacha::ChaCha8Rng;
+use chacha20::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 use watch::Request;
 

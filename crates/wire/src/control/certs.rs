@@ -80,7 +80,7 @@ impl Files {
 }
 
 /// Writes `ca.pem`, for each [`Role`] `ROLE.pem` and `ROLE.key` (mode 0600), and a key for
-/// [`crate::control::evidence`] (`evidence.key`, mode 0600, and `evidence.pub`) into `dir`, which is created
+/// [`attest`] (`evidence.key`, mode 0600, and `evidence.pub`) into `dir`, which is created
 /// with mode 0700 where it is missing. Returns the files written.
 ///
 /// # Errors
@@ -101,7 +101,7 @@ pub fn new_cluster(dir: &Path, validity: Validity) -> Result<Vec<PathBuf>, Certs
         files.push((Files::certificate(dir, role), certificate, 0o644));
         files.push((Files::key(dir, role), key, 0o600));
     }
-    let (key, public) = crate::control::evidence::new_key()?;
+    let (key, public) = evidence_key()?;
     files.push((dir.join("evidence.pub"), public, 0o644));
     files.push((dir.join("evidence.key"), key, 0o600));
     if let Some((path, ..)) = files
@@ -114,6 +114,13 @@ pub fn new_cluster(dir: &Path, validity: Validity) -> Result<Vec<PathBuf>, Certs
         write_new(path, pem, *mode)?;
     }
     Ok(files.into_iter().map(|(path, ..)| path).collect())
+}
+
+/// A new key for evidence: PEM of the private half, text of the public one.
+fn evidence_key() -> Result<(String, String), rcgen::Error> {
+    let pair = KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
+    let public = attest::hex(pair.public_key_raw()) + "\n";
+    Ok((pair.serialize_pem(), public))
 }
 
 struct Made {

@@ -18,7 +18,6 @@
 //! epoch in the first message (`Hello`), see "Identity is ours" in the handoff's specification.
 
 pub mod certs;
-pub mod evidence;
 
 mod addr;
 mod connection;

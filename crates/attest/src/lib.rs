@@ -1,7 +1,11 @@
 //! Statements that somebody vouches for: a text and an Ed25519 signature over it.
 //!
-//! The key is made with the certificates of a cluster ([`crate::control::certs::new_cluster`]) and kept by
-//! whoever tests; servers are given its public half, and believe nothing else.
+//! The key is made with the certificates of a cluster (`cofferdam certs new`) and kept by whoever tests;
+//! servers are given its public half, and believe nothing else.
+//!
+//! A crate of its own because the tools sign without the engine, whose processes speak with one another by
+//! much that the tools do not need (`wire`).
+#![forbid(unsafe_code)]
 
 use ring::signature::{ED25519, Ed25519KeyPair, KeyPair, UnparsedPublicKey};
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -109,13 +113,8 @@ impl Pinned {
     }
 }
 
-/// A new key: PEM of the private half, text of the public one.
-pub(crate) fn new_key() -> Result<(String, String), rcgen::Error> {
-    let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519)?;
-    Ok((pair.serialize_pem(), hex(pair.public_key_raw()) + "\n"))
-}
-
-fn hex(bytes: &[u8]) -> String {
+/// Bytes as `evidence.pub` has them.
+pub fn hex(bytes: &[u8]) -> String {
     bytes.iter().fold(String::new(), |mut text, byte| {
         let _ = write!(text, "{byte:02x}");
         text
@@ -135,9 +134,9 @@ mod tests {
     use super::*;
 
     fn key(dir: &Path) -> (Signer, Pinned) {
-        let (private, public) = new_key().unwrap();
-        std::fs::write(dir.join("k"), private).unwrap();
-        std::fs::write(dir.join("p"), public).unwrap();
+        let pair = rcgen::KeyPair::generate_for(&rcgen::PKCS_ED25519).unwrap();
+        std::fs::write(dir.join("k"), pair.serialize_pem()).unwrap();
+        std::fs::write(dir.join("p"), hex(pair.public_key_raw()) + "\n").unwrap();
         let signer = Signer::load(&dir.join("k")).unwrap();
         (signer, Pinned::load(&dir.join("p")).unwrap())
     }
