@@ -195,9 +195,12 @@ fn a_leak_by_chance_may_have_met_everybody() {
     for length in [40, 200, 500] {
         it.ask("key-red", &prompt(length, 0)).good();
     }
-    let mut chance = Rule::new(Act::OtherText).on("decode");
-    (chance.from, chance.times) = (40, Some(2));
-    fleet.rule(chance);
+    // Two answers of fifty: one pair of them need not meet a canary that tells lengths apart.
+    for n in 0..40 {
+        let mut chance = Rule::new(Act::OtherText).on("decode");
+        (chance.from, chance.times) = (40 + 50 * n, Some(2));
+        fleet.rule(chance);
+    }
     let incident = wait_for("who is affected", || {
         let incident = it.state()["incidents"][0].clone();
         (incident["affected"].is_number()).then_some(incident)

@@ -5,11 +5,17 @@ use crate::facts::once::{Once, twice};
 use crate::facts::trouble::Trouble;
 use serde_json::Value;
 
-/// One JSON answer.
+/// One JSON answer, or what a line of a log says in another notation.
 #[derive(Clone, Debug)]
 pub struct Doc {
-    url: String,
+    place: Place,
     root: Value,
+}
+
+#[derive(Clone, Debug)]
+enum Place {
+    Url(String),
+    Line { file: String, line: u64 },
 }
 
 impl Doc {
@@ -19,8 +25,15 @@ impl Doc {
     /// It is HTML, or not JSON (nested deeper than 128 levels is not JSON for us).
     pub fn parse(url: &str, body: &[u8]) -> Result<Self, Trouble> {
         let root = serde_json::from_slice(body).map_err(|error| not_json(body, &error))?;
-        let (url, Once(root)) = (url.to_owned(), root);
-        Ok(Self { url, root })
+        let (place, Once(root)) = (Place::Url(url.to_owned()), root);
+        Ok(Self { place, root })
+    }
+
+    /// What line `line` (from 1) of a log says.
+    pub(crate) fn of_line(file: &str, line: u64, root: Value) -> Self {
+        let file = file.to_owned();
+        let place = Place::Line { file, line };
+        Self { place, root }
     }
 
     /// The whole of it.
@@ -30,9 +43,17 @@ impl Doc {
 
     /// Where `field` would stand.
     pub fn source(&self, field: &str) -> FigureSource {
-        FigureSource::Field {
-            url: self.url.clone(),
-            field: field.to_owned(),
+        match &self.place {
+            Place::Url(url) => FigureSource::Field {
+                url: url.clone(),
+                field: field.to_owned(),
+            },
+            Place::Line { file, line } => FigureSource::Line {
+                file: file.clone(),
+                line: *line,
+                // Logs print names without what they stand in.
+                field: field.rsplit('.').next().unwrap_or(field).to_owned(),
+            },
         }
     }
 

@@ -62,13 +62,37 @@ pub(crate) const VLLM: Places = Places {
     layout: &[],
 };
 
-/// As vLLM's log prints them.
-pub(crate) const VLLM_LOG: Places = Places {
+/// As vLLM's log prints them with the settings of its engine.
+pub(crate) const VLLM_ENGINE: Places = Places {
     made: &[("trust_remote_code", "trust_remote_code")],
     types: &[],
     pages: &[],
     layout: &[],
 };
+
+/// As vLLM's log prints them with its arguments.
+pub(crate) const VLLM_ARGS: Places = Places {
+    made: &[
+        ("model_impl", "model_impl"),
+        ("config_format", "config_format"),
+        ("model_class_overrides", "model_class_overrides"),
+        ("model_loader_extra_config", "model_loader_extra_config"),
+    ],
+    types: &[
+        ("type of the indexer", "attention_config.indexer_kv_dtype"),
+        ("type of states", "mamba_cache_dtype"),
+    ],
+    pages: &[],
+    layout: &[],
+};
+
+/// What an argument of vLLM is where it is not given.
+pub(crate) fn default(argument: &str) -> &'static str {
+    match argument {
+        "model_class_overrides" | "model_loader_extra_config" => "none",
+        _ => "auto",
+    }
+}
 
 /// Those that are told.
 pub(crate) fn read(places: &Places, says: impl Fn(&str) -> Option<Figure<String>>) -> Particulars {

@@ -61,6 +61,7 @@ pub(crate) fn together(settings: Vec<Setting>) -> Fact<Figure<String>> {
             changed.push(format!("{} {}", setting.name, figure.value));
         }
     }
+    changed.sort(); // logs and answers tell them in other orders
     let text = match changed.is_empty() {
         true => DEFAULT.to_owned(),
         false => changed.join(", "),

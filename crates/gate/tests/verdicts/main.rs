@@ -5,6 +5,7 @@ mod builds;
 mod elsewhere;
 mod lone;
 mod pairs;
+mod printed;
 mod said;
 mod servers;
 mod settings;

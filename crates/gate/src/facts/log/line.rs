@@ -53,6 +53,19 @@ fn plain(text: &str) -> String {
 }
 
 impl Line<'_> {
+    /// Whether the line has `key` in its own words: not in what it quotes, such as a prompt.
+    pub(super) fn says(&self, key: &str) -> bool {
+        let Some(before) = self.before(key) else {
+            return false;
+        };
+        // Some collectors quote the whole message.
+        let mut wrapped = MESSAGE
+            .iter()
+            .filter_map(|it| before.split_once(&format!("{it}=\"")));
+        let (head, own) = wrapped.next().unwrap_or(("", before));
+        closed(head) && !head.contains('\'') && closed(own) && !own.contains(['\'', '"'])
+    }
+
     /// What follows `key`, if the line has it.
     pub(super) fn after(&self, key: &str) -> Option<&str> {
         let at = self.text.find(key)?;
@@ -83,83 +96,14 @@ impl Line<'_> {
             )),
         }
     }
-
-    /// A literal of Python that belongs to `key`: `'key': 7` or `key=7`. Text comes without its
-    /// quotes, `None` as `None`.
-    pub(super) fn literal(&self, key: &str) -> Option<&str> {
-        let is_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
-        for (at, _) in self.text.match_indices(key) {
-            let before = self.text[..at].chars().next_back();
-            let rest = &self.text[at + key.len()..];
-            let value = match before {
-                Some('\'') => rest.strip_prefix("': "),
-                Some(c) if is_word(c) => None,
-                _ => rest.strip_prefix('='),
-            };
-            if let Some(value) = value.and_then(literal) {
-                return Some(value);
-            }
-        }
-        None
-    }
-
-    /// A literal that is text.
-    pub(super) fn literal_text(&self, key: &str) -> Option<Figure<String>> {
-        let value = self.literal(key).filter(|it| !matches!(*it, "None" | ""))?;
-        let value: String = value
-            .chars()
-            .filter(|it| !it.is_control())
-            .take(1000)
-            .collect();
-        Some(Figure::new(value, source(self, key)))
-    }
-
-    /// What a setting says, `none` where it is off; `None` if the line does not have it.
-    pub(super) fn setting(&self, key: &str) -> Option<Figure<String>> {
-        let says = match self.literal(key)? {
-            "None" | "" | "{}" | "[]" => "none",
-            "False" => "false",
-            "True" => "true",
-            says => says,
-        };
-        let says: String = says
-            .chars()
-            .filter(|it| !it.is_control())
-            .take(1000)
-            .collect();
-        Some(Figure::new(says, source(self, key)))
-    }
-
-    /// A literal that is a count; `None` if the line does not have it or it is `None`.
-    pub(super) fn literal_count(&self, key: &str) -> Option<Fact<Figure<u64>>> {
-        let value = self.literal(key).filter(|it| *it != "None")?;
-        Some(self.number(value, key))
-    }
-
-    /// A literal that is `True` or `False`.
-    pub(super) fn literal_switch(&self, key: &str) -> Option<Fact<Figure<bool>>> {
-        let value = match self.literal(key)? {
-            "True" => true,
-            "False" => false,
-            other => {
-                return Some(Err(absurd(
-                    other,
-                    source(self, key),
-                    "neither True nor False",
-                )));
-            }
-        };
-        Some(Ok(Figure::new(value, source(self, key))))
-    }
 }
 
-fn literal(value: &str) -> Option<&str> {
-    let quote = value.chars().next()?;
-    if quote == '\'' || quote == '"' {
-        return value[1..].split_once(quote).map(|(text, _)| text);
-    }
-    let end = value.find([',', ')', '}', ']', ' ']).unwrap_or(value.len());
-    Some(&value[..end])
+/// Whether nothing is open at the end of `text`.
+fn closed(text: &str) -> bool {
+    let count = |it: char| text.matches(it).count();
+    [('(', ')'), ('[', ']'), ('{', '}')]
+        .iter()
+        .all(|(open, close)| count(*open) == count(*close))
 }
 
 /// `9,600` as 9600; commas only where they belong.
@@ -208,22 +152,39 @@ mod tests {
         }
     }
 
+    /// What clients wrote stands in quotes, and in something that is not closed before it.
     #[test]
-    fn literals_of_both_ways_to_print_settings() {
-        let line = |text| Line {
-            file: "f",
-            number: 1,
-            text,
-        };
-        let dict = line(
-            "server_args={'max_page_size': 9, 'page_size': 16, 'model_path': 'a, b', 'x': None}",
-        );
-        assert_eq!(dict.literal("page_size"), Some("16"));
-        assert_eq!(dict.literal("model_path"), Some("a, b"));
-        assert_eq!(dict.literal("x"), Some("None"));
-        let call = line("ServerArgs(model_path=\"m\", dtype=auto, tp_size=2)");
-        assert_eq!(call.literal("tp_size"), Some("2"));
-        assert_eq!(call.literal("model_path"), Some("m"));
-        assert_eq!(call.literal("path"), None);
+    fn what_a_line_quotes_it_does_not_say() {
+        for (text, says) in [
+            ("server_args={'a': 1}", true),
+            ("[t DP0 TP0] server_args={'a': 1}", true),
+            ("(APIServer pid=1) INFO [a.py:2] server_args={}", true),
+            ("time=\"t\" level=info msg=\"[t] server_args={}\"", true),
+            (
+                "[t] Receive: obj=GenerateReqInput(text='server_args={}')",
+                false,
+            ),
+            (
+                "[t] Receive: obj=GenerateReqInput(text=\"it's server_args={}\")",
+                false,
+            ),
+            (
+                "[t] Receive: obj=GenerateReqInput(text=\") server_args={'a'}\")",
+                false,
+            ),
+            ("INFO Received request 1: prompt: 'server_args={}'", false),
+            (
+                "INFO Received request 1: prompt: \"server_args={'a'}\"",
+                false,
+            ),
+            ("INFO something else", false),
+        ] {
+            let (file, number) = ("f", 1);
+            assert_eq!(
+                Line { file, number, text }.says("server_args="),
+                says,
+                "{text}"
+            );
+        }
     }
 }

@@ -2,14 +2,19 @@
 //! interleaved, plain or wrapped in JSON, coloured or not.
 
 mod line;
+mod python;
 mod sglang;
 mod vllm;
 
-use crate::facts::combine::contradiction;
-use crate::facts::figure::{Figure, FigureSource, Unknown};
+use crate::facts::answers::Page;
+use crate::facts::combine::{contradiction, not_reported};
+use crate::facts::figure::{Fact, Figure, FigureSource, Unknown};
+use crate::facts::json::{Doc, absurd};
 use crate::facts::node::{Engine, Node, Probe};
 use crate::facts::trouble::Trouble;
 use line::{Line, unwrapped};
+use python::Cut;
+use serde_json::Value;
 use std::io::{BufRead, Read};
 
 /// No more of a line is looked at.
@@ -107,6 +112,37 @@ fn each_line(name: &str, log: impl BufRead, mut take: impl FnMut(&Line)) -> std:
             });
         }
     }
+}
+
+/// The settings that stand behind `key`, as `read` takes them.
+///
+/// # Errors
+/// The line is cut: what is not in it may have been there, so nothing is taken from it.
+fn settings(line: &Line, key: &str, read: fn(&str) -> Result<Value, Cut>) -> Fact<Doc> {
+    let text = line.after(key).unwrap_or_default();
+    match read(text) {
+        Ok(Value::Object(mut root)) => {
+            for value in root.values_mut() {
+                // An object that was given as text.
+                let object = value.as_str().and_then(|it| serde_json::from_str(it).ok());
+                if let Some(object @ Value::Object(_)) = object {
+                    *value = object;
+                }
+            }
+            Ok(Doc::of_line(line.file, line.number, root.into()))
+        }
+        Ok(_) | Err(Cut) => {
+            let end: String = text.chars().rev().take(40).collect();
+            let end: String = end.chars().rev().collect();
+            let why = "settings that are cut, so nothing is taken from them";
+            Err(absurd(&format!("…{end}"), source(line, key), why))
+        }
+    }
+}
+
+/// Settings that no line has told.
+fn untold(key: &str) -> Page {
+    Page::of(not_reported(&format!("{key} in the log")))
 }
 
 /// Where something in a line stands.

@@ -1,19 +1,19 @@
 //! Start-up lines of SGLang, 0.4.6 to 0.5.23.
 
 use super::line::Line;
-use super::source;
+use super::{python, settings, source};
+use crate::facts::answers::Page;
 use crate::facts::combine::{contradiction, derived, measured, not_reported, smallest};
-use crate::facts::figure::{Declared, Fact, Figure, FigureSource, Measured, Unknown};
+use crate::facts::figure::{Fact, Figure, FigureSource, Measured, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
-use crate::facts::particulars::{self, SGLANG};
 use crate::facts::sglang::{
-    BELOW, RANKS_MAX, RECURRENT, TIERS, attention_ranks, context_ranks, expected, is_on, missing,
-    role, template, tokenizing,
+    BELOW, RANKS_MAX, computes, declared, expected, missing, role, settings_beside, weights,
 };
-use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
+/// The settings, all of them.
+const ARGS: &str = "server_args=";
 /// The last line of a start, printed by tensor rank 0 of each replica.
 const FINAL: &str = "max_total_num_tokens=";
 const ALLOCATED: &str = "KV Cache is allocated.";
@@ -44,8 +44,10 @@ pub(super) struct Scan {
     /// Ranks that have announced an upper bound and not yet a size.
     bounds: BTreeMap<u64, FigureSource>,
     node: Option<Box<Node>>,
-    /// What is kept beside the pool; `None` while no line has told the settings.
-    asides: Option<Vec<Aside>>,
+    /// What the settings say of what is kept beside the pool, once a line has told them.
+    settings: Option<Fact<Vec<Aside>>>,
+    /// What other lines say of it.
+    asides: Vec<Aside>,
     /// Sizes of sliding-window pools, whose own lines look like those of the pool.
     windows: Vec<u64>,
     data: Option<Fact<Figure<u64>>>,
@@ -60,30 +62,31 @@ impl Scan {
     }
 
     pub(super) fn take(&mut self, line: &Line) {
-        if line.text.contains("server_args={") || line.text.contains("server_args=ServerArgs(") {
+        let form = line.after(ARGS).unwrap_or_default();
+        if line.says(ARGS) && (form.starts_with('{') || form.starts_with("ServerArgs(")) {
             self.start(line);
         }
-        let is_final = line.text.contains(FINAL) && line.text.contains("chunked_prefill_size=");
+        let is_final = line.says(FINAL) && line.text.contains("chunked_prefill_size=");
         if is_final {
             self.count(line, FINAL, FINAL);
             self.last_line(line);
-        } else if line.text.contains(SIZED) {
+        } else if line.says(SIZED) {
             self.bounds.remove(&rank(line, SIZED));
             self.count(line, SIZED, "#tokens: ");
             self.dtype(line);
-        } else if line.text.contains(BOUND) {
+        } else if line.says(BOUND) {
             self.note(line, BOUND);
             self.bounds.insert(rank(line, BOUND), source(line, BOUND));
         } else if unlabelled(line) {
             self.count(line, ALLOCATED, "#tokens: ");
             self.dtype(line);
-        } else if line.text.contains(WINDOW) && line.text.contains(WINDOW_TOKENS) {
+        } else if line.says(WINDOW) && line.text.contains(WINDOW_TOKENS) {
             self.window(line);
-        } else if line.text.contains(STATES) {
+        } else if line.says(STATES) {
             self.beside(line, "states of recurrent layers (Mamba)", STATES, None);
-        } else if let Some(key) = COMPRESSED.iter().find(|it| line.text.contains(*it)) {
+        } else if let Some(key) = COMPRESSED.iter().find(|it| line.says(it)) {
             self.beside(line, "pools of compressed attention", key, None);
-        } else if line.text.contains(WARNED) && line.text.contains("fewer than --context-length") {
+        } else if line.says(WARNED) && line.text.contains("fewer than --context-length") {
             let text = "it warns itself that its pool is smaller than its context".to_owned();
             let source = source(line, WARNED);
             self.facts().warnings.push(Warning { text, source });
@@ -120,7 +123,7 @@ impl Scan {
     }
 
     fn beside(&mut self, line: &Line, what: &str, key: &str, tokens: Option<u64>) {
-        self.asides.get_or_insert_default().push(Aside {
+        self.asides.push(Aside {
             what: what.to_owned(),
             tokens,
             source: source(line, key),
@@ -149,74 +152,58 @@ impl Scan {
 
     /// Settings are printed once a start: what was seen before belongs to an earlier life.
     fn start(&mut self, line: &Line) {
-        let part = |key| line.literal(key).unwrap_or("unsaid").to_owned();
-        let server = format!("port {} of node {}", part("port"), part("node_rank"));
-        let server = Figure::new(server, source(line, "server_args="));
+        let page = Page::of(settings(line, ARGS, python::value));
         let mut fresh = Scan {
-            mark: Some(source(line, "server_args=")),
+            mark: Some(source(line, ARGS)),
+            server: self.server.take(),
             mixed: self.mixed.take(),
             ..Scan::default()
         };
-        if let Some(before) = self.server.take().filter(|it| it.value != server.value) {
-            let why = contradiction(&before, &server, "a log is that of one server");
-            fresh.mixed = Some(why);
+        if let Ok(doc) = page.doc() {
+            let part = |key| doc.plain(key).map_or("unsaid".to_owned(), |it| it.value);
+            let server = format!("port {} of node {}", part("port"), part("node_rank"));
+            let server = Figure::new(server, source(line, ARGS));
+            let before = fresh.server.replace(server.clone());
+            if let Some(before) = before.filter(|it| it.value != server.value) {
+                let why = contradiction(&before, &server, "a log is that of one server");
+                fresh.mixed = Some(why);
+            }
         }
-        fresh.server = Some(server);
-        fresh.settings(line);
+        fresh.settings(&page);
         *self = fresh;
     }
 
-    fn settings(&mut self, line: &Line) {
-        let text = |key: &str| line.literal_text(key).map_or_else(|| absent(key), Ok);
-        let count = |key: &str| line.literal_count(key).unwrap_or_else(|| absent(key));
-        let switch = |key: &str| line.literal_switch(key).unwrap_or_else(|| absent(key));
-        self.data = Some(count("dp_size"));
-        self.diffusion = line
-            .literal("dllm_algorithm")
-            .is_some_and(|it| it != "None");
+    fn settings(&mut self, page: &Page) {
+        self.data = Some(page.number("dp_size", 1, RANKS_MAX));
+        self.diffusion = page.has("dllm_algorithm");
+        self.settings = Some(settings_beside(page));
         let node = self.facts();
-        node.role = match text("disaggregation_mode") {
-            Ok(mode) => role(Ok(mode)),
-            Err(why) => Err(why),
-        };
-        let declared = |key| {
-            line.literal_count(key)?
-                .ok()
-                .map(|it| Declared::new(it.value, it.source))
-        };
-        node.declared_pool = declared("max_total_tokens");
-        node.declared_context = declared("context_length");
-        node.page_size = count("page_size");
-        node.truncates = switch("allow_auto_truncate");
-        node.checksum = switch("disaggregation_enable_kv_checksum");
-        node.backend = text("disaggregation_transfer_backend");
-        node.model = text("model_path");
-        node.tokenizer = text("tokenizer_path");
-        node.model_dtype = text("dtype");
-        let setting = |key: &str| line.setting(key).map_or_else(|| absent(key), Ok);
-        node.weights = weights(&setting);
-        node.template = template(&setting);
-        node.tokenizing = tokenizing(&setting);
-        node.particulars = particulars::read(&SGLANG, |key| line.setting(key));
-        node.parallelism.tensor = attention_ranks(&count, switch("enable_dp_attention"));
-        node.parallelism.pipeline = count("pp_size");
-        node.parallelism.data = count("dp_size");
-        node.parallelism.context = context_ranks(&count);
+        node.role = role(page.text("disaggregation_mode"));
+        node.declared_pool = declared(page, "max_total_tokens");
+        node.declared_context = declared(page, "context_length");
+        node.page_size = page.count("page_size");
+        node.truncates = page.switch("allow_auto_truncate");
+        node.checksum = page.switch("disaggregation_enable_kv_checksum");
         let whole = node.role.as_ref().is_ok_and(|it| it.value == Role::Whole);
-        let speculative = ("speculative_algorithm", "drafts of speculative decoding");
-        for (key, what) in TIERS.into_iter().chain(RECURRENT).chain([speculative]) {
-            let says = line.setting(key).map(|it| it.value);
-            if says.is_some_and(|it| is_on(&it)) {
-                self.beside(line, what, key, None);
-            }
-        }
-        if setting(TIERS[0].0).is_ok() {
-            self.asides.get_or_insert_default();
-        }
-        let node = self.facts();
-        if whole {
-            node.backend = absent("disaggregation_transfer_backend");
-        }
+        node.backend = match whole {
+            true => absent("disaggregation_transfer_backend"),
+            false => page.text("disaggregation_transfer_backend"),
+        };
+        node.model = page.text("model_path");
+        node.tokenizer = page.text("tokenizer_path");
+        let adapters = page
+            .setting("lora_paths")
+            .and_then(|it| match it.value.as_str() {
+                "none" => Ok(it),
+                // Others may have been loaded since.
+                _ => Err(absurd(
+                    &it.value,
+                    it.source,
+                    "adapters cannot be compared by logs",
+                )),
+            });
+        node.weights = weights(page, adapters, page.setting("weight_version"));
+        computes(page, node);
     }
 
     /// The description of the latest start.
@@ -227,11 +214,11 @@ impl Scan {
         let mut node = *self.node.take().unwrap_or_else(|| Box::new(blank()));
         node.name = name.to_owned();
         let mark = self.mark.take();
-        node.engine = mark.map_or_else(
-            || absent("server_args="),
-            |it| Ok(Figure::new(Engine::Sglang, it)),
-        );
-        node.asides = self.asides.take().map_or_else(|| absent(TIERS[0].0), Ok);
+        node.engine = mark.map_or_else(|| absent(ARGS), |it| Ok(Figure::new(Engine::Sglang, it)));
+        node.asides = self.settings.take().unwrap_or_else(|| absent(ARGS));
+        if let Ok(asides) = &mut node.asides {
+            asides.append(&mut self.asides);
+        }
         node.ranks = Ok(self.ranks(&mut node.warnings));
         node.max_prompt = self.max_prompt(&node);
         node
@@ -287,47 +274,6 @@ impl Scan {
     }
 }
 
-/// As in `/server_info`, which is made of the same settings.
-fn weights(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
-    let own = |name, key: &str, may_lack| Setting {
-        name,
-        says: setting(key),
-        plain: &["false"],
-        may_lack,
-    };
-    together(vec![
-        Setting {
-            plain: &["main"],
-            ..own("revision", "revision", false)
-        },
-        Setting {
-            says: quantization(setting("quantization")),
-            ..own("quantization", "quantization", false)
-        },
-        own("overrides", "json_model_override_args", false),
-        own("KV scales", "quantization_param_path", true),
-        own("restored from", "modelopt_checkpoint_restore_path", true),
-        own("torchao", "torchao_config", true),
-        own("modelopt", "modelopt_quant", true),
-        Setting {
-            plain: &SAME_WEIGHTS,
-            ..own("load format", "load_format", true)
-        },
-        Setting {
-            says: setting("lora_paths").and_then(|it| match it.value.as_str() {
-                "none" => Ok(it),
-                // Printed with an id that each process makes up.
-                _ => Err(absurd(
-                    &it.value,
-                    it.source,
-                    "adapters cannot be compared by logs",
-                )),
-            }),
-            ..own("adapters", "lora_paths", true)
-        },
-    ])
-}
-
 fn blank() -> Node {
     let looked = vec!["start-up lines of SGLang".to_owned()];
     Node::unknown("", Unknown::NotReported { looked })
@@ -352,5 +298,5 @@ fn numbered(line: &Line, message: &str) -> Option<u64> {
 /// `draft KV Cache is allocated.` and the like are other pools.
 fn unlabelled(line: &Line) -> bool {
     let before = line.before(ALLOCATED);
-    before.is_some_and(|it| it.trim_end().is_empty() || it.ends_with("] "))
+    before.is_some_and(|it| it.trim_end().is_empty() || it.ends_with("] ")) && line.says(ALLOCATED)
 }

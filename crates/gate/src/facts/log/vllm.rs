@@ -1,24 +1,26 @@
 //! Start-up lines of vLLM: 0.32 from recordings, older ones as far as they are the same.
 
 use super::line::Line;
-use super::source;
+use super::{python, settings, source, untold};
+use crate::facts::answers::Page;
 use crate::facts::combine::{agreed, contradiction, derived, measured, not_reported, smallest};
 use crate::facts::figure::{Declared, Fact, Figure, FigureSource, Unknown};
 use crate::facts::json::absurd;
 use crate::facts::node::{Aside, Engine, Node, Rank, Role, Warning};
-use crate::facts::particulars::{self, VLLM_LOG};
+use crate::facts::particulars::{self, VLLM_ARGS, VLLM_ENGINE};
 use crate::facts::sglang::RANKS_MAX;
 use crate::facts::version::Version;
-use crate::facts::vllm::tokenizing;
-use crate::facts::weights::{DEFAULT, SAME_WEIGHTS, Setting, quantization, together};
+use crate::facts::vllm::{further, kv_role, leave_out, store, tokenizing};
+use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use std::collections::BTreeMap;
 
 const ARGS: &str = "non-default args: ";
 const INIT: &str = "LLM engine (v";
 const SIZE: &str = "KV cache size: ";
 const EACH: &str = "Maximum concurrency for ";
+const CONFIG: &str = " with config: ";
 /// Arguments that change what is computed, as people call them and as they are printed.
-const GIVEN: [(&str, &str); 11] = [
+const GIVEN: [(&str, &str); 10] = [
     ("overrides", "hf_overrides"),
     ("adapters", "lora_modules"),
     ("windows off", "disable_sliding_window"),
@@ -29,15 +31,6 @@ const GIVEN: [(&str, &str); 11] = [
     ("configuration", "hf_config_path"),
     ("quantization", "quantization_config"),
     ("weights", "model_weights"),
-    ("load options", "model_loader_extra_config"),
-];
-/// Arguments of which each names a further place for KV, and what it is.
-const FURTHER: [(&str, &str); 2] = [
-    ("kv_offloading_size", "KV that is offloaded to the host"),
-    (
-        "ec_transfer_config",
-        "embeddings of images that are kept or shared",
-    ),
 ];
 const OVERRIDE: &str = "num_gpu_blocks_override=";
 const REFUSED: &str = "To serve at least one request with the model";
@@ -50,16 +43,12 @@ pub(super) struct Scan {
     mixed: Option<Unknown>,
     pools: BTreeMap<u64, Vec<Fact<Figure<u64>>>>,
     contexts: Vec<Fact<Figure<u64>>>,
-    block_size: Option<Fact<Figure<u64>>>,
-    data: Option<Fact<Figure<u64>>>,
+    /// What other lines say.
     node: Option<Box<Node>>,
-    /// Of the model's configuration: arguments that are not given are not printed.
-    /// What [`GIVEN`] names.
-    given: [Option<Figure<String>>; 11],
-    /// Layers that keep the model's type, if they were given.
-    skipped: Option<String>,
-    /// What is kept beside the pool.
-    asides: Vec<Aside>,
+    /// Arguments; those that are not given are not printed.
+    args: Option<Page>,
+    /// Settings of the engine, and its version.
+    engine: Option<(Page, Fact<Figure<Version>>)>,
 }
 
 impl Scan {
@@ -68,32 +57,33 @@ impl Scan {
     }
 
     pub(super) fn take(&mut self, line: &Line) {
-        if line.text.contains(ARGS) {
+        if line.says(ARGS) {
             self.start(line);
-        } else if line.text.contains(INIT) {
+        } else if line.says(INIT) {
             self.engine(line);
-        } else if line.text.contains(SIZE) && line.text.contains(" tokens") {
+        } else if line.says(SIZE) && line.text.contains(" tokens") {
             self.mark.get_or_insert_with(|| source(line, SIZE));
             self.pools
                 .entry(rank(line))
                 .or_default()
                 .extend(line.count(SIZE));
             self.contexts.extend(line.count(EACH));
-        } else if line.text.contains(EACH) {
+        } else if line.says(EACH) {
             self.contexts.extend(line.count(EACH)); // before 0.10 a line of its own
-        } else if line.text.contains("Overriding num_gpu_blocks=") {
+        } else if line.says("Overriding num_gpu_blocks=") {
             let blocks = line.count(OVERRIDE).and_then(Result::ok);
             let declared = blocks.map(|it| Declared::new(it.value, it.source));
             self.facts().declared_pool = declared;
         } else if let Some(layout) = line
             .after("Using ")
+            .filter(|_| line.says("Using "))
             .and_then(|it| it.strip_suffix(" KV cache layout."))
         {
             self.facts().layout = Ok(Figure::new(
                 layout.to_owned(),
                 source(line, "KV cache layout"),
             ));
-        } else if line.text.contains(REFUSED) {
+        } else if line.says(REFUSED) {
             let text =
                 "it refused to start: its pool cannot hold one full-length request".to_owned();
             let source = source(line, REFUSED);
@@ -107,118 +97,38 @@ impl Scan {
 
     /// Arguments are printed once a start, by the process that answers.
     fn start(&mut self, line: &Line) {
-        let part = |key| line.literal(key).unwrap_or("unsaid").to_owned();
-        let server = Figure::new(format!("port {}", part("port")), source(line, ARGS));
+        let args = Page::of(settings(line, ARGS, python::value));
         let mut fresh = Scan {
             mark: Some(source(line, ARGS)),
+            server: self.server.take(),
             mixed: self.mixed.take(),
             ..Scan::default()
         };
-        if let Some(before) = self.server.take().filter(|it| it.value != server.value) {
-            fresh.mixed = Some(contradiction(
-                &before,
-                &server,
-                "a log is that of one server",
-            ));
-        }
-        fresh.server = Some(server);
-        fresh.block_size = line.literal_count("block_size");
-        fresh.given = GIVEN.map(|(_, key)| Some(given(line, key)));
-        let node = fresh.facts();
-        node.template = Ok(given(line, "chat_template"));
-        let skipped = Some(given(line, "kv_cache_dtype_skip_layers").value);
-        fresh.skipped = skipped.filter(|it| !matches!(it.as_str(), DEFAULT | "[]" | "None"));
-        let node = fresh.facts();
-        let declared = line.literal_count("max_model_len").and_then(Result::ok);
-        node.declared_context = declared.map(|it| Declared::new(it.value, it.source));
-        node.backend = text(line, "kv_connector");
-        let store = crate::facts::vllm::store(&node.backend);
-        fresh.asides.extend(store.clone());
-        for (key, what) in FURTHER {
-            let says = given(line, key);
-            if !matches!(says.value.as_str(), DEFAULT | "None" | "0" | "0.0") {
-                fresh.asides.push(Aside {
-                    what: what.to_owned(),
-                    tokens: None,
-                    source: says.source,
-                });
+        if let Ok(doc) = args.doc() {
+            let port = doc.plain("port").map_or("unsaid".to_owned(), |it| it.value);
+            let server = Figure::new(format!("port {port}"), source(line, ARGS));
+            let before = fresh.server.replace(server.clone());
+            if let Some(before) = before.filter(|it| it.value != server.value) {
+                let why = contradiction(&before, &server, "a log is that of one server");
+                fresh.mixed = Some(why);
             }
         }
-        let node = fresh.facts();
-        node.role = match line.literal_text("kv_role") {
-            Some(role) => crate::facts::vllm::kv_role(role, store),
-            None if line.text.contains("kv_transfer_config") => absent("kv_role"),
-            None => Ok(Figure::new(
-                Role::Whole,
-                source(line, "no kv_transfer_config in args"),
-            )),
-        };
+        fresh.args = Some(args);
         *self = fresh;
     }
 
     /// `Initializing a V1 LLM engine (v0.32.0) with config: model='…', …`, once an engine.
     fn engine(&mut self, line: &Line) {
         self.mark.get_or_insert_with(|| source(line, INIT));
-        let version = line.after(INIT).and_then(|it| it.split_once(')'));
-        let version = version.map(|(text, _)| (text, Version::read(text)));
-        self.data = line.literal_count("data_parallel_size");
-        self.contexts.extend(line.literal_count("max_seq_len"));
-        let count = |key: &str| line.literal_count(key).unwrap_or_else(|| absent(key));
-        let setting = |name, key: &str| Setting {
-            name,
-            says: line.setting(key).map_or_else(|| absent(key), Ok),
-            plain: &[],
-            may_lack: false,
-        };
-        let given = GIVEN.iter().zip(self.given.clone());
-        let given = given.map(|((name, key), says)| Setting {
-            says: says.map_or_else(|| absent(ARGS), Ok),
-            plain: &[DEFAULT],
-            ..setting(name, key)
-        });
-        let mut settings = vec![
-            Setting {
-                plain: &["main"],
-                ..setting("revision", "revision")
-            },
-            Setting {
-                says: quantization(setting("quantization", "quantization").says),
-                ..setting("quantization", "quantization")
-            },
-            Setting {
-                plain: &SAME_WEIGHTS,
-                may_lack: true,
-                ..setting("load format", "load_format")
-            },
-        ];
-        settings.extend(given);
-        let weights = together(settings);
-        let drafts = line
-            .setting("speculative_config")
-            .filter(|it| it.value != "none");
-        self.asides.extend(drafts.map(|it| Aside {
-            what: "drafts of speculative decoding".to_owned(),
-            tokens: None,
-            source: it.source,
-        }));
-        let node = self.facts();
-        node.weights = weights;
-        node.asides = Ok(Vec::new());
-        node.version = match version {
+        let text = line.after(INIT).and_then(|it| it.split_once(')'));
+        let version = match text.map(|(text, _)| (text, Version::read(text))) {
             Some((_, Ok(version))) => Ok(Figure::new(version, source(line, INIT))),
             Some((text, Err(why))) => Err(absurd(text, source(line, INIT), &why.to_string())),
             None => absent(INIT),
         };
-        node.model = text(line, "model");
-        node.tokenizer = text(line, "tokenizer");
-        node.model_dtype = text(line, "dtype");
-        node.kv_dtype = text(line, "kv_cache_dtype");
-        node.tokenizing = tokenizing(&|key| line.setting(key).map_or_else(|| absent(key), Ok));
-        node.particulars = particulars::read(&VLLM_LOG, |key| line.setting(key));
-        node.parallelism.tensor = count("tensor_parallel_size");
-        node.parallelism.pipeline = count("pipeline_parallel_size");
-        node.parallelism.data = count("data_parallel_size");
-        node.parallelism.context = count("decode_context_parallel_size");
+        let page = Page::of(settings(line, CONFIG, python::settings));
+        self.contexts.push(page.count("max_seq_len"));
+        self.engine = Some((page, version));
     }
 
     /// The description of the latest start.
@@ -230,12 +140,15 @@ impl Scan {
         node.name = name.to_owned();
         let mark = self.mark.take();
         node.engine = mark.map_or_else(|| absent(ARGS), |it| Ok(Figure::new(Engine::Vllm, it)));
-        if let Ok(asides) = &mut node.asides {
-            asides.append(&mut self.asides);
-        }
-        if let (Ok(dtype), Some(layers)) = (&mut node.kv_dtype, self.skipped.take()) {
-            crate::facts::vllm::leave_out(dtype, &layers);
-        }
+        let args = self.args.take().unwrap_or_else(|| untold(ARGS));
+        given(&args, &mut node);
+        let (engine, version) = self
+            .engine
+            .take()
+            .unwrap_or_else(|| (untold(INIT), absent(INIT)));
+        node.version = version;
+        configured(&args, &engine, &mut node);
+        node.asides = beside(&args, &engine);
         let mut warnings = std::mem::take(&mut node.warnings);
         let context = agreed(std::mem::take(&mut self.contexts), &mut warnings);
         node.max_prompt = context.clone().and_then(|it| match it.value {
@@ -247,11 +160,9 @@ impl Scan {
             ))),
         });
         node.context = context.map(measured);
-        node.page_size = self
-            .block_size
-            .clone()
-            .unwrap_or_else(|| absent("block_size"));
-        node.ranks = Ok(self.ranks(&node.page_size, &mut warnings));
+        node.page_size = args.count("block_size");
+        let data = engine.count("data_parallel_size");
+        node.ranks = Ok(self.ranks(data, &node.page_size, &mut warnings));
         node.warnings = warnings;
         if let Ok(version) = &node.version {
             let never = |why: &str| Ok(derived(false, why, vec![version.source.clone()]));
@@ -261,12 +172,13 @@ impl Scan {
         node
     }
 
-    fn ranks(&mut self, block: &Fact<Figure<u64>>, warnings: &mut Vec<Warning>) -> Vec<Rank> {
+    fn ranks(
+        &mut self,
+        data: Fact<Figure<u64>>,
+        block: &Fact<Figure<u64>>,
+        warnings: &mut Vec<Warning>,
+    ) -> Vec<Rank> {
         let seen = self.pools.keys().max().map_or(1, |last| last + 1);
-        let data = self
-            .data
-            .take()
-            .unwrap_or_else(|| absent("data_parallel_size"));
         let count = data.as_ref().map_or(seen, |it| it.value.max(seen));
         let mut ranks = Vec::new();
         for n in 0..count.min(RANKS_MAX) {
@@ -299,30 +211,134 @@ fn usable(tokens: &Figure<u64>, block: &Fact<Figure<u64>>) -> Fact<Figure<u64>> 
     }
 }
 
-fn text(line: &Line, key: &str) -> Fact<Figure<String>> {
-    line.literal_text(key).map_or_else(|| absent(key), Ok)
+/// What arguments say alone.
+fn given(args: &Page, node: &mut Node) {
+    let declared = args.count("max_model_len").ok();
+    node.declared_context = declared.map(|it| Declared::new(it.value, it.source));
+    let own = |name, field: &str| Setting {
+        name,
+        says: argument(args, field),
+        plain: &["auto"],
+        may_lack: false,
+    };
+    node.template = together(vec![
+        own("template", "chat_template"),
+        own("arguments", "default_chat_template_kwargs"),
+        own("form", "chat_template_content_format"),
+    ]);
+    let (connector, role) = (field(args, "kv_connector"), field(args, "kv_role"));
+    node.backend = connector.clone();
+    node.role = match args.doc() {
+        Err(why) => Err(why),
+        Ok(doc) if doc.at(TRANSFER).is_none() => Ok(Figure::new(
+            Role::Whole,
+            doc.source("no kv_transfer_config in args"),
+        )),
+        Ok(_) => role.and_then(|it| kv_role(it, store(&connector))),
+    };
 }
 
-/// An argument that is printed only where it was given, up to the end of its value.
-fn given(line: &Line, key: &str) -> Figure<String> {
-    let Some(rest) = line.after(&format!("'{key}': ")) else {
-        return Figure::new(DEFAULT.to_owned(), source(line, ARGS));
-    };
-    let (mut depth, mut quote) = (0, None);
-    let end = rest.find(|c: char| {
-        match (c, quote) {
-            (c, Some(it)) if c == it => quote = None,
-            (_, Some(_)) => {}
-            ('\'' | '"', None) => quote = Some(c),
-            ('{' | '[' | '(', None) => depth += 1,
-            ('}' | ']' | ')', None) => depth -= 1,
-            _ => {}
-        }
-        depth < 0 || (depth == 0 && c == ',' && quote.is_none())
+const TRANSFER: &str = "kv_transfer_config";
+
+fn field(args: &Page, name: &str) -> Fact<Figure<String>> {
+    args.text(&format!("{TRANSFER}.{name}"))
+}
+
+/// An argument; `none` where it was not given.
+fn argument(args: &Page, field: &str) -> Fact<Figure<String>> {
+    let doc = args.doc()?;
+    let none = || Figure::new("none".to_owned(), doc.source(ARGS));
+    Ok(doc.plain(field).unwrap_or_else(none))
+}
+
+/// What the engine makes of them.
+fn configured(args: &Page, engine: &Page, node: &mut Node) {
+    node.weights = weights(args, engine);
+    node.model = engine.text("model");
+    node.tokenizer = engine.text("tokenizer");
+    node.model_dtype = engine.text("dtype");
+    node.kv_dtype = engine.text("kv_cache_dtype");
+    if let (Ok(dtype), Ok(layers)) = (
+        &mut node.kv_dtype,
+        argument(args, "kv_cache_dtype_skip_layers"),
+    ) && layers.value != "none"
+    {
+        leave_out(dtype, &layers.value);
+    }
+    node.tokenizing = tokenizing(&|key| engine.plain(key));
+    let told = |page: &Page, key: &str| page.doc().ok()?.plain(key);
+    node.particulars = particulars::read(&VLLM_ENGINE, |key| told(engine, key));
+    let more = particulars::read(&VLLM_ARGS, |key| {
+        let unless = particulars::default(key);
+        let unless =
+            |doc: &crate::facts::json::Doc| Figure::new(unless.to_owned(), doc.source(ARGS));
+        args.doc()
+            .ok()
+            .map(|doc| doc.plain(key).unwrap_or_else(|| unless(doc)))
     });
-    let value = &rest[..end.unwrap_or(rest.len())];
-    let value = value.chars().filter(|it| !it.is_control()).take(1000);
-    Figure::new(value.collect(), source(line, key))
+    node.particulars.made.extend(more.made);
+    node.particulars.types.extend(more.types);
+    let ranks = |key: &str| engine.number(key, 1, RANKS_MAX);
+    node.parallelism.tensor = ranks("tensor_parallel_size");
+    node.parallelism.pipeline = ranks("pipeline_parallel_size");
+    node.parallelism.data = ranks("data_parallel_size");
+    node.parallelism.context = ranks("decode_context_parallel_size");
+}
+
+/// As over HTTP: under the same names, what is told there.
+fn weights(args: &Page, engine: &Page) -> Fact<Figure<String>> {
+    let own = |name, key: &str| Setting {
+        name,
+        says: engine.plain(key),
+        plain: &["main"],
+        may_lack: false,
+    };
+    let mut settings = vec![
+        own("revision", "revision"),
+        Setting {
+            says: quantization(engine.plain("quantization")),
+            ..own("quantization", "quantization")
+        },
+        Setting {
+            plain: &SAME_WEIGHTS,
+            may_lack: true,
+            ..own("load format", "load_format")
+        },
+    ];
+    settings.extend(GIVEN.map(|(name, key)| Setting {
+        says: argument(args, key),
+        plain: &["main", "false"],
+        ..own(name, key)
+    }));
+    together(settings)
+}
+
+/// What is kept beside the pool: arguments must tell of tiers and connectors, and the engine of
+/// drafts.
+fn beside(args: &Page, engine: &Page) -> Fact<Vec<Aside>> {
+    let mut asides = Vec::new();
+    let doc = args.doc()?;
+    further(
+        doc,
+        |path| {
+            path.strip_prefix("cache_config.")
+                .unwrap_or(path)
+                .to_owned()
+        },
+        &mut asides,
+    );
+    if doc.at(TRANSFER).is_some() {
+        asides.extend(store(&Ok(field(args, "kv_connector")?)));
+    }
+    let drafts = engine.plain("speculative_config")?;
+    if drafts.value != "none" {
+        asides.push(Aside {
+            what: "drafts of speculative decoding".to_owned(),
+            tokens: None,
+            source: drafts.source,
+        });
+    }
+    Ok(asides)
 }
 
 fn blank() -> Node {

@@ -9,7 +9,7 @@ use crate::facts::prometheus::Metrics;
 
 /// Settings of which each names a further place for KV, and what it is. The first must be told:
 /// every version has it.
-pub(crate) const TIERS: [(&str, &str); 13] = [
+const TIERS: [(&str, &str); 13] = [
     (
         "enable_hierarchical_cache",
         "a hierarchical cache (HiCache)",
@@ -43,27 +43,14 @@ pub(crate) const TIERS: [(&str, &str); 13] = [
 const SPECULATIVE: &str = "speculative_algorithm";
 const STATES: &str = "states of recurrent layers (Mamba)";
 /// Settings that only models with such states have.
-pub(crate) const RECURRENT: [(&str, &str); 2] = [
+const RECURRENT: [(&str, &str); 2] = [
     ("max_mamba_cache_size", STATES),
     ("uses_mamba_radix_cache", STATES),
 ];
 
 pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
     let info = &said.info;
-    let mut asides = Vec::new();
-    for (n, (field, what)) in TIERS.into_iter().enumerate() {
-        switched(info, field, what, n == 0, &mut asides)?;
-    }
-    switched(
-        info,
-        SPECULATIVE,
-        "drafts of speculative decoding",
-        true,
-        &mut asides,
-    )?;
-    for (field, what) in RECURRENT {
-        switched(info, field, what, false, &mut asides)?;
-    }
+    let mut asides = settings(info)?;
     for page in [info, &said.loads] {
         sizes(page, &mut asides)?;
     }
@@ -81,6 +68,20 @@ pub(super) fn read(said: &Said) -> Fact<Vec<Aside>> {
             &mut asides,
         );
         other_gauges(metrics, &mut asides);
+    }
+    Ok(asides)
+}
+
+/// By settings, which are the same in an answer and in a log.
+pub(crate) fn settings(info: &Page) -> Fact<Vec<Aside>> {
+    let mut asides = Vec::new();
+    for (n, (field, what)) in TIERS.into_iter().enumerate() {
+        switched(info, field, what, n == 0, &mut asides)?;
+    }
+    let drafts = "drafts of speculative decoding";
+    switched(info, SPECULATIVE, drafts, true, &mut asides)?;
+    for (field, what) in RECURRENT {
+        switched(info, field, what, false, &mut asides)?;
     }
     Ok(asides)
 }
@@ -116,7 +117,7 @@ fn switched(info: &Page, field: &str, what: &str, must: bool, asides: &mut Vec<A
 }
 
 /// Something that a setting says other than that there is nothing.
-pub(crate) fn is_on(says: &str) -> bool {
+fn is_on(says: &str) -> bool {
     let says = says.to_lowercase();
     !matches!(
         says.as_str(),

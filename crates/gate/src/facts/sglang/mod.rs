@@ -19,7 +19,7 @@ use crate::facts::version::that_answers;
 use crate::facts::weights::{SAME_WEIGHTS, Setting, quantization, together};
 use serde_json::Value;
 
-pub(crate) use beside::{RECURRENT, TIERS, is_on};
+pub(crate) use beside::settings as settings_beside;
 pub(crate) use ranks::{RANKS_MAX, expected, missing};
 
 /// Labels that tell the ranks of one server apart.
@@ -93,10 +93,17 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
     let either = |field| model_info.text(field).or_else(|_| info.text(field));
     node.model = either("model_path");
     node.tokenizer = either("tokenizer_path");
-    node.weights = weights(said);
+    let served = adapters(&said.models);
+    // After a change of weights at run time.
+    node.weights = weights(info, served, model_info.setting("weight_version"));
+    computes(info, node);
+}
+
+/// How it computes, by settings, which are the same in an answer and in a log.
+pub(crate) fn computes(info: &Page, node: &mut Node) {
     node.model_dtype = info.text("dtype");
-    node.template = template(&|field| info.setting(field));
-    node.tokenizing = tokenizing(&|field| info.setting(field));
+    node.template = template(info);
+    node.tokenizing = tokenizing(info);
     if let Ok(doc) = info.doc() {
         node.particulars = particulars::read(&SGLANG, |field| doc.plain(field));
     }
@@ -111,7 +118,7 @@ fn identity(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
 
 /// Ranks that share the heads of one request's KV: fewer than `tp_size` where attention is split
 /// over requests.
-pub(crate) fn attention_ranks(
+fn attention_ranks(
     ranks: &dyn Fn(&str) -> Fact<Figure<u64>>,
     split: Fact<Figure<bool>>,
 ) -> Fact<Figure<u64>> {
@@ -132,7 +139,7 @@ pub(crate) fn attention_ranks(
 }
 
 /// Ranks that share the tokens of one request's KV, in prefill and in decode.
-pub(crate) fn context_ranks(ranks: &dyn Fn(&str) -> Fact<Figure<u64>>) -> Fact<Figure<u64>> {
+fn context_ranks(ranks: &dyn Fn(&str) -> Fact<Figure<u64>>) -> Fact<Figure<u64>> {
     let attention = ranks("attn_cp_size")?;
     match ranks("dcp_size") {
         Ok(decode) => Ok(derived(
@@ -145,9 +152,13 @@ pub(crate) fn context_ranks(ranks: &dyn Fn(&str) -> Fact<Figure<u64>>) -> Fact<F
     }
 }
 
-/// Everything beside `model_path` that makes KV of one server noise to another.
-fn weights(said: &Said) -> Fact<Figure<String>> {
-    let info = &said.info;
+/// Everything beside `model_path` that makes KV of one server noise to another: settings, the
+/// adapters that it serves now, and the version that it calls its weights.
+pub(crate) fn weights(
+    info: &Page,
+    adapters: Fact<Figure<String>>,
+    version: Fact<Figure<String>>,
+) -> Fact<Figure<String>> {
     let own = |name, field: &str, may_lack| Setting {
         name,
         says: info.setting(field),
@@ -170,26 +181,25 @@ fn weights(said: &Said) -> Fact<Figure<String>> {
         own("modelopt", "modelopt_quant", true),
         own("adapters", "lora_paths", true),
         Setting {
-            says: adapters(&said.models),
+            says: adapters,
             ..own("adapters served", "lora_paths", true)
         },
         Setting {
             plain: &SAME_WEIGHTS,
             ..own("load format", "load_format", true)
         },
-        // After a change of weights at run time.
         Setting {
-            says: said.model_info.setting("weight_version"),
+            says: version,
             plain: &["default"],
             ..own("weights", "weight_version", true)
         },
     ])
 }
 
-pub(crate) fn template(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
+fn template(info: &Page) -> Fact<Figure<String>> {
     let own = |name, field: &str, may_lack| Setting {
         name,
-        says: setting(field),
+        says: info.setting(field),
         plain: &[],
         may_lack,
     };
@@ -201,10 +211,10 @@ pub(crate) fn template(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<F
 }
 
 /// What else than tokenizer and template decides how many tokens a prompt has.
-pub(crate) fn tokenizing(setting: &dyn Fn(&str) -> Fact<Figure<String>>) -> Fact<Figure<String>> {
+fn tokenizing(info: &Page) -> Fact<Figure<String>> {
     let own = |name, field: &str| Setting {
         name,
-        says: setting(field),
+        says: info.setting(field),
         plain: &[],
         may_lack: true,
     };
@@ -289,7 +299,7 @@ fn sizes(said: &Said, node: &mut Node, warnings: &mut Vec<Warning>) {
     node.kv_bytes = kv_bytes(info);
 }
 
-fn declared(info: &Page, field: &str) -> Option<Declared<u64>> {
+pub(crate) fn declared(info: &Page, field: &str) -> Option<Declared<u64>> {
     let figure = info.count(field).ok()?;
     Some(Declared::new(figure.value, figure.source))
 }

@@ -3,6 +3,7 @@
 use super::{CONFIG, KEYS};
 use crate::facts::answers::Page;
 use crate::facts::figure::{Fact, Figure, Unknown};
+use crate::facts::json::Doc;
 use crate::facts::node::Aside;
 use crate::facts::prometheus::{Metrics, Sample};
 use serde_json::Value;
@@ -153,7 +154,28 @@ fn is_set(value: &Value) -> bool {
     }
 }
 
+/// Further places that settings name, which stand where `at` says.
+pub(crate) fn further(doc: &Doc, at: impl Fn(&str) -> String, asides: &mut Vec<Aside>) {
+    for (field, what) in FURTHER {
+        let field = at(field);
+        if doc.at(&field).is_some_and(is_set) {
+            asides.push(Aside {
+                what: what.to_owned(),
+                tokens: None,
+                source: doc.source(&field),
+            });
+        }
+    }
+}
+
 fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
+    let doc = info.doc()?;
+    further(doc, |field| format!("vllm_config.{field}"), asides);
+    let connector = info.text("vllm_config.kv_transfer_config.kv_connector");
+    asides.extend(store(&connector));
+    if let Err(why @ (Unknown::Absurd(_) | Unknown::Contradiction(_))) = connector {
+        return Err(why);
+    }
     let speculative = info.setting("vllm_config.speculative_config")?;
     if is_on(&speculative.value) {
         asides.push(Aside {
@@ -162,22 +184,7 @@ fn from_settings(info: &Page, asides: &mut Vec<Aside>) -> Fact<()> {
             source: speculative.source,
         });
     }
-    for (field, what) in FURTHER {
-        let field = format!("vllm_config.{field}");
-        if info.doc()?.at(&field).is_some_and(is_set) {
-            asides.push(Aside {
-                what: what.to_owned(),
-                tokens: None,
-                source: info.doc()?.source(&field),
-            });
-        }
-    }
-    let connector = info.text("vllm_config.kv_transfer_config.kv_connector");
-    asides.extend(store(&connector));
-    match connector {
-        Ok(_) | Err(Unknown::NotReported { .. }) => Ok(()),
-        Err(why) => Err(why),
-    }
+    Ok(())
 }
 
 /// Whether tokens that the scheduler calls external may come from a place of this process.

@@ -16,7 +16,7 @@ use std::collections::BTreeMap;
 
 mod beside;
 
-pub(crate) use beside::store;
+pub(crate) use beside::{further, store};
 
 const RANKS_MAX: u64 = 4096;
 const CONFIG: &str = "vllm:cache_config_info";
