@@ -515,6 +515,14 @@ impl ProbeRun {
         findings
     }
 
+    /// What convicts and was not taken yet, oldest first, up to so many of each kind as are kept; for a run
+    /// that goes on for ever.
+    pub(crate) fn take_findings(&self) -> Vec<ProbeFinding> {
+        let mut inside = self.inside();
+        inside.counts.findings.clear();
+        std::mem::take(&mut inside.judge.findings)
+    }
+
     /// The chance of a wrong conviction by words; and what was looked at, at each depth.
     pub fn chance(&self) -> (f64, [Places; 3]) {
         let inside = self.inside();

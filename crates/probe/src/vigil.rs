@@ -124,8 +124,6 @@ pub struct Vigil {
     words: usize,
     /// How long prompts are here, once it was measured.
     lengths: Option<PromptLengths>,
-    /// Findings of the run that were told.
-    told: u64,
 }
 
 impl Vigil {
@@ -144,7 +142,6 @@ impl Vigil {
             before: None,
             words: 0,
             lengths: None,
-            told: 0,
         }
     }
 
@@ -472,28 +469,12 @@ impl Vigil {
         }
     }
 
-    /// What the run's own judge has found since the last step.
+    /// What the run's own judge has found since the last step: of each kind the newest, which says most
+    /// of what is now.
     fn convicted(&mut self, outcome: &mut Stepped) {
-        let counts = self.run.counts();
-        let wanted = |kind: &Kind| matches!(kind, Kind::Leak | Kind::Mixup);
-        let all: u64 = counts
-            .findings
-            .iter()
-            .filter(|((kind, _), _)| wanted(kind))
-            .map(|(_, n)| n)
-            .sum();
-        let new = all.saturating_sub(self.told);
-        self.told = all;
-        if new == 0 {
-            return;
-        }
-        let findings = self.run.findings();
-        let worst = findings.iter().rfind(|it| wanted(&it.kind));
-        let Some(worst) = worst else { return };
+        let new = self.run.take_findings();
         for kind in [Kind::Leak, Kind::Mixup] {
-            let of = findings.iter().rfind(|it| it.kind == kind);
-            // The newest says most of what is now; what was told before is not told again.
-            if let Some(finding) = of.filter(|it| it.kind == worst.kind || new > 1) {
+            if let Some(finding) = new.iter().rfind(|it| it.kind == kind) {
                 outcome.found.push(Convicted {
                     kind,
                     says: finding.says.clone(),
@@ -511,7 +492,7 @@ impl Vigil {
         }
         let new = begin(&self.endpoints, self.request_time, (self.seed)());
         self.before = Some(std::mem::replace(&mut self.run, new));
-        (self.words, self.told) = (0, 0);
+        self.words = 0;
     }
 
     fn tenants(&self) -> [Tenant; 2] {

@@ -9,6 +9,7 @@ mod server;
 mod sick;
 mod table;
 mod untold;
+mod vigil;
 
 use gate::facts::net::{Address, Secret, Tls, TlsFiles};
 use probe::report::{self, ProbeReport, ProbeVerdict};

@@ -69,9 +69,19 @@ impl Asked {
     /// Eight words from the middle of somebody else's prompt, if there is one.
     pub fn foreign(&self) -> Option<String> {
         let (_, prompt) = self.before.iter().rev().find(|(key, _)| *key != self.key)?;
-        let words: Vec<_> = prompt.split_whitespace().skip(2).take(8).collect();
-        Some(words.join(" ").to_uppercase())
+        Some(from_the_middle(prompt))
     }
+
+    /// The same of the last prompt that came with its own key.
+    pub fn of_before(&self) -> Option<String> {
+        let (_, prompt) = self.before.iter().rev().find(|(key, _)| *key == self.key)?;
+        Some(from_the_middle(prompt))
+    }
+}
+
+fn from_the_middle(prompt: &str) -> String {
+    let words: Vec<_> = prompt.split_whitespace().skip(2).take(8).collect();
+    words.join(" ").to_uppercase()
 }
 
 impl Asked {
