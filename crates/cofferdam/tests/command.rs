@@ -298,3 +298,23 @@ fn a_model_that_is_not_computed_says_what_would_be() {
         }
     }
 }
+
+/// Padding rows behind the last token are as they should be; a token without a row is not.
+#[test]
+fn a_folder_with_more_tokens_than_embeddings_is_refused_before_a_part_begins() {
+    let directory = tempfile::tempdir().unwrap();
+    testkit::folder(directory.path(), testkit::FolderKind::ByteLevel);
+    let fixture = concat!(
+        env!("CARGO_MANIFEST_DIR"),
+        "/../checkpoint/tests/fixtures/qwen3/"
+    );
+    for name in ["config.json", "model.safetensors"] {
+        std::fs::copy(format!("{fixture}{name}"), directory.path().join(name)).unwrap();
+    }
+    let path = directory.path().display().to_string();
+    let (code, out, error) = output(cofferdam(&["serve", "--port=0", "--model", &path]));
+    assert_eq!((code, out.as_str()), (2, ""), "{error}");
+    let says =
+        "the tokenizer has 278 tokens, the model's embedding 48 rows: token 48 (\"Q\") has none";
+    assert!(error.contains(says), "{error}");
+}

@@ -141,7 +141,7 @@ impl Config {
             kv_heads: keys.u32_or("attention.head_count_kv", heads)?,
             key_dim,
             value_dim,
-            vocab: vocabulary(file)?,
+            vocab: vocabulary(file, &keys)?,
             context: context(file, &keys, architecture)?,
             rms_epsilon: keys.f32("attention.layer_norm_rms_epsilon")?,
             rope_base: keys.find_f32("rope.freq_base")?.unwrap_or(10_000.0),
@@ -390,16 +390,20 @@ fn position_divisor(keys: &Keys<'_>) -> Result<f32, Error> {
 
 /// Rows of the embedding: a token each, no fewer and no more. A tokenizer of another size is another
 /// model's: its numbers would be read as other words.
-fn vocabulary(file: &gguf::File) -> Result<usize, Error> {
+fn vocabulary(file: &gguf::File, keys: &Keys<'_>) -> Result<usize, Error> {
     const EMBEDDING: &str = "token_embd.weight";
+    const TOKENS: &str = "tokenizer.ggml.tokens";
     let rows = file.tensor(EMBEDDING)?.rows();
-    match file.find_strings("tokenizer.ggml.tokens")? {
-        Some(tokens) if tokens.len() != rows => {
-            let expected = format!("{}, as many as `tokenizer.ggml.tokens`", tokens.len());
-            Err(unsupported(format!("rows of {EMBEDDING}"), rows, expected))
+    let tokens = file.find_strings(TOKENS)?.map(<[_]>::len);
+    let stated = keys.name("vocab_size");
+    let size = file.find_u32(&stated)?.map(|n| n as usize);
+    for (n, of) in [(tokens, TOKENS), (size, &stated)] {
+        if let Some(n) = n.filter(|n| *n != rows) {
+            let expected = format!("{n}, as many as `{of}`");
+            return Err(unsupported(format!("rows of {EMBEDDING}"), rows, expected));
         }
-        _ => Ok(rows),
     }
+    Ok(rows)
 }
 
 pub(crate) fn unsupported(

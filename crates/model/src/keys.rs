@@ -66,9 +66,8 @@ impl<'f> Keys<'f> {
     pub(crate) fn nothing_left(&self) -> Result<(), Error> {
         self.refuse_what_changes_the_result()?;
         // Said for people, and read by nobody; of another type the file is not what it seems.
-        for key in ["vocab_size", "rope.scaling.original_context_length"] {
-            self.file.find_u32(&self.name(key))?;
-        }
+        self.file
+            .find_u32(&self.name("rope.scaling.original_context_length"))?;
         self.file.find_bool(&self.name("rope.scaling.finetuned"))?;
         self.file.find_string(&self.name("tensor_data_layout"))?;
         let prefix = format!("{}.", self.architecture);

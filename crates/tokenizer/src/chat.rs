@@ -11,6 +11,7 @@ use minijinja::{Environment, ErrorKind};
 
 use crate::message::written;
 use crate::rewritten::rewritten;
+use crate::vocabulary::{TOKENS, named};
 use crate::{
     Chat, Error, Message, PromptEnding, ROLES, TEMPLATE_FUEL, Tokenizer, folder, methods, paid,
 };
@@ -50,15 +51,15 @@ const GIVEN: [&str; 6] = [
 
 impl ChatTemplate {
     /// Compiles the file's template.
+    ///
+    /// # Errors
+    /// There is none, it cannot be used, or the file's BOS or EOS is no token of its vocabulary.
     pub fn from_gguf(metadata: &Metadata) -> Result<ChatTemplate, Error> {
         let source = metadata.string(KEY)?.to_owned();
+        let tokens = metadata.strings(TOKENS)?;
         let token = |key| -> Result<String, Error> {
-            let id = metadata.find_u32(key)?;
-            let tokens = metadata.strings("tokenizer.ggml.tokens")?;
-            Ok(id
-                .and_then(|id| tokens.get(id as usize))
-                .cloned()
-                .unwrap_or_default())
+            let id = named(metadata, key, tokens.len())?;
+            Ok(id.map_or_else(String::new, |id| tokens[id as usize].clone()))
         };
         let bos = token("tokenizer.ggml.bos_token_id")?;
         let eos = token("tokenizer.ggml.eos_token_id")?;

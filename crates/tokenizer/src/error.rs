@@ -34,6 +34,19 @@ pub enum Error {
         /// The values that are supported.
         expected: String,
     },
+    /// The tokenizer has tokens of which the model knows nothing: it is another model's, or has grown.
+    #[error(
+        "the tokenizer has {tokens} tokens, the model's embedding {rows} rows: token {rows} ({text:?}) \
+         has none"
+    )]
+    NoEmbedding {
+        /// Tokens of the tokenizer.
+        tokens: usize,
+        /// Tokens that the model knows.
+        rows: usize,
+        /// The first token that it does not know.
+        text: String,
+    },
     /// A token id that the vocabulary does not have: the caller's fault.
     #[error("token id {id} is outside the vocabulary of {vocab_size}")]
     UnknownToken {

@@ -9,7 +9,7 @@ use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use serde_json::{Value, json};
+use serde_json::Value;
 use tokenizers::{AddedToken, ModelWrapper, PreTokenizerWrapper};
 
 use crate::pieces::{SPACE, byte};
@@ -84,31 +84,25 @@ impl Folder {
         let mut whole = whole.map_err(|error| bad(TOKENIZER, error))?;
         check_kind(&whole)?;
         let config = configured(dir)?;
+        let model = object(dir, CONFIG)?;
+        let (bos, eos) = (
+            special_token(&whole, &config, "bos_token")?,
+            special_token(&whole, &config, "eos_token")?,
+        );
         let add_bos = adds_bos(&whole, &config)?;
         // Nothing is ever cut to fit.
         whole
             .with_truncation(None)
             .map_err(|error| bad(TOKENIZER, error))?
             .with_padding(None);
-        let model = object(dir, CONFIG)?;
-        let generation = match object(dir, GENERATION)? {
-            Value::Null => json!({"eos_token_id": model["eos_token_id"]}),
-            stated => stated,
-        };
-        name_special(&mut whole, &config, &generation)?;
+        let generation = object(dir, GENERATION)?;
+        let stated = named_ids(&model, &generation)?;
+        let mut ends = stated.ends();
+        name_special(&mut whole, &config, &ends)?;
         let (added, special) = added(&whole, &config)?;
         let tokens = tokens(&whole, &model, &added, &special)?;
-        let id = |name: &str| {
-            let text = token_text(&config[name])?;
-            whole.token_to_id(text)
-        };
-        let (bos, eos) = (id("bos_token"), id("eos_token"));
-        let mut ends: BTreeSet<u32> = eos.into_iter().collect();
-        ends.extend(end_ids(&generation));
-        if let Some(unknown) = ends.iter().find(|id| **id as usize >= tokens.len()) {
-            let problem = format!("eos_token_id {unknown} is no token of this vocabulary");
-            return Err(bad(GENERATION, problem));
-        }
+        stated.check(tokens.len())?;
+        ends.extend(eos);
         let control = special
             .iter()
             .map(|id| (added[id].0.clone(), *id))
@@ -174,9 +168,13 @@ fn bytes(dir: &Path, name: &'static str, limit: u64) -> Result<Option<Vec<u8>>, 
 /// A small file of the folder; null if it is not there.
 fn object(dir: &Path, name: &'static str) -> Result<Value, Error> {
     let bytes = bytes(dir, name, BYTES_MAX)?;
-    bytes.map_or(Ok(Value::Null), |bytes| {
+    let value = bytes.map_or(Ok(Value::Null), |bytes| {
         serde_json::from_slice(&bytes).map_err(|error| bad(name, error))
-    })
+    })?;
+    match value {
+        Value::Null | Value::Object(_) => Ok(value),
+        _ => Err(bad(name, "is no object")),
+    }
 }
 
 fn unsupported(key: &'static str, found: impl ToString, expected: &str) -> Error {
@@ -212,25 +210,72 @@ fn check_kind(whole: &tokenizers::Tokenizer) -> Result<(), Error> {
 fn configured(dir: &Path) -> Result<Value, Error> {
     let mut config = object(dir, TOKENIZER_CONFIG)?;
     let specials = object(dir, SPECIALS)?;
-    if config.is_null() {
-        config = Value::Object(serde_json::Map::new());
-    }
-    let Value::Object(known) = &mut config else {
-        return Err(bad(TOKENIZER_CONFIG, "is no object"));
-    };
     for (name, token) in specials.as_object().into_iter().flatten() {
-        let place = known.entry(name).or_insert(Value::Null);
-        if place.is_null() {
-            *place = token.clone();
+        if config[name].is_null() {
+            config[name] = token.clone(); // of nothing it makes an object
         }
     }
     Ok(config)
 }
 
-fn end_ids(generation: &Value) -> Vec<u32> {
-    match &generation["eos_token_id"] {
-        Value::Array(ids) => ids.iter().filter_map(number).collect(),
-        one => number(one).into_iter().collect(),
+/// The token that a configuration names by its text. `transformers` would add one that the tokenizer
+/// does not have, behind the last that the model knows.
+fn special_token(
+    whole: &tokenizers::Tokenizer,
+    config: &Value,
+    name: &str,
+) -> Result<Option<u32>, Error> {
+    let Some(text) = token_text(&config[name]) else {
+        return Ok(None);
+    };
+    let id = whole.token_to_id(text);
+    id.map(Some).ok_or_else(|| {
+        let problem = format!("{name} is {text:?}, which {TOKENIZER} does not have");
+        bad(TOKENIZER_CONFIG, problem)
+    })
+}
+
+/// Tokens that configurations name by their numbers.
+struct NamedIds(Vec<(&'static str, &'static str, u32)>);
+
+/// What ends an answer is in the first file that says anything of it.
+fn named_ids(model: &Value, generation: &Value) -> Result<NamedIds, Error> {
+    let mut named = Vec::new();
+    for key in ["bos_token_id", "eos_token_id"] {
+        let mut files = [(GENERATION, generation), (CONFIG, model)].into_iter();
+        let said = |(_, it): &(_, &Value)| it.is_object();
+        let Some((file, stated)) = files.find(said) else {
+            continue;
+        };
+        let ids = match &stated[key] {
+            Value::Null => &[],
+            Value::Array(ids) => ids.as_slice(),
+            one => std::slice::from_ref(one),
+        };
+        for id in ids {
+            let number = number(id).ok_or_else(|| {
+                let problem = format!("{key} {id} is no number of a token");
+                bad(file, problem)
+            })?;
+            named.push((file, key, number));
+        }
+    }
+    Ok(NamedIds(named))
+}
+
+impl NamedIds {
+    fn ends(&self) -> BTreeSet<u32> {
+        let ends = self.0.iter().filter(|(_, key, _)| *key == "eos_token_id");
+        ends.map(|(.., id)| *id).collect()
+    }
+
+    /// Each is one of so many.
+    fn check(&self, tokens: usize) -> Result<(), Error> {
+        let unknown = self.0.iter().find(|(.., id)| *id as usize >= tokens);
+        unknown.map_or(Ok(()), |(file, key, id)| {
+            let problem = format!("{key} {id} is no token of this vocabulary, which has {tokens}");
+            Err(bad(file, problem))
+        })
     }
 }
 
@@ -239,7 +284,7 @@ fn end_ids(generation: &Value) -> Vec<u32> {
 fn name_special(
     whole: &mut tokenizers::Tokenizer,
     config: &Value,
-    generation: &Value,
+    ends: &BTreeSet<u32>,
 ) -> Result<(), Error> {
     let listed = &config["added_tokens_decoder"];
     let listed = listed.as_object().into_iter().flat_map(|it| it.values());
@@ -253,7 +298,7 @@ fn name_special(
         .iter()
         .filter(|(_, it)| looks_like_control(&it.content));
     let looks = looks.map(|(id, _)| *id);
-    let ids: BTreeSet<u32> = named.chain(end_ids(generation)).chain(looks).collect();
+    let ids: BTreeSet<u32> = named.chain(ends.iter().copied()).chain(looks).collect();
     let ordinary = |id: &u32| {
         let known = added.get(id).cloned();
         let text = whole.id_to_token(*id)?;

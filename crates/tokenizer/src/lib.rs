@@ -43,7 +43,7 @@ pub use message::{Chat, Message, PromptEnding, ROLES};
 pub use pre_tokenizer::PRE_TOKENIZERS;
 pub use stops::{Released, StopMatcher};
 pub use tokenizer::Tokenizer;
-pub use vocabulary::{TOKENIZERS, check_kind};
+pub use vocabulary::TOKENIZERS;
 
 /// Most instructions that the rendering of a chat template may execute; the data it makes counts
 /// too, a unit for each [`FUEL_BYTES`], before it is made where its size can be known. So this bounds

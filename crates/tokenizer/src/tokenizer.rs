@@ -365,6 +365,23 @@ impl Tokenizer {
         self.inner.tokens.len()
     }
 
+    /// Whether a model of so many embeddings has one for each token. More are of no matter: they are
+    /// numbers without a token, of which folders have some behind the last.
+    ///
+    /// # Errors
+    /// Some token has none.
+    pub fn check_embeddings(&self, rows: usize) -> Result<(), Error> {
+        let tokens = self.vocab_size();
+        match self.inner.tokens.get(rows) {
+            None => Ok(()),
+            Some(first) => Err(Error::NoEmbedding {
+                tokens,
+                rows,
+                text: String::from_utf8_lossy(&first.bytes).into_owned(),
+            }),
+        }
+    }
+
     fn token(&self, id: u32) -> Option<&Token> {
         self.inner.tokens.get(usize::try_from(id).ok()?)
     }

@@ -22,14 +22,6 @@ const PIECE_BYTES_MAX: usize = 1024;
 /// SentencePiece's BPE.
 pub const TOKENIZERS: [&str; 2] = ["gpt2", "llama"];
 
-/// Whether the file's tokenizer is of a kind that is implemented.
-///
-/// # Errors
-/// It is not; the text says which are.
-pub fn check_kind(metadata: &Metadata) -> Result<(), Error> {
-    Spelling::of(metadata).map(drop)
-}
-
 /// How tokens are written, and made of text.
 #[derive(Clone, Copy)]
 pub(crate) enum Spelling {
@@ -130,12 +122,7 @@ impl<'m> Vocabulary<'m> {
 
     /// The token that this key names, if there is such a key.
     pub(crate) fn named(&self, key: &'static str) -> Result<Option<u32>, Error> {
-        let id = self.metadata.find_u32(key)?;
-        if let Some(id) = id.filter(|id| *id as usize >= self.texts.len()) {
-            let problem = format!("is {id}, but there are only {} tokens", self.texts.len());
-            return Err(bad(key, problem));
-        }
-        Ok(id)
+        named(self.metadata, key, self.texts.len())
     }
 
     /// The merges by number. Whatever encoding takes for granted is checked here.
@@ -208,6 +195,22 @@ impl<'m> Vocabulary<'m> {
             return Err(bad(TOKENS, problem));
         }
         Ok(found.map(Option::unwrap_or_default))
+    }
+}
+
+/// The token that this key names, if there is such a key; it is one of so many.
+pub(crate) fn named(
+    metadata: &Metadata,
+    key: &'static str,
+    tokens: usize,
+) -> Result<Option<u32>, Error> {
+    let id = metadata.find_u32(key)?;
+    match id.filter(|id| *id as usize >= tokens) {
+        None => Ok(id),
+        Some(id) => {
+            let problem = format!("is {id}, but there are only {tokens} tokens");
+            Err(bad(key, problem))
+        }
     }
 }
 

@@ -403,7 +403,11 @@ fn what_cannot_be_used_is_named() {
             it["eos_token_id"] = json!(99_999)
         })
     };
-    told(llama, &far, "eos_token_id 99999 is no token");
+    told(
+        llama,
+        &far,
+        "generation_config.json: eos_token_id 99999 is no token",
+    );
     let error = refused(llama, &|dir| {
         fs::remove_file(dir.join("tokenizer.json")).unwrap()
     });
@@ -414,4 +418,70 @@ fn what_cannot_be_used_is_named() {
             ..
         }
     ));
+}
+
+/// A name or a number behind the last token would be another model's, or a token that was added later.
+#[test]
+fn bos_and_eos_are_tokens_of_the_vocabulary() {
+    let says = |file: &str, change: Value| {
+        let dir = tempfile::tempdir().unwrap();
+        folder(dir.path(), FolderKind::Llama);
+        if file == "config.json" {
+            fs::remove_file(dir.path().join("generation_config.json")).unwrap();
+            fs::write(dir.path().join(file), "{}").unwrap();
+        }
+        changed(dir.path(), file, |it| {
+            let more = change.as_object().unwrap().clone();
+            it.as_object_mut().unwrap().extend(more);
+        });
+        let read = Tokenizer::from_folder(dir.path());
+        read.map_or_else(
+            |error| error.to_string(),
+            |it| format!("{} tokens", it.vocab_size()),
+        )
+    };
+    let tokenizer = "tokenizer_config.json";
+    for name in ["bos_token", "eos_token"] {
+        for token in [json!("<new>"), json!({"content": "<new>"})] {
+            let found = says(tokenizer, json!({name: token}));
+            let expected =
+                format!("{tokenizer}: {name} is \"<new>\", which tokenizer.json does not");
+            assert!(found.starts_with(&expected), "{found}");
+        }
+    }
+    assert_eq!(says(tokenizer, json!({"eos_token": null})), "376 tokens");
+    for file in ["generation_config.json", "config.json"] {
+        for key in ["bos_token_id", "eos_token_id"] {
+            for (id, problem) in [
+                (
+                    json!(376),
+                    "376 is no token of this vocabulary, which has 376",
+                ),
+                (json!([1, 4_294_967_295u32]), "4294967295 is no token"),
+                (json!(-1), "-1 is no number of a token"),
+                (json!([1, "2"]), "\"2\" is no number of a token"),
+                (json!(1.0), "1.0 is no number of a token"),
+                (
+                    json!(4_294_967_296u64),
+                    "4294967296 is no number of a token",
+                ),
+            ] {
+                let found = says(file, json!({key: id}));
+                assert!(
+                    found.starts_with(&format!("{file}: {key} {problem}")),
+                    "{found}"
+                );
+            }
+            for id in [json!(375), json!([1, 375]), json!(null)] {
+                assert_eq!(says(file, json!({key: id})), "376 tokens");
+            }
+        }
+        assert_eq!(
+            says(
+                "config.json",
+                json!({"vocab_size": 400, "eos_token_id": 399})
+            ),
+            "400 tokens"
+        );
+    }
 }

@@ -182,6 +182,31 @@ fn a_missing_or_damaged_template_is_refused() {
     ));
 }
 
+/// A template would write nothing in its place.
+#[test]
+fn a_template_whose_bos_or_eos_is_no_token_is_refused() {
+    for key in ["tokenizer.ggml.bos_token_id", "tokenizer.ggml.eos_token_id"] {
+        let template = |id| ChatTemplate::from_gguf(&file(key, Some(Value::U32(id))));
+        assert!(template(4).is_ok());
+        for id in [5, u32::MAX] {
+            let error = template(id).unwrap_err().to_string();
+            let says = format!("key `{key}`: is {id}, but there are only 5 tokens");
+            assert!(error.contains(&says), "{error}");
+        }
+    }
+}
+
+#[test]
+fn every_token_has_an_embedding() {
+    let tokenizer = Tokenizer::from_gguf(&file("", None)).unwrap();
+    for rows in [5, 6, 64] {
+        assert!(tokenizer.check_embeddings(rows).is_ok(), "{rows}");
+    }
+    let error = tokenizer.check_embeddings(3).unwrap_err().to_string();
+    let says = "has 5 tokens, the model's embedding 3 rows: token 3 (\"<|im_end|>\") has none";
+    assert!(error.contains(says), "{error}");
+}
+
 /// Contents are not all that a client writes: names, thoughts and the variables of a template are as
 /// little trusted. Only the template writes control tokens, whatever it puts before and behind.
 #[test]

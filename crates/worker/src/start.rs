@@ -182,12 +182,16 @@ fn load(config: &EngineConfig) -> Result<(Model, Tokenizer, [u8; 32]), WorkerErr
         isa: Isa::detect(),
         threads: config.threads.max(1),
     };
-    let model = Model::load(&file, options).map_err(|error| unusable(error.to_string()))?;
+    // All that can be said without a weight is said before memory is taken for any.
+    let shape = model::Config::read(&file).map_err(|error| unusable(error.to_string()))?;
     let tokenizer = match path.is_dir() {
         true => Tokenizer::from_folder(path),
         false => Tokenizer::from_gguf(&file),
     };
     let tokenizer = tokenizer.map_err(|error| unusable(error.to_string()))?;
+    let fits = tokenizer.check_embeddings(shape.vocab);
+    fits.map_err(|error| unusable(error.to_string()))?;
+    let model = Model::load(&file, options).map_err(|error| unusable(error.to_string()))?;
     let fingerprint = file.fingerprint(); // of what was loaded
     let fingerprint = fingerprint.map_err(|error| unusable(error.to_string()))?;
     Ok((model, tokenizer, fingerprint))

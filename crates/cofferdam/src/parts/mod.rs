@@ -17,6 +17,7 @@ use gateway::pairs::{self, Pairs};
 use pages::Sound;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use tokenizer::Tokenizer;
 use wire::control::{Addr, Identity, Role};
 use worker::decode::{DataPort, DecodeConfig};
 use worker::prefill::PrefillConfig;
@@ -122,7 +123,7 @@ pub fn check_engines(door: &crate::args::Door) -> Result<(), Failure> {
     door::check(door)
 }
 
-/// Whether these weights are of a kind that is computed, as far as their names say: before a part
+/// Whether these weights are of a kind that is computed, and the tokens are the model's: before a part
 /// begins to read them, which may take minutes.
 ///
 /// # Errors
@@ -131,11 +132,13 @@ pub fn check_model(weights: &Path) -> Result<(), Failure> {
     let check = || -> anyhow::Result<()> {
         let metadata = checkpoint::metadata(weights)?;
         model::check_architecture(&metadata)?;
-        match weights.is_dir() {
-            true => drop(tokenizer::Tokenizer::from_folder(weights)?),
-            false => tokenizer::check_kind(&metadata)?,
-        }
-        Ok(())
+        let file = checkpoint::open(weights)?;
+        let tokenizer = match weights.is_dir() {
+            true => Tokenizer::from_folder(weights)?,
+            false => Tokenizer::from_gguf(&metadata)?,
+        };
+        let shape = model::Config::read(&file)?;
+        Ok(tokenizer.check_embeddings(shape.vocab)?)
     };
     check()
         .with_context(|| weights.display().to_string())
