@@ -1,13 +1,16 @@
 //! Flags over variables over the configuration file over defaults.
 //!
-//! clap orders the first, second and fourth. The file becomes the third by taking the place of
-//! the defaults: its values are parsed by the same code as the flags, so there is one list of
-//! names, types, ranges and aliases, and nothing to keep in step.
+//! clap orders the first, second and fourth. The file becomes the third by being typed: its values
+//! stand before the words as the flags that they are, but for those that a word or a variable sets. So
+//! there is one list of names, types, ranges and aliases, and one rule of what needs what.
 
 use crate::args::Cli;
 use crate::exit::Failure;
 use anyhow::{Context, anyhow, bail, ensure};
-use clap::{Arg, ArgMatches, Command, CommandFactory, FromArgMatches};
+use clap::builder::Resettable;
+use clap::error::ErrorKind;
+use clap::parser::ValueSource;
+use clap::{Arg, ArgMatches, Command, CommandFactory, Id, Parser};
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -23,17 +26,32 @@ const CONFIG_BYTES_MAX: u64 = 1 << 20;
 /// own error, inside: it also stands for `--help` and `--version`.
 pub fn parse(words: impl IntoIterator<Item = OsString>) -> Result<Cli, Wrong> {
     let words: Vec<OsString> = words.into_iter().collect();
-    let mut matches = Cli::command().try_get_matches_from(&words)?;
-    if let Some((name, file)) = named_file(&matches) {
-        let in_file = || format!("configuration file {}", file.display());
-        let command = with_file(Cli::command(), &name, &file).with_context(in_file);
-        let command = command.map_err(Failure::usage)?;
-        // The words were right without the file: what is wrong now stands in it.
-        let parsed = command.try_get_matches_from(&words);
-        let parsed = parsed.map_err(|error| anyhow!("{}", error.render()));
-        matches = parsed.with_context(in_file).map_err(Failure::usage)?;
-    }
-    Ok(Cli::from_arg_matches(&matches)?)
+    let typed = without_needs(Cli::command()).try_get_matches_from(&words)?;
+    let Some((name, flags, file)) = named_file(&typed) else {
+        return Ok(Cli::try_parse_from(words)?);
+    };
+    let in_file = || format!("configuration file {}", file.display());
+    let lines = lines(Cli::command(), name, flags, file).with_context(in_file);
+    let lines = lines.map_err(Failure::usage)?;
+    let rest = words.iter().skip(1);
+    let before = 1 + rest.take_while(|word| *word != name).count();
+    let mut all = words.clone();
+    all.splice(before + 1..before + 1, lines);
+    Cli::try_parse_from(all).map_err(|error| {
+        // The words are right but for what they may need beside them: all else stands in the file.
+        let needs = error.kind() == ErrorKind::MissingRequiredArgument;
+        if needs && Cli::try_parse_from(words).is_err() {
+            return Wrong::Words(error);
+        }
+        let error = anyhow!("{}", error.render()).context(in_file());
+        Failure::usage(error).into()
+    })
+}
+
+/// The same flags, without what one needs beside it: the file may have that.
+fn without_needs(program: Command) -> Command {
+    program
+        .mut_subcommands(|command| command.mut_args(|flag| flag.requires(Resettable::<Id>::Reset)))
 }
 
 /// Why there is nothing to run.
@@ -57,14 +75,19 @@ impl From<Failure> for Wrong {
     }
 }
 
-fn named_file(matches: &ArgMatches) -> Option<(String, PathBuf)> {
+fn named_file(matches: &ArgMatches) -> Option<(&str, &ArgMatches, &Path)> {
     let (name, matches) = matches.subcommand()?;
     let file = matches.try_get_one::<PathBuf>("config").ok()??;
-    Some((name.to_owned(), file.clone()))
+    Some((name, matches, file))
 }
 
-/// `program` whose subcommand `name` has the values of the file as its defaults.
-fn with_file(program: Command, name: &str, file: &Path) -> anyhow::Result<Command> {
+/// The file as words for the subcommand `name`, without what words or variables set already (`typed`).
+fn lines(
+    program: Command,
+    name: &str,
+    typed: &ArgMatches,
+    file: &Path,
+) -> anyhow::Result<Vec<OsString>> {
     let size = std::fs::metadata(file).context("cannot be read")?.len();
     ensure!(
         size <= CONFIG_BYTES_MAX,
@@ -73,7 +96,8 @@ fn with_file(program: Command, name: &str, file: &Path) -> anyhow::Result<Comman
     let text = std::fs::read_to_string(file).context("cannot be read")?;
     let table: Table = text.parse()?;
     let flags = program.find_subcommand(name).context("no such command")?;
-    let mut values = Vec::new();
+    let mut seen = BTreeSet::new();
+    let mut words = Vec::new();
     for (key, value) in table {
         let line = line_of(&text, &key);
         let flag = flags.get_arguments().find(|flag| is_named(flag, &key));
@@ -81,20 +105,17 @@ fn with_file(program: Command, name: &str, file: &Path) -> anyhow::Result<Comman
         let Some(flag) = flag else {
             bail!("{line}{name} has no flag --{key}{}", meant(flags, &key))
         };
-        if values.iter().any(|(id, _)| id == flag.get_id()) {
+        if !seen.insert(flag.get_id()) {
             bail!("{line}{key}: another name of this flag is set too");
         }
         let texts = texts(&key, value).map_err(|error| anyhow!("{line}{error}"))?;
-        values.push((flag.get_id().clone(), texts));
-    }
-    Ok(program.mut_subcommand(name, |mut flags| {
-        for (id, texts) in values {
-            // Leaked: clap keeps defaults as static text, and a process parses its words once.
-            let texts = texts.into_iter().map(|text| &*text.leak());
-            flags = flags.mut_arg(id, |flag| flag.default_values(texts));
+        let source = typed.value_source(flag.get_id().as_str());
+        if matches!(source, None | Some(ValueSource::DefaultValue)) {
+            let texts = texts.iter();
+            words.extend(texts.map(|text| OsString::from(format!("--{key}={text}"))));
         }
-        flags
-    }))
+    }
+    Ok(words)
 }
 
 /// `line N: `, or nothing where it cannot be told.
@@ -134,8 +155,12 @@ fn texts(key: &str, value: Value) -> anyhow::Result<Vec<String>> {
     let one = |value: Value| match value {
         Value::String(text) => Ok(text),
         Value::Integer(number) => Ok(number.to_string()),
+        Value::Float(number) => Ok(number.to_string()),
         Value::Boolean(choice) => Ok(choice.to_string()),
-        other => bail!("{key} is a {}, which no flag takes", other.type_str()),
+        other => bail!(
+            "{key} has a {} in it, which no flag takes",
+            other.type_str()
+        ),
     };
     match value {
         Value::Array(values) => values.into_iter().map(one).collect(),

@@ -114,8 +114,23 @@ fn what_is_wrong_in_the_file_is_a_usage_failure_that_names_it() {
         ("zzz = 1", "line 1: serve has no flag --zzz"),
         ("config = \"other\"", "serve has no flag --config"),
         ("port = \"x\"", "invalid value 'x' for '--port <PORT>'"),
-        ("port = 1.5", "port is a float, which no flag takes"),
-        ("port = [[1]]", "port is a array, which no flag takes"),
+        ("port = 1.5", "invalid value '1.5' for '--port <PORT>'"),
+        (
+            "port = [[1]]",
+            "line 1: port has a array in it, which no flag takes",
+        ),
+        (
+            "port = 2026-12-04",
+            "line 1: port has a datetime in it, which no flag takes",
+        ),
+        ("tls-cert = \"a\"", "--tls-key <FILE>"),
+        ("tls-client-ca = \"a\"", "--tls-cert <FILE>"),
+        ("canaries = true", "--incidents <FILE>"),
+        ("canaries = \"On\"", "--incidents <FILE>"),
+        (
+            "admin = \"127.0.0.1:1\"\nincidents = \"a\"",
+            "--admin-keys <FILE>",
+        ),
         ("numeric = \"rough\"", "[possible values: fast, exact]"),
         ("host = \"example.org\"", "no IP address"),
         ("prefill = 0", "0 is not in 1..=64"),
@@ -169,6 +184,70 @@ fn a_file_can_hold_what_a_part_needs() {
     let addresses: Vec<_> = it.decode_at.iter().map(ToString::to_string).collect();
     assert_eq!(addresses, ["unix:/a", "tcp:127.0.0.1:9"]);
     assert_eq!(it.part.certs, Some("c".into()));
+}
+
+/// What a flag needs beside it may stand on the other side.
+#[test]
+fn a_flag_may_need_what_the_file_has() {
+    for (text, words) in [
+        ("tls-cert = \"c\"\ntls-key = \"k\"\n", &[][..]),
+        ("tls-cert = \"c\"\n", &["--tls-key", "k"]),
+        ("tls-key = \"k\"\n", &["--tls-cert", "c"]),
+        (
+            "tls-cert = \"other\"\ntls-key = \"k\"\n",
+            &["--tls-cert", "c"],
+        ),
+    ] {
+        let it = with_file(text, words).unwrap();
+        assert_eq!(it.api.tls_cert, Some("c".into()), "{text} {words:?}");
+        assert_eq!(it.api.tls_key, Some("k".into()), "{text} {words:?}");
+    }
+    // What only the words can be blamed for is said of them.
+    let Wrong::Words(error) = with_file("port = 1\n", &["--tls-cert", "c"]).unwrap_err() else {
+        panic!("not the words")
+    };
+    assert!(error.to_string().contains("--tls-key <FILE>"), "{error}");
+}
+
+#[test]
+fn what_goes_with_nothing_else_does_not_in_a_file_either() {
+    let mut file = tempfile::NamedTempFile::new().unwrap();
+    let text = "engine = [\"http://127.0.0.1:1\"]\nprefill-at = [\"tcp:127.0.0.1:2\"]\n";
+    file.write_all(text.as_bytes()).unwrap();
+    let words = ["cofferdam", "gateway", "--config"].map(OsString::from);
+    let Wrong::File(failure) = parse(words.into_iter().chain([file.path().into()])).unwrap_err()
+    else {
+        panic!("not the file")
+    };
+    let says = "'--engine <ENGINE>' cannot be used with '--prefill-at <ADDRESS>'";
+    assert!(failure.to_string().contains(says), "{failure}");
+}
+
+/// Every flag can be a key of the file: with its default there nothing is different.
+#[test]
+fn all_defaults_can_stand_in_a_file() {
+    let program = Cli::command();
+    let flags = program.find_subcommand("serve").unwrap().get_arguments();
+    let quoted = |value: &std::ffi::OsStr| format!("{:?}", value.to_str().unwrap());
+    let mut text = String::new();
+    for flag in flags {
+        let values = flag.get_default_values().iter();
+        let values: Vec<_> = values.map(|value| quoted(value)).collect();
+        if !values.is_empty() {
+            text += &format!("{} = [{}]\n", flag.get_long().unwrap(), values.join(", "));
+        }
+    }
+    assert!(text.lines().count() > 15, "{text}");
+    let mut it = with_file(&text, &[]).unwrap();
+    it.common.config = None;
+    assert_eq!(it, serve(&[]).unwrap());
+}
+
+#[test]
+fn a_number_with_a_fraction_can_stand_in_a_file() {
+    let text = "canary-percent = 0.5\nincidents = \"j\"\n";
+    let it = with_file(text, &[]).unwrap();
+    assert_eq!(it.api.on_call.canary_percent, Some(0.5));
 }
 
 #[test]

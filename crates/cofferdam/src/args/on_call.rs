@@ -7,6 +7,9 @@ use clap::{ArgAction, Args, Subcommand, value_parser};
 use std::path::PathBuf;
 use std::time::Duration;
 
+/// What stands for true.
+const YES: [&str; 6] = ["y", "yes", "t", "true", "on", "1"];
+
 /// What an operator has on call: canaries, incidents, a page.
 #[derive(Clone, Debug, PartialEq, Args)]
 pub struct OnCall {
@@ -39,7 +42,8 @@ pub struct OnCall {
     /// Plant canaries all the time, through this gateway's own door, and look whose come back
     #[arg(long, env = "COFFERDAM_CANARIES", num_args = 0..=1, require_equals = true)]
     #[arg(default_value = "false", default_missing_value = "true", action = ArgAction::Set)]
-    #[arg(value_parser = BoolishValueParser::new(), requires = "incidents")]
+    #[arg(value_parser = BoolishValueParser::new(), ignore_case = true)]
+    #[arg(requires_ifs = YES.map(|yes| (yes, "incidents")))]
     pub canaries: bool,
     /// Time between two steps of canaries
     #[arg(

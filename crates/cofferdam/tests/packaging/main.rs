@@ -184,6 +184,19 @@ fn manifests_are_what_kubernetes_takes() {
     good("pod.yaml", tool("kubernetes-validate", &pod));
 }
 
+/// Whom `gate` asks in what the chart gave.
+fn asked_by_gate(manifests: &str) -> Vec<String> {
+    let (_, rest) = manifests.split_once("  fleet.toml: |\n").unwrap();
+    let lines = rest.lines().map_while(|line| line.strip_prefix("    "));
+    let fleet = lines.collect::<Vec<_>>().join("\n");
+    FleetFile::parse(&fleet).unwrap_or_else(|error| panic!("{error}\n{fleet}"));
+    let named = fleet.lines().filter(|line| {
+        let name = line.split(' ').next().unwrap();
+        ["url", "role"].contains(&name)
+    });
+    named.map(str::to_owned).collect()
+}
+
 /// The chart, as it is and as it can be: of our own engine and of others'.
 #[test]
 fn the_chart_gives_what_kubernetes_takes() {
@@ -195,6 +208,7 @@ fn the_chart_gives_what_kubernetes_takes() {
         ("prefill.replicas=2,decode.replicas=3", 19),
         (engines, 10),
         (&format!("{engines},onCall.enabled=true"), 10),
+        ("engines={https://e:8000}", 10),
     ] {
         good("lint", tool("helm", &["lint", chart, "--set", set]));
         let Some(made) = tool("helm", &["template", "x", chart, "--set", set]) else {
@@ -206,6 +220,18 @@ fn the_chart_gives_what_kubernetes_takes() {
         for words in lists(&text.replace("$(NAME)", "decode-0")) {
             accepted(set, &words);
         }
+        // Never the gateway, where that waits for gate.
+        let asked: &[&str] = match set {
+            _ if set.contains("https") => &[r#"url = "https://e:8000""#, r#"role = "server""#],
+            _ if set.contains("engines") => &[
+                r#"url = "http://p:30000""#,
+                r#"role = "prefill""#,
+                r#"url = "http://d:30000""#,
+                r#"role = "decode""#,
+            ],
+            _ => &[r#"url = "http://gateway:8080""#, r#"role = "server""#],
+        };
+        assert_eq!(asked_by_gate(&text), asked, "{set}");
         let file = place.path().join("all.yaml");
         fs::write(&file, text).unwrap();
         good(
@@ -253,6 +279,59 @@ fn every_alert_is_raised_and_cleared_in_a_test() {
     }
     let test = ["test", "rules", "packaging/monitoring/rules_test.yaml"];
     good("rules", tool("promtool", &test));
+}
+
+/// What `packaging/prefixes` says with crates unpacked into these registries.
+fn prefixes(registries: &[&str]) -> Output {
+    let home = tempfile::tempdir().unwrap();
+    for registry in registries {
+        fs::create_dir_all(home.path().join("registry/src").join(registry)).unwrap();
+    }
+    let mut said = Command::new(root().join("packaging/prefixes"))
+        .arg("/somewhere/a target")
+        .env("CARGO_HOME", home.path())
+        .output()
+        .unwrap();
+    let place = home.path().to_str().unwrap();
+    said.stdout = String::from_utf8(said.stdout)
+        .unwrap()
+        .replace(place, "HOME")
+        .into();
+    said
+}
+
+/// A cargo that is some years old has more than one, and each may be the one that is built from.
+#[test]
+fn no_registry_is_left_with_a_path_of_the_builder() {
+    let said = prefixes(&[
+        "github.com-1ecc6299db9ec823",
+        "index.crates.io-1949cf8c6b5b557f",
+    ]);
+    assert!(said.status.success(), "{said:?}");
+    let said = String::from_utf8(said.stdout).unwrap();
+    for pair in [
+        "HOME/registry/src/github.com-1ecc6299db9ec823=/crates",
+        "HOME/registry/src/index.crates.io-1949cf8c6b5b557f=/crates",
+        &format!("{}=/cofferdam", root().canonicalize().unwrap().display()),
+        "/somewhere/a target=/target",
+    ] {
+        assert!(
+            said.lines().any(|line| line == pair),
+            "no {pair} in\n{said}"
+        );
+    }
+}
+
+/// Before the first fetch nobody knows where crates will be: what is built then has paths in it.
+#[test]
+fn prefixes_are_asked_for_after_the_crates_are_there() {
+    let said = prefixes(&[]);
+    assert_eq!(said.status.code(), Some(1), "{said:?}");
+    let error = String::from_utf8(said.stderr).unwrap();
+    assert!(error.contains("cargo fetch --locked"), "{error}");
+    let build = read("packaging/build");
+    let at = |words: &str| build.find(words).unwrap_or_else(|| panic!("no {words}"));
+    assert!(at("cargo fetch") < at("$(packaging/prefixes"));
 }
 
 #[test]
